@@ -37,7 +37,7 @@ pub fn run(bytes: &[u8]) {
     let mut machine = Machine::new(input.byte());
     input.events(EVENTS, |input| {
         machine.event(input);
-        assert_eq!(machine.chip.in_flight_count(), machine.world.in_flight());
+        assert_eq!(machine.chip.in_flight_task_count(), machine.world.in_flight());
     });
     machine.recovers();
 }
@@ -108,7 +108,7 @@ impl Machine {
             }
             21 => self.now_ns += u64::from(input.u32()),
             22 => match input.below(8) {
-                0 => self.chip.reset(),
+                0 => self.chip.reset_and_clear_ram(),
                 1 | 2 => self.world.lose_memory(&mut self.chip),
                 3 => self.chip.set_bars(Default::default()),
                 4 => self.world.faults = input.flag(),
@@ -189,7 +189,7 @@ impl Machine {
     /// Whatever the guest did, a reset makes a working chip of it.
     fn recovers(&mut self) {
         self.world.faults = false;
-        self.chip.reset();
+        self.chip.reset_and_clear_ram();
         self.chip.set_bars(BARS);
         self.chip.write_window(Bar::Ram, 0, &[0; 8]);
         self.turn(100);
@@ -197,7 +197,7 @@ impl Machine {
             self.world.finish(&mut self.chip, 0, 0);
         }
         assert_eq!(
-            (self.chip.in_flight_count(), self.chip.draining_task_count()),
+            (self.chip.in_flight_task_count(), self.chip.draining_task_count()),
             (0, 0)
         );
         assert!(!self.chip.irq_level());
@@ -216,7 +216,7 @@ impl Machine {
         }
         self.turn(100);
         assert_eq!(
-            (self.chip.in_flight_count(), self.world.in_flight()),
+            (self.chip.in_flight_task_count(), self.world.in_flight()),
             (1, 1),
             "a command runs"
         );

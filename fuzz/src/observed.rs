@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use virtqueue::{Chain, ChainId, Observer, Queue};
+use virtqueue::{Chain, ChainId, QueueObserver, Queue};
 
 use crate::guest::{Memory, WritableRanges};
 
@@ -92,7 +92,7 @@ impl Chains {
     }
 }
 
-impl Observer for Sender {
+impl QueueObserver for Sender {
     fn on_popped(&mut self, id: ChainId, chain: &Chain) {
         self.0.lock().expect("no panic").popped(id, chain);
     }

@@ -65,7 +65,7 @@ fn interface() -> Interface<()> {
         package: "fuzz".to_owned(),
         version: [1, 0, 0],
     };
-    Interface::new(product, definitions, vec![paint, later], vec![])
+    Interface::new_with_common_commands(product, definitions, vec![paint, later], vec![])
 }
 
 fn server() -> &'static Server {

@@ -81,7 +81,7 @@ impl Rig {
             }),
             13 => self.step(|rig| rig.ring.queue.disable_kicks()),
             14 => self.step(|rig| {
-                rig.ring.queue.enable_kicks();
+                rig.ring.queue.enable_kicks_and_recheck();
             }),
             _ => match input.below(3) {
                 0 => {
@@ -191,7 +191,7 @@ impl Rig {
         self.ring.set_queue(queue.expect("it stood there"));
         if self.driver.features.packed {
             // A base of 0 may be taken for that of a new queue, see `PackedRing::new`; nothing is in flight.
-            let next = self.ring.queue.next_avail();
+            let next = self.ring.queue.next_avail_counting_recovered();
             (self.used, self.used_wrap) = (next & 0x7fff, next & 0x8000 != 0);
         } else {
             self.used = used;

@@ -13,8 +13,8 @@ use block::Op;
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    BusOrUnitReset, DataPhase, NexusNumber, NexusPorts, Resume, Status, Step, Target, TargetView,
-    Task, TransportId, Unit, UnitOptions, Waker,
+    AdapterStep, BusOrUnitReset, DataPhase, NexusNumber, NexusPorts, Resume, Status, Target,
+    TargetView, Task, TransportId, Unit, UnitOptions, Waker,
 };
 
 use crate::disk::{Contents, DISK, allocations, check, geometry, keeping};
@@ -97,10 +97,12 @@ impl Rig {
             .into();
         let target = Target::new();
         for (lun, (unit, _)) in LUNS.iter().zip(&units) {
-            target.add(*lun, unit.clone()).expect("the address is free");
+            target
+                .add_unit_and_raise_attentions(*lun, unit.clone())
+                .expect("the address is free");
         }
         for nexus in 0..NEXUSES {
-            target.attach_initiator(NexusNumber(nexus), &ports(nexus));
+            target.attach_initiator_and_start_units(NexusNumber(nexus), &ports(nexus));
         }
         let woken = Arc::new(Woken::default());
         let slot = |token| Slot {
@@ -177,21 +179,27 @@ impl Rig {
                     2 => unit.reset(BusOrUnitReset::Unit),
                     3 => unit.reset(BusOrUnitReset::Bus),
                     4 => unit.on_nexus_lost(nexus),
-                    5 => unit.on_commands_cleared(nexus),
+                    5 => unit.raise_commands_cleared_attention(nexus),
                     6 => self.target.detach_initiator(nexus),
-                    7 => self.target.attach_initiator(nexus, &ports(nexus.0)),
+                    7 => self
+                        .target
+                        .attach_initiator_and_start_units(nexus, &ports(nexus.0)),
                     _ => _ = unit.resize(DISK as u64),
                 }
             }
             _ => {
                 let at = input.below(2);
-                if self.target.remove(LUNS[at]).is_none() {
+                if self
+                    .target
+                    .remove_unit_and_raise_attentions(LUNS[at])
+                    .is_none()
+                {
                     self.target
-                        .add(LUNS[at], self.units[at].0.clone())
+                        .add_unit_and_raise_attentions(LUNS[at], self.units[at].0.clone())
                         .expect("the address is free");
                     for nexus in 0..NEXUSES {
                         self.target
-                            .attach_initiator(NexusNumber(nexus), &ports(nexus));
+                            .attach_initiator_and_start_units(NexusNumber(nexus), &ports(nexus));
                     }
                 }
             }
@@ -269,11 +277,11 @@ impl Rig {
         self.step(at, step);
     }
 
-    fn step(&mut self, at: usize, mut step: Step) {
+    fn step(&mut self, at: usize, mut step: AdapterStep) {
         let slot = &mut self.slots[at];
         loop {
             step = match step {
-                Step::Submit(request) => {
+                AdapterStep::Submit(request) => {
                     check(&request);
                     if !matches!(request.op, Op::Read | Op::Flush) {
                         assert!(
@@ -287,17 +295,17 @@ impl Rig {
                     slot.waits = Waits::Disk(request);
                     return;
                 }
-                Step::Wait => {
+                AdapterStep::Wait => {
                     slot.waits = Waits::Turn;
                     return;
                 }
-                Step::Call => {
+                AdapterStep::Call => {
                     slot.waits =
                         Waits::Call(slot.task.requested_disk_call().expect("something to do"));
                     return;
                 }
-                Step::SettlePreempted => slot.task.on_step_completed(Ok(())),
-                Step::Finished => {
+                AdapterStep::SettlePreempted => slot.task.on_step_completed(Ok(())),
+                AdapterStep::Finished => {
                     slot.waits = Waits::Idle;
                     return slot.check_end();
                 }
@@ -367,21 +375,29 @@ impl Rig {
         );
         for (at, (unit, _)) in self.units.iter().enumerate() {
             unit.resize(DISK as u64);
-            if self.target.remove(LUNS[at]).is_none() {
-                self.target.attach_initiator(NexusNumber(0), &ports(0));
+            if self
+                .target
+                .remove_unit_and_raise_attentions(LUNS[at])
+                .is_none()
+            {
+                self.target
+                    .attach_initiator_and_start_units(NexusNumber(0), &ports(0));
             }
-            let _ = self.target.add(LUNS[at], unit.clone());
+            let _ = self
+                .target
+                .add_unit_and_raise_attentions(LUNS[at], unit.clone());
             unit.reset(BusOrUnitReset::Unit);
         }
         let nexus = NexusNumber(0);
-        self.target.attach_initiator(nexus, &ports(0));
+        self.target
+            .attach_initiator_and_start_units(nexus, &ports(0));
         for lun in LUNS {
             let task = &mut self.slots[0].task;
             let is_ready = (0..16).any(|_| {
                 task.receive(&mut self.views[0], lun, nexus, &[0; 6]);
                 // SAFETY: there is no data.
                 let step = unsafe { task.run(std::ptr::null_mut(), 0, 0) };
-                assert!(matches!(step, Step::Finished));
+                assert!(matches!(step, AdapterStep::Finished));
                 task.status() == Status::Good
             });
             assert!(is_ready, "{:?} {:x?}", task.status(), task.sense());

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use unix_socket::listener::Listener;
-use vhost_user::{Server, StartedQueue, VirtioDevice};
+use vhost_user::{ControlThreads, Server, StartedQueue, VirtioDevice};
 use virtqueue::queue_setup::{QueueCommand, QueueSetup, StartError};
 use virtqueue::{Chain, GuestMemory, Queue};
 
@@ -161,8 +161,9 @@ fn address() -> &'static SocketAddr {
         let socket = UnixListener::bind_addr(&address).expect("a socket");
         // SAFETY: it has no other owner.
         let listener = unsafe { Listener::inherit(socket.into_raw_fd()) };
-        let server = Server::spawn(listener.expect("it listens"), Arc::new(Device));
-        (address, server.expect("a thread"))
+        let threads = Arc::new(ControlThreads::start().expect("a thread"));
+        let server = Server::start(&threads, listener.expect("it listens"), Arc::new(Device));
+        (address, server.expect("a watched socket"))
     });
     address
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use block::{DiskCall, DiskIo, Op, Request};
 use engine::{Completion, Errno};
-use telemetry::queue::{Admission, QueueName, QueueStats};
+use telemetry::queue::{AdmissionEnd, QueueName, QueueStats};
 use virtio_blk::{Device, DeviceOptions, MergeLimits, Queue, Status};
 use virtqueue::{Chain, RingFeatures};
 
@@ -138,9 +138,9 @@ impl Rig {
                 self.step(|rig| rig.complete(which.into(), fails));
             }
             13 => self.step(|rig| {
-                rig.queue.end_batch();
+                rig.queue.record_batch_statistics();
                 rig.ring.queue.publish();
-                rig.ring.queue.enable_kicks();
+                rig.ring.queue.enable_kicks_and_recheck();
             }),
             14 => self.disk.room = input.below(20),
             _ => match input.below(5) {
@@ -237,14 +237,14 @@ impl Rig {
 
     fn admit(&mut self, budget: usize) {
         // What was completed counts before more is taken.
-        self.queue.end_batch();
+        self.queue.record_batch_statistics();
         if self.is_broken {
             return;
         }
         self.now += 1;
         self.queue.begin_batch(self.now);
         let before = self.ring.chains().count();
-        let admitted = self.queue.admit(
+        let admitted = self.queue.admit_from_ring(
             &mut self.ring.queue,
             &self.memory.map,
             &mut self.chain,
@@ -254,13 +254,13 @@ impl Rig {
         let taken = self.ring.chains().count() - before;
         assert!(taken <= budget, "no more than the budget");
         match admitted {
-            Ok(Admission::Budget) => assert_eq!(taken, budget),
+            Ok(AdmissionEnd::Budget) => assert_eq!(taken, budget),
             // Less room may be used than was kept, by those that are joined; but then they are there.
-            Ok(Admission::Stalled) => {
+            Ok(AdmissionEnd::Stalled) => {
                 assert!(self.disk.room == 0 || !self.disk.waiting.is_empty());
             }
-            Ok(Admission::Waits) => unreachable!("requests are always wanted"),
-            Ok(Admission::Drained) => {}
+            Ok(AdmissionEnd::Waits) => unreachable!("requests are always wanted"),
+            Ok(AdmissionEnd::Drained) => {}
             Err(error) => {
                 assert!(!error.to_string().is_empty());
                 self.is_broken = true;
@@ -298,7 +298,7 @@ impl Rig {
         }];
         let before = self.queue.in_flight() as usize;
         self.queue
-            .complete(&mut self.ring.queue, &done, self.now, |_, _, _| {
+            .complete_block_requests(&mut self.ring.queue, &done, self.now, |_, _, _| {
                 Some(Status::IoErr)
             });
         let answered = before - self.queue.in_flight() as usize;

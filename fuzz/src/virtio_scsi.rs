@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use engine::{Completion, Errno};
 use scsi::{TransportId, Unit};
-use telemetry::queue::{Admission, QueueName, QueueStats};
+use telemetry::queue::{AdmissionEnd, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitMemoryAndTime, ControlQueue, Device, DeviceOptions, DiskWithStats, EventQueue,
-    Queue, QueueMessage,
+    Address, AdmitMemoryAndTime, ControlQueue, Device, DeviceOptions, DiskAddressAndStats,
+    EventQueue, Queue, QueueMessage,
 };
 use virtqueue::{Chain, RingFeatures};
 
@@ -62,8 +62,8 @@ pub fn run(bytes: &[u8]) {
 }
 
 /// As queues know them.
-fn disks() -> [DiskWithStats; 3] {
-    DISKS.map(|address| DiskWithStats {
+fn disks() -> [DiskAddressAndStats; 3] {
+    DISKS.map(|address| DiskAddressAndStats {
         address,
         stats: Arc::new(QueueStats::new()),
     })
@@ -94,7 +94,7 @@ impl Rig {
         let units: Vec<_> = DISKS.map(unit).into();
         for (address, unit) in DISKS.iter().zip(&units) {
             device
-                .add(*address, unit.clone())
+                .add_unit_and_report(*address, unit.clone())
                 .expect("the address is free");
         }
         device.set_features(device.features());
@@ -156,7 +156,7 @@ impl Rig {
             17 => self.step(|rig| {
                 for ring in &mut rig.rings {
                     ring.ring.queue.publish();
-                    ring.ring.queue.enable_kicks();
+                    ring.ring.queue.enable_kicks_and_recheck();
                 }
             }),
             18 => self.disks.room = input.below(20),
@@ -177,7 +177,7 @@ impl Rig {
                     .set_features(u64::from(input.byte()) & self.device.features()),
                 _ => {
                     let which = input.below(3);
-                    if self.device.remove(DISKS[which]).is_none() {
+                    if self.device.remove_unit_and_report(DISKS[which]).is_none() {
                         self.add(which);
                     }
                 }
@@ -187,7 +187,9 @@ impl Rig {
 
     /// A unit comes: queues hear of it when they have nothing in flight.
     fn add(&mut self, which: usize) {
-        let added = self.device.add(DISKS[which], self.units[which].clone());
+        let added = self
+            .device
+            .add_unit_and_report(DISKS[which], self.units[which].clone());
         added.expect("the address is free");
         self.drain();
         self.queue.set_disks_if_idle(&disks());
@@ -212,7 +214,7 @@ impl Rig {
         allowed.check(&before);
         if !self.rings[0].is_broken {
             assert_eq!(
-                self.queue.in_flight() as usize,
+                self.queue.in_flight_count() as usize,
                 self.rings[0].ring.chains().taken.len()
             );
         }
@@ -230,8 +232,8 @@ impl Rig {
             let before = ring.chains().count();
             let admitted = self
                 .queue
-                .admit(&mut ring.queue, batch, &mut self.chain, disks, budget);
-            let stalled = matches!(admitted, Ok(Admission::Stalled));
+                .admit_from_ring(&mut ring.queue, batch, &mut self.chain, disks, budget);
+            let stalled = matches!(admitted, Ok(AdmissionEnd::Stalled));
             assert!(!stalled || self.queue.has_deferred() && disks.waiting.len() >= disks.room);
             let after = ring.chains().count();
             // Those that come to an end meanwhile may have been taken before.
@@ -241,12 +243,12 @@ impl Rig {
             );
             commands.is_broken = admitted.is_err();
             if commands.is_broken {
-                self.queue.end_ring_cancellations();
+                self.queue.drop_ring_cancellations();
             }
             self.queue.take_pushed_outside_completions();
         }
         if !control.is_broken {
-            let admitted = self.control.admit(
+            let admitted = self.control.pop_and_process_requests(
                 &mut control.ring.queue,
                 &self.memory.map,
                 &mut self.chain,
@@ -256,9 +258,9 @@ impl Rig {
             self.control.take_has_unpublished();
         }
         if !events.is_broken {
-            let admitted = self
-                .events
-                .admit(&mut events.ring.queue, batch, &mut self.chain);
+            let admitted =
+                self.events
+                    .report_pending_events(&mut events.ring.queue, batch, &mut self.chain);
             events.is_broken = admitted.is_err();
             self.events.take_has_unpublished();
         }
@@ -293,7 +295,7 @@ impl Rig {
         let ring = &mut self.rings[0].ring.queue;
         let disks = &mut self.disks;
         self.queue
-            .complete(ring, completions, self.now, disks, |_, _, _| {});
+            .complete_block_requests(ring, completions, self.now, disks, |_, _, _| {});
         self.queue.count_completion_batch();
     }
 
@@ -312,16 +314,16 @@ impl Rig {
                 QueueMessage::Resume(token) => {
                     self.queue.resume_command(ring, token, &mut self.disks)
                 }
-                QueueMessage::Cancel(cancel) => {
+                QueueMessage::CancelOrFind(cancel) => {
                     self.queue
-                        .apply_cancellation(ring, &cancel, &mut self.disks);
+                        .cancel_or_find_commands(ring, &cancel, &mut self.disks);
                     if commands.is_broken {
-                        self.queue.end_ring_cancellations();
+                        self.queue.drop_ring_cancellations();
                     }
                 }
-                QueueMessage::Cancelled(outcome) => self
+                QueueMessage::TmfEnded(outcome) => self
                     .control
-                    .complete_function(&mut control.ring.queue, &outcome),
+                    .apply_resets_and_answer_tmf(&mut control.ring.queue, &outcome),
                 QueueMessage::Events => {}
             }
         }
@@ -342,7 +344,7 @@ impl Rig {
                 break;
             }
         }
-        assert_eq!(self.queue.in_flight(), 0);
+        assert_eq!(self.queue.in_flight_count(), 0);
         assert!(
             self.rings[0].is_broken || self.rings[0].ring.chains().taken.is_empty(),
             "each command is answered"
@@ -354,7 +356,7 @@ impl Rig {
         self.drain();
         // No command is taken any more: functions have nothing left to wait for.
         self.step(|rig| {
-            rig.queue.end_ring_cancellations();
+            rig.queue.drop_ring_cancellations();
             rig.read_mail();
         });
         assert!(

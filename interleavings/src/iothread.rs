@@ -46,7 +46,7 @@ impl Iothread {
 
     /// The iothread itself marks a task, as a new one is.
     pub fn start(&self, task: u32) {
-        self.woken.add(task);
+        self.woken.insert_without_waking_loop(task);
     }
 
     /// Iterates, with at most `budget` tasks in each iteration, until `poll` says that this was all. loom finds the
@@ -54,7 +54,7 @@ impl Iothread {
     pub fn run(&mut self, budget: usize, mut poll: impl FnMut(u32) -> bool) {
         let mut batch = Vec::new();
         loop {
-            self.wake.take_notification();
+            self.wake.take_notified_flag();
             self.next = self.woken.take_batch(self.next, budget, &mut batch);
             for task in batch.drain(..) {
                 if poll(task) {

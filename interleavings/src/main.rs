@@ -23,7 +23,7 @@ use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use loom::thread;
 
 use iothread::Iothread;
-use lease::Leases;
+use lease::PlaceLeases;
 use range_lock::RangeLock;
 
 /// As in `block::route::task`.
@@ -115,7 +115,7 @@ fn a_range_is_handed_over() {
 }
 
 fn a_settle_ends() {
-    let leases = Leases::default();
+    let leases = PlaceLeases::default();
     let in_use = Arc::new(AtomicUsize::new(2));
     for _ in 0..2 {
         let (lease, in_use) = (leases.take_lease(), in_use.clone());
@@ -124,6 +124,6 @@ fn a_settle_ends() {
             drop(lease);
         });
     }
-    Iothread::block_on(leases.wait_for_current_leases());
+    Iothread::block_on(leases.wait_for_current_leases_async());
     assert_eq!(in_use.load(SeqCst), 0);
 }

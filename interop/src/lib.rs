@@ -8,6 +8,7 @@
 
 pub mod chains;
 pub mod client;
+pub mod cluster;
 pub mod image;
 pub mod loop_device;
 pub mod memory;

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::cluster;
+use crate::image::Image;
+
 /// A server that does not start or stop within this time is taken for stuck. It is far above
 /// what either needs, so that a busy machine does not fail a test.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
@@ -85,6 +88,7 @@ enum Storage {
     File(PathBuf),
     RawOverFile(PathBuf),
     HostDevice(PathBuf),
+    Rbd(String),
     Null { bytes: u64 },
 }
 
@@ -118,6 +122,14 @@ impl Setup {
             packed: false,
             monitored: false,
         }
+    }
+
+    /// A disk on an image, of either kind.
+    pub fn image(image: &Image) -> Self {
+        Self::new(match image.rbd_name() {
+            Some(name) => Storage::Rbd(name.to_owned()),
+            None => Storage::File(image.path().to_owned()),
+        })
     }
 
     /// A disk in a file (`driver=file`).
@@ -204,6 +216,12 @@ impl Setup {
             Storage::File(path) => on_host("file", "d", path),
             Storage::RawOverFile(path) => on_host("file", "below", path),
             Storage::HostDevice(path) => on_host("host_device", "d", path),
+            Storage::Rbd(name) => {
+                let conf = cluster::conf();
+                let conf = conf.display();
+                // Without a page cache there is nothing that buffers.
+                format!("driver=rbd,node-name=d,pool=rbd,image={name},conf={conf},discard=unmap")
+            }
             Storage::Null { bytes } => {
                 format!("driver=null-co,node-name=d,size={bytes},read-zeroes=on")
             }

@@ -299,7 +299,7 @@ impl SocketDevice for Device {
         self.waiting.clear();
     }
 
-    fn stop(&mut self) {
+    fn disconnect_and_stop(&mut self) {
         self.disconnect();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::{IoContext, IoSettings};
+use block::{BackendSettings, IoContext};
 use engine::{AioKernel, AioSettings, PoolSettings};
 use iothread::event_loop::{EventLoop, PollSettings, Remote};
 use iothread::{Message, QueuesRunner};
@@ -27,7 +27,7 @@ impl Iothread {
             max_ns: 0,
             ..PollSettings::default()
         };
-        let settings = IoSettings {
+        let settings = BackendSettings {
             aio: AioSettings {
                 max_events: config.max_events,
                 ..AioSettings::default()

@@ -63,7 +63,7 @@ impl Nodes {
         };
         let disk = Arc::new(kernel.clone());
         let used: Arc<dyn Any + Send + Sync> = disk.clone();
-        let opening = Node::simulated(geometry(sectors), config.memory_alignment, aio, disk);
+        let opening = Node::new_simulated(geometry(sectors), config.memory_alignment, aio, disk);
         let opening = opening.expect("a node");
         let mut base = opening;
         if filters.marks {
@@ -94,7 +94,7 @@ impl Nodes {
             let faults = Faults::new(FaultRules::default());
             let used: Arc<dyn Any + Send + Sync> = faults.clone();
             nodes.use_of_filter = Arc::downgrade(&used);
-            nodes.shown = Node::filtered(NAME, &self.base, faults, false, true);
+            nodes.shown = Node::new_filter(NAME, &self.base, faults, false, true);
         }
         nodes
     }

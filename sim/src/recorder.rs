@@ -89,9 +89,9 @@ unsafe impl AioKernel for Recorder {
         Ok(count)
     }
 
-    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
+    unsafe fn pread_or_pwrite(&mut self, iocb: &Iocb) -> i64 {
         // SAFETY: our caller promises the same.
-        unsafe { Kernel.transfer(iocb) }
+        unsafe { Kernel.pread_or_pwrite(iocb) }
     }
 
     fn now_ns(&self) -> u64 {

@@ -98,7 +98,7 @@ pub enum NodeError {
         path: PathBuf,
     },
     /// The window does not lie within the node, or its offset or size is not a multiple of the block.
-    #[error("{node}: {}", window_problem(*offset, *size, *available, *align))]
+    #[error("{}", window_problem(node, *offset, *size, *available, *align))]
     Window {
         /// The node below.
         node: String,
@@ -110,6 +110,20 @@ pub enum NodeError {
         available: u64,
         /// What the offset must be a multiple of.
         align: u32,
+    },
+    /// A Ceph cluster cannot be connected to.
+    #[error(transparent)]
+    Connect(#[from] ceph::ConnectError),
+    /// An image of a Ceph cluster cannot be opened.
+    #[error(transparent)]
+    OpenImage(#[from] ceph::OpenError),
+    /// An image of a Ceph cluster has no byte.
+    #[error(
+        "{image} is empty: a disk needs at least one sector of 512 bytes (rbd resize --size 10G {image})"
+    )]
+    EmptyImage {
+        /// The image, with pool and namespace.
+        image: String,
     },
     /// Exports with small and with large blocks on one disk with large blocks.
     #[error(
@@ -149,18 +163,18 @@ fn kind_hint(found: &str) -> &'static str {
     }
 }
 
-/// The first rule that the offset and size of a window violate.
-fn window_problem(offset: u64, size: u64, available: u64, align: u32) -> String {
+/// The first rule that the offset and size of a window onto `node` violate.
+fn window_problem(node: &str, offset: u64, size: u64, available: u64, align: u32) -> String {
     if !offset.is_multiple_of(u64::from(align)) {
-        format!(
-            "the offset of a window, {offset}, must be a multiple of the block of {align} bytes"
-        )
+        format!("offset={offset} is not a multiple of the block of {align} bytes of node '{node}'")
     } else if !size.is_multiple_of(SECTOR_BYTES) {
-        format!("the size of a window, {size}, must be a multiple of {SECTOR_BYTES}")
+        format!("size={size} is not a multiple of {SECTOR_BYTES}")
     } else if size == 0 && offset < available {
-        format!("a window needs at least {SECTOR_BYTES} bytes")
+        format!("size=0 is no disk: it needs at least {SECTOR_BYTES} bytes")
     } else {
-        format!("a window of {size} bytes at {offset} does not lie within {available} bytes")
+        format!(
+            "size={size} at offset={offset} does not lie within the {available} bytes of node '{node}'"
+        )
     }
 }
 

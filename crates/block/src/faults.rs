@@ -48,7 +48,7 @@ pub struct FaultRule {
 
 impl FaultRule {
     /// Whether the rule applies to a request, apart from chance.
-    fn matches(&self, request: &Request) -> bool {
+    fn matches_apart_from_chance(&self, request: &Request) -> bool {
         let touches = |bytes: &Range<u64>| {
             let some = request.len > 0;
             some && request.offset < bytes.end
@@ -76,7 +76,7 @@ pub struct FaultRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FaultDecision {
     pub delay: FaultDelay,
-    pub outcome: FaultOutcome,
+    pub outcome: OutcomeAfterDelay,
     /// The count of releases when it was decided.
     pub release_count: u64,
 }
@@ -92,7 +92,7 @@ pub(crate) enum FaultDelay {
 
 /// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FaultOutcome {
+pub(crate) enum OutcomeAfterDelay {
     /// It is carried out.
     Pass,
     /// It fails, and the disk never sees it.
@@ -103,7 +103,7 @@ pub(crate) enum FaultOutcome {
 
 /// The current rules of a filter node, shared by all its openings.
 pub struct Faults {
-    state: Mutex<FaultsState>,
+    state: Mutex<BlkdebugRules>,
     /// Counts how often requests were released. It only changes with `state` locked.
     release_count: AtomicU64,
     /// Tasks whose requests hang.
@@ -111,7 +111,7 @@ pub struct Faults {
 }
 
 /// What changes under the lock: the rules, with the hits that they have left, and the random numbers.
-struct FaultsState {
+struct BlkdebugRules {
     rules: Vec<FaultRule>,
     random: u64,
     /// How many guards keep requests from hanging.
@@ -132,7 +132,7 @@ impl Faults {
     #[must_use]
     pub fn new(rules: FaultRules) -> Arc<Self> {
         Arc::new(Faults {
-            state: Mutex::new(FaultsState {
+            state: Mutex::new(BlkdebugRules {
                 rules: rules.rules,
                 random: rules.seed,
                 no_hang_guards: 0,
@@ -165,9 +165,9 @@ impl Faults {
     }
 
     /// Decides which faults a request gets.
-    pub(crate) fn decide_and_count_hits(&self, request: &Request) -> FaultDecision {
+    pub(crate) fn decide_and_update_rules(&self, request: &Request) -> FaultDecision {
         let mut state = lock(&self.state);
-        let FaultsState {
+        let BlkdebugRules {
             rules,
             random,
             no_hang_guards,
@@ -179,9 +179,9 @@ impl Faults {
         for rule in rules.iter_mut().filter(begins) {
             rule.begins = None;
         }
-        let (mut delay, mut outcome, mut delay_ns) = (None, FaultOutcome::Pass, 0u64);
+        let (mut delay, mut outcome, mut delay_ns) = (None, OutcomeAfterDelay::Pass, 0u64);
         for rule in rules.iter_mut() {
-            if !rule.matches(request) || !is_hit_at_random(random, rule.one_in) {
+            if !rule.matches_apart_from_chance(request) || !draw_random_hit(random, rule.one_in) {
                 continue;
             }
             rule.times = rule.times.map(|times| times - 1);
@@ -192,11 +192,11 @@ impl Faults {
                 }
                 FaultAction::Hang if *no_hang_guards > 0 => {}
                 FaultAction::Hang => delay = Some(FaultDelay::UntilReleased),
-                FaultAction::Error(errno) => outcome = FaultOutcome::Fail(errno),
+                FaultAction::Error(errno) => outcome = OutcomeAfterDelay::Fail(errno),
                 FaultAction::Short(bytes, errno) => {
-                    outcome = FaultOutcome::Partial(bytes, Err(errno))
+                    outcome = OutcomeAfterDelay::Partial(bytes, Err(errno))
                 }
-                FaultAction::Torn(bytes) => outcome = FaultOutcome::Partial(bytes, Ok(())),
+                FaultAction::Torn(bytes) => outcome = OutcomeAfterDelay::Partial(bytes, Ok(())),
             }
             break;
         }
@@ -229,7 +229,7 @@ impl Faults {
 }
 
 /// True at random, one time in `one_in`.
-fn is_hit_at_random(random: &mut u64, one_in: u64) -> bool {
+fn draw_random_hit(random: &mut u64, one_in: u64) -> bool {
     if one_in <= 1 {
         return true;
     }
@@ -272,7 +272,7 @@ mod tests {
     const EIO: FaultAction = FaultAction::Error(Errno::IO);
 
     fn fails(faults: &Faults, request: &Request) -> bool {
-        faults.decide_and_count_hits(request).outcome == FaultOutcome::Fail(Errno::IO)
+        faults.decide_and_update_rules(request).outcome == OutcomeAfterDelay::Fail(Errno::IO)
     }
 
     #[test]
@@ -311,17 +311,20 @@ mod tests {
         let faults = faults(&rules, 0);
         let read = request(Op::Read, 0, 512);
         let decision = || {
-            let FaultDecision { delay, outcome, .. } = faults.decide_and_count_hits(&read);
+            let FaultDecision { delay, outcome, .. } = faults.decide_and_update_rules(&read);
             (delay, outcome)
         };
-        assert_eq!(decision(), (FaultDelay::UntilReleased, FaultOutcome::Pass));
         assert_eq!(
             decision(),
-            (FaultDelay::For(12), FaultOutcome::Fail(Errno::IO))
+            (FaultDelay::UntilReleased, OutcomeAfterDelay::Pass)
         );
         assert_eq!(
             decision(),
-            (FaultDelay::For(7), FaultOutcome::Fail(Errno::IO))
+            (FaultDelay::For(12), OutcomeAfterDelay::Fail(Errno::IO))
+        );
+        assert_eq!(
+            decision(),
+            (FaultDelay::For(7), OutcomeAfterDelay::Fail(Errno::IO))
         );
     }
 
@@ -364,7 +367,7 @@ mod tests {
         let faults = faults(&[rule(FaultAction::Hang)], 0);
         let delay = || {
             faults
-                .decide_and_count_hits(&request(Op::Read, 0, 512))
+                .decide_and_update_rules(&request(Op::Read, 0, 512))
                 .delay
         };
         let before = faults.release_count();

@@ -1,6 +1,6 @@
 //! Leases: while requests use a location that a lookup has found, its driver waits before it frees or moves it.
 //!
-//! A request to a place found by a [lookup](crate::route::Lookup) has a lease until it completes. A driver that frees or
+//! A request to a place found by a [lookup](crate::route::MappedNode) has a lease until it completes. A driver that frees or
 //! moves a place first removes it from its mapping, and then waits until the leases that exist at that moment have ended.
 //! Leases are not counted by place but by generation: new requests, which do not find the place any more, do not prolong
 //! the wait, and one wait serves any number of places.
@@ -13,33 +13,33 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// The leases of one node, on all iothreads.
 #[derive(Default)]
-pub(crate) struct Leases {
+pub(crate) struct PlaceLeases {
     current: Mutex<Arc<LeaseGeneration>>,
 }
 
 /// The leases between two waits. It lives as long as a lease of it, or of an earlier generation.
 #[derive(Default)]
 struct LeaseGeneration {
-    end_actions: Mutex<GenerationEndActions>,
+    end_actions: Mutex<LeaseGenerationEndActions>,
 }
 
 /// Done when a generation has ended that is not the current one: its waiter is woken, and the next generation, which
 /// may end with it, is released.
 #[derive(Default)]
-struct GenerationEndActions {
+struct LeaseGenerationEndActions {
     next: Option<Arc<LeaseGeneration>>,
-    waiter: Option<Arc<GenerationWaiter>>,
+    waiter: Option<Arc<LeaseGenerationWaiter>>,
 }
 
 /// Waits for the end of a generation.
 #[derive(Default)]
-struct GenerationWaiter {
-    state: Mutex<GenerationWaitState>,
+struct LeaseGenerationWaiter {
+    state: Mutex<LeaseGenerationWaitState>,
 }
 
 /// Whether the generation has ended, and the waker of the task that waits for that.
 #[derive(Default)]
-struct GenerationWaitState {
+struct LeaseGenerationWaitState {
     has_ended: bool,
     waker: Option<Waker>,
 }
@@ -54,7 +54,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl GenerationWaiter {
+impl LeaseGenerationWaiter {
     /// Wakes the task that waits: the generation and all earlier ones have ended.
     fn on_generation_ended(&self) {
         let mut state = lock(&self.state);
@@ -85,13 +85,13 @@ impl Drop for LeaseGeneration {
 
 impl LeaseGeneration {
     /// Takes what to do when this generation has ended, which is now.
-    fn take_end_actions(&mut self) -> GenerationEndActions {
+    fn take_end_actions(&mut self) -> LeaseGenerationEndActions {
         let end_actions = self.end_actions.get_mut();
         std::mem::take(end_actions.unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Leases {
+impl PlaceLeases {
     /// A lease on a place that was just found. The caller has its mapping locked.
     pub fn take_lease(&self) -> Lease {
         Lease {
@@ -101,12 +101,12 @@ impl Leases {
 
     /// Waits until all leases that exist now, on any iothread, have ended. The caller has removed the place from its
     /// mapping before.
-    pub fn wait_for_current_leases(&self) -> impl Future<Output = ()> + use<> {
-        let waiter = Arc::new(GenerationWaiter::default());
+    pub fn wait_for_current_leases_async(&self) -> impl Future<Output = ()> + use<> {
+        let waiter = Arc::new(LeaseGenerationWaiter::default());
         let next = Arc::new(LeaseGeneration::default());
         let mut current = lock(&self.current);
         let old = std::mem::replace(&mut *current, next.clone());
-        *lock(&old.end_actions) = GenerationEndActions {
+        *lock(&old.end_actions) = LeaseGenerationEndActions {
             next: Some(next),
             waiter: Some(waiter.clone()),
         };

@@ -11,6 +11,7 @@
 //! | `aio` | the ways to the kernel, and the choice among them |
 //! | `disk_file` | an opened file or block device, with its locks and its blocking I/O |
 //! | `null_disk`, `faults` | null disks; faults that a filter injects |
+//! | `rbd` | images of Ceph clusters |
 //! | `range_lock`, `lease` | locks of byte ranges; leases on places in a mapping |
 //! | `route` | what carries out each operation of a source, with gates, marks and async tasks |
 //! | `io` | the I/O context: backends, and the submission of requests to them |
@@ -31,23 +32,22 @@ mod lease;
 mod node;
 mod null_disk;
 mod range_lock;
+mod rbd;
 mod resize;
 mod route;
 #[cfg(feature = "simulation")]
 mod simulation;
 mod source;
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 mod testing;
 pub mod token;
-#[cfg(any(test, feature = "simulation"))]
-mod wrapped;
 
 /// `lease`, `range_lock` and `woken` use this module: the models in `interleavings/` put loom's in its place.
 use std::sync;
 
 pub use aio::{Aio, AioChoice, AioProbe};
 pub use disk_file::allocation::Allocation;
-pub use disk_file::create::{CreateOutcome, create_sparse};
+pub use disk_file::create::{CreateOutcome, create_sparse_or_check_size};
 pub use disk_file::lock::{Locking, set_keep_locks_on_close};
 pub use disk_file::open::FileOptions;
 #[cfg(feature = "simulation")]
@@ -58,9 +58,10 @@ pub use error::NodeError;
 pub use faults::{FaultAction, FaultRule, FaultRules, Faults, NoHangGuard};
 #[cfg(feature = "simulation")]
 pub use io::simulated::SimulatedRing;
-pub use io::{BlockingCall, IoContext, IoSettings, SubmitCounts};
+pub use io::{BackendSettings, BlockingCall, IoContext, SubmitCounts};
 pub use node::{DiscardLimits, Geometry, Node};
 pub use null_disk::NullOptions;
+pub use rbd::{ImageStatus, RbdOptions, WriterLockState};
 pub use resize::ResizeError;
 pub use source::{AllocationQuery, AttachedDisk, DiskCall, DiskIo, SourceIo};
 

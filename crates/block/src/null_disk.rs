@@ -86,7 +86,9 @@ impl NullQueue {
     #[cold]
     fn reap_delayed(&mut self, out: &mut Vec<Completion>) {
         let now_ns = now_ns();
-        while self.deadline_ns().is_some_and(|due| due <= now_ns)
+        while self
+            .next_timed_completion_ns()
+            .is_some_and(|due| due <= now_ns)
             && let Some(Reverse((_, _, token))) = self.delayed.pop()
         {
             out.push(successful_completion(token));
@@ -135,11 +137,14 @@ impl IoBackend for NullQueue {
 
     #[inline]
     fn has_completions(&self) -> bool {
-        !self.done.is_empty() || self.deadline_ns().is_some_and(|due| due <= now_ns())
+        !self.done.is_empty()
+            || self
+                .next_timed_completion_ns()
+                .is_some_and(|due| due <= now_ns())
     }
 
     #[inline]
-    fn deadline_ns(&self) -> Option<u64> {
+    fn next_timed_completion_ns(&self) -> Option<u64> {
         self.delayed
             .peek()
             .map(|Reverse((deadline_ns, ..))| *deadline_ns)
@@ -245,6 +250,6 @@ mod tests {
         queue.reap(&mut out);
         assert!(out.is_empty(), "none is due within the hour");
         assert!(!queue.has_completions());
-        assert!(queue.deadline_ns().unwrap() > now_ns());
+        assert!(queue.next_timed_completion_ns().unwrap() > now_ns());
     }
 }

@@ -26,18 +26,18 @@ pub(crate) struct RangeLock {
 struct RangeLockState {
     arrivals: u64,
     /// Ranges that are locked or waited for, in order of arrival.
-    claims: Vec<Claim>,
+    claims: Vec<RangeClaim>,
 }
 
 /// A range that is locked, or waited for.
-struct Claim {
+struct RangeClaim {
     arrival: u64,
     range: Range<u64>,
     /// The waker of a task that waits.
     waker: Option<Waker>,
 }
 
-impl Claim {
+impl RangeClaim {
     /// Whether both have a byte in common.
     fn overlaps(&self, range: &Range<u64>) -> bool {
         self.range.start < range.end && range.start < self.range.end
@@ -94,7 +94,7 @@ impl RangeLock {
         let mut state = self.lock_state();
         state.arrivals += 1;
         let arrival = state.arrivals;
-        state.claims.push(Claim {
+        state.claims.push(RangeClaim {
             arrival,
             range,
             waker: None,
@@ -129,7 +129,7 @@ impl Drop for RangeLockTicket<'_> {
     fn drop(&mut self) {
         let mut state = self.lock.lock_state();
         let index = state.claim_index(self.arrival);
-        let Claim { range, .. } = state.claims.remove(index);
+        let RangeClaim { range, .. } = state.claims.remove(index);
         let later = state.claims[index..].iter_mut();
         let waiting = later.filter(|claim| claim.overlaps(&range));
         let wakers: Vec<Waker> = waiting.filter_map(|claim| claim.waker.take()).collect();
@@ -142,7 +142,9 @@ impl Drop for RangeLockTicket<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Aio, FileOptions, IoContext, IoSettings, Locking, Node, NodeOptions, Op, Request};
+    use crate::{
+        Aio, BackendSettings, FileOptions, IoContext, Locking, Node, NodeOptions, Op, Request,
+    };
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, mpsc};
     use std::task::Wake;
@@ -331,7 +333,7 @@ mod tests {
             iov_base: memory[start..].as_mut_ptr().cast(),
             iov_len: 4096,
         };
-        let mut io = IoContext::new(IoSettings::default(), Arc::new(|| ())).unwrap();
+        let mut io = IoContext::new(BackendSettings::default(), Arc::new(|| ())).unwrap();
         let route = io.attach(&node, &mut |_| Ok(()));
         for (token, op) in (0..).zip([Op::Write, Op::Read, Op::Flush]) {
             let (len, iov_count) = if op == Op::Flush { (0, 0) } else { (4096, 1) };

@@ -61,19 +61,20 @@ pub enum ResizeError {
 }
 
 impl Node {
-    /// The end that its file or device must have for the node to have `size` bytes. A block device cannot be changed: its
-    /// end is the current one.
+    /// The end offset, in bytes, that its file or device must have for the node to have `size` bytes. A block device cannot
+    /// be changed: its end is the current one.
     ///
     /// # Errors
     /// [`ResizeError`].
-    pub fn disk_end_for_size(&self, size: u64) -> Result<u64, ResizeError> {
+    pub fn check_size_and_compute_disk_end_offset(&self, size: u64) -> Result<u64, ResizeError> {
         if self.read_only() {
             return Err(ResizeError::ReadOnly);
         }
         let (disk, base) = self.disk_and_offset();
-        let Some(file) = disk.driver.file() else {
+        let file = disk.driver.file();
+        if file.is_none() && disk.driver.image().is_none() {
             return Err(ResizeError::Unsupported);
-        };
+        }
         if self.size_policy == SizePolicy::Fixed {
             return Err(ResizeError::FixedSize);
         }
@@ -84,13 +85,21 @@ impl Node {
         if end > MAX_SIZE {
             return Err(ResizeError::TooLarge(end));
         }
-        let Some(block) = file.device_block else {
+        let device = file.and_then(|file| Some((file, file.device_block?)));
+        let Some((device, block)) = device else {
             return Ok(end);
         };
-        match host_device::device_end(file.fd.as_fd(), block)? {
+        match host_device::device_end(device.fd.as_fd(), block)? {
             found if end > found => Err(ResizeError::GrowDevice { found, wanted: end }),
             found => Ok(found),
         }
+    }
+
+    /// The size of the image of a Ceph cluster, as the cluster has announced it; `None` for a node that is none.
+    #[must_use]
+    pub fn announced_image_size(&self) -> Option<u64> {
+        let image = self.driver.image()?;
+        Some(image.image.known_size())
     }
 
     /// Whether both nodes show parts of the same opened disk.
@@ -124,11 +133,16 @@ impl Node {
         self.size.store(size, Ordering::Relaxed);
     }
 
-    /// Moves the end of its file. The end of a block device does not move. New bytes read as zeroes and take no space.
+    /// Moves the end of its file or image. The end of a block device does not move. New bytes read as zeroes and take no
+    /// space. It waits for the disk.
     ///
     /// # Errors
-    /// The error of `ftruncate(2)`.
-    pub fn set_regular_file_end(&self, end: u64) -> Result<(), ResizeError> {
+    /// The error of `ftruncate(2)`, or of librbd.
+    pub fn set_file_or_image_end(&self, end: u64) -> Result<(), ResizeError> {
+        if let Some(disk) = self.disk_and_offset().0.driver.image() {
+            let resized = disk.resize(end);
+            return resized.map_err(|error| ResizeError::Io(error.into()));
+        }
         match self.underlying_file() {
             Some(file) if file.device_block.is_none() => {
                 let truncate = || rustix::fs::ftruncate(&file.fd, end);

@@ -4,7 +4,7 @@
 pub(crate) const TASKS: u32 = u32::MAX;
 
 /// The source index of requests that an I/O context tracks; their entry in its table has their own token.
-pub(crate) const TRACKED: u32 = u32::MAX - 1;
+pub(crate) const GUARDED: u32 = u32::MAX - 1;
 
 /// The token of request `number` of the source with this index.
 #[inline]

@@ -12,7 +12,7 @@ const QEMU_MEMORY: &str =
     "-object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem -m 1G";
 
 /// Prints the announcement, except at log level `error`. `is_new` says which disks were created.
-pub(crate) fn print_unless_quiet(options: &ServeSettings, is_new: &[bool]) {
+pub(crate) fn print_announcement_unless_quiet(options: &ServeSettings, is_new: &[bool]) {
     if options.log_level == LogLevel::Error {
         return;
     }
@@ -45,11 +45,13 @@ fn absolute_path_text(path: &Path) -> String {
 fn describe_disks_and_addresses(options: &ServeSettings, is_new: &[bool], socket: &str) -> String {
     let queues = options.num_queues;
     let mut disks = options.disks.iter().zip(is_new).map(|(disk, is_new)| {
+        let read_only = options.read_only || disk.is_snapshot();
         let disk = match disk {
             ServeDisk::Path(path) => path.display().to_string(),
             ServeDisk::NullCo => "null-co:".to_owned(),
+            ServeDisk::Rbd(rbd) => format!("rbd:{}", rbd.image_spec()),
         };
-        let state = match (is_new, options.read_only) {
+        let state = match (is_new, read_only) {
             (true, _) => ", new",
             (false, true) => ", read-only",
             (false, false) => "",
@@ -96,7 +98,7 @@ fn vmm_options(options: &ServeSettings, socket: &str) -> String {
     {QEMU_MEMORY} \\
     -chardev {chardev} -device {device}
 {}",
-                libvirt_xml(&[("-chardev", &chardev), ("-device", device)])
+                libvirt_xml_with_qemu_args(&[("-chardev", &chardev), ("-device", device)])
             )
         }
         ServeDevice::Lsi53c895a => {
@@ -111,14 +113,14 @@ fn vmm_options(options: &ServeSettings, socket: &str) -> String {
     {QEMU_MEMORY} \\
     -device '{quoted_device}'
 {}",
-                libvirt_xml(&[("-device", &device)])
+                libvirt_xml_with_qemu_args(&[("-device", &device)])
             )
         }
     }
 }
 
 /// The domain XML that passes options to QEMU for which libvirt has no element.
-fn libvirt_xml(args: &[(&str, &str)]) -> String {
+fn libvirt_xml_with_qemu_args(args: &[(&str, &str)]) -> String {
     let mut text =
         "  libvirt (in a domain with xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0')
     <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use daemon::BoxError;
 use options::{
-    BlockdevOptions, CheckSettings, ConfigError, ConfigFileWithOptions, DaemonSettings, Directive,
-    NodeRef, ObjectOptions,
+    BlockdevOptions, CheckSettings, ConfigError, ConfigFileWithOptions,
+    DaemonSettingsAndDirectives, Directive, NodeRef, ObjectOptions,
 };
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(crate) fn run(options: &CheckSettings) -> Result<ExitCode, BoxError> {
     if let Ok(daemon) = &outcome {
         add_hints_at_unused(&daemon.directives, &mut hints);
         if options.open {
-            files::add_file_hints(daemon, &mut hints);
+            files::add_file_and_socket_hints(daemon, &mut hints);
         }
     }
     let status = match outcome {
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &CheckSettings) -> Result<ExitCode, BoxError> {
             let json = outcome_to_json(path, &outcome, &hints);
             print(&format!("{json:#}\n"))?;
         }
-        Ok(daemon) => print(&outcome_to_text(path, &daemon, &hints))?,
+        Ok(daemon) => print(&valid_outcome_to_text(path, &daemon, &hints))?,
         Err(error) => {
             // Without the program's name in front, so that editors can parse the lines.
             let _ = writeln!(std::io::stderr(), "{error}");
@@ -49,9 +49,13 @@ pub(crate) fn run(options: &CheckSettings) -> Result<ExitCode, BoxError> {
 }
 
 /// The outcome for people, if the configuration is valid.
-fn outcome_to_text(path: &Path, daemon: &DaemonSettings, hints: &[String]) -> String {
+fn valid_outcome_to_text(
+    path: &Path,
+    daemon: &DaemonSettingsAndDirectives,
+    hints: &[String],
+) -> String {
     let path = commands::printable_path(path);
-    let mut out = format!("{path}: valid\n{}", summarize(daemon));
+    let mut out = format!("{path}: valid\n{}", summarize_config(daemon));
     if !hints.is_empty() {
         out.push('\n');
     }
@@ -63,14 +67,14 @@ fn outcome_to_text(path: &Path, daemon: &DaemonSettings, hints: &[String]) -> St
 }
 
 /// The summary of what the configuration would create.
-fn summarize(daemon: &DaemonSettings) -> ConfigSummary {
+fn summarize_config(daemon: &DaemonSettingsAndDirectives) -> ConfigSummary {
     ConfigSummary::of_directives(&daemon.directives, daemon.metrics.as_ref())
 }
 
 /// The outcome for scripts: the summary and hints, or the problems with their positions.
 fn outcome_to_json(
     path: &Path,
-    outcome: &Result<DaemonSettings, ConfigError>,
+    outcome: &Result<DaemonSettingsAndDirectives, ConfigError>,
     hints: &[String],
 ) -> Value {
     let mut out = json!({
@@ -80,7 +84,7 @@ fn outcome_to_json(
     match outcome {
         Ok(daemon) => {
             out["hints"] = json!(hints);
-            for (key, value) in summarize(daemon).to_json() {
+            for (key, value) in summarize_config(daemon).to_json() {
                 out[key] = value;
             }
         }
@@ -102,19 +106,22 @@ fn outcome_to_json(
 /// Hints at objects that nothing refers to: probably a forgotten or misspelt reference.
 fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
     let (mut nodes, mut iothreads, mut used_names) = (Vec::new(), Vec::new(), HashSet::new());
+    let (mut secrets, mut used_secrets) = (Vec::new(), HashSet::new());
     let (mut chardevs, mut monitored) = (Vec::new(), HashSet::new());
     let mut export_count = 0;
     for directive in directives {
         match directive {
             Directive::Object(ObjectOptions::Iothread(options)) => iothreads.push(&options.id),
+            Directive::Object(ObjectOptions::Secret(options)) => secrets.push(&options.id),
             Directive::Blockdev(options) => {
                 nodes.push(&options.node_name);
+                used_secrets.extend(secret_id_of_node_or_inner_node(options));
                 used_names.extend(child_node_name(options));
             }
             Directive::Export(options) => {
                 export_count += 1;
-                used_names.insert(&options.node_name);
-                used_names.extend(&options.iothreads);
+                used_names.extend(options.node_names());
+                used_names.extend(options.iothreads.iter().map(String::as_str));
             }
             Directive::Chardev(options) => chardevs.push(&options.settings.id),
             Directive::Monitor(options) => {
@@ -126,9 +133,18 @@ fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
         hints.push("there is no [export.NAME]: the daemon would serve no disk".to_owned());
     }
     for (kind, names) in [("iothread", iothreads), ("node", nodes)] {
-        for name in names.into_iter().filter(|name| !used_names.contains(name)) {
+        for name in names
+            .into_iter()
+            .filter(|name| !used_names.contains(name.as_str()))
+        {
             hints.push(format!("{kind} '{name}' is used by nothing in this file"));
         }
+    }
+    for name in secrets
+        .into_iter()
+        .filter(|name| !used_secrets.contains(name.as_str()))
+    {
+        hints.push(format!("secret '{name}' is used by no node of this file"));
     }
     for name in chardevs
         .into_iter()
@@ -140,9 +156,17 @@ fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
     }
 }
 
+/// The secret that a node or a node inside of it needs, if one does.
+fn secret_id_of_node_or_inner_node(options: &BlockdevOptions) -> Option<&str> {
+    match options.driver.child_with_key() {
+        Some((_, NodeRef::Inline(inside))) => secret_id_of_node_or_inner_node(inside),
+        _ => options.driver.secret_id(),
+    }
+}
+
 /// The name of the node below a node, if there is one.
-fn child_node_name(options: &BlockdevOptions) -> Option<&String> {
-    match options.driver.child()?.1 {
+fn child_node_name(options: &BlockdevOptions) -> Option<&str> {
+    match options.driver.child_with_key()?.1 {
         NodeRef::Name(name) => Some(name),
         NodeRef::Inline(inside) => child_node_name(inside),
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use daemon::process::ProcessOptions;
-use daemon::service::ServiceManager;
+use daemon::service::ServiceManagerConnection;
 use daemon::{BoxError, run, upgrade};
 use options::{ConfigError, ConfigFileWithOptions, LogFormat, LogLevel};
 
@@ -17,13 +17,13 @@ use crate::summary::ConfigSummary;
 pub(crate) fn run(
     options: ConfigFileWithOptions,
     format: LogFormat,
-    service: ServiceManager,
+    service: ServiceManagerConnection,
 ) -> Result<(), BoxError> {
     let requested_level = options.log_level;
     let bytes = read_config_bytes(&options.path)?;
     let path = display_path(&options.path).to_owned();
     let text = ConfigError::decode_utf8(&path, bytes)?;
-    let options = options.with_path_in_errors(&path).parse(&text)?;
+    let options = options.with_other_path_in_errors(&path).parse(&text)?;
     let Some(level) = requested_level else {
         log::start(log::read_log_level_variable()?, format);
         return run::run_as_qemu_storage_daemon(&options, service);
@@ -88,11 +88,7 @@ pub(crate) fn read_config_bytes(path: &Path) -> Result<Vec<u8>, BoxError> {
         let input = std::io::stdin().lock();
         input.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes)
     } else {
-        // A pipe of the shell is a symbolic link; a named pipe may never get a writer.
-        let is_pipe = path
-            .symlink_metadata()
-            .map(|metadata| metadata.file_type().is_fifo());
-        if is_pipe.map_err(|error| failed(&error))? {
+        if is_named_pipe(path) {
             return Err(failed(
                 &"it is a named pipe; name a regular file, or - for standard input",
             )
@@ -106,4 +102,11 @@ pub(crate) fn read_config_bytes(path: &Path) -> Result<Vec<u8>, BoxError> {
         return Err(failed(&"it is larger than 16 MiB").into());
     }
     Ok(bytes)
+}
+
+/// Whether a path leads to a named pipe, which may never get a writer.
+fn is_named_pipe(path: &Path) -> bool {
+    // A pipe of the shell, /dev/fd/63, leads to no path, so this fails.
+    let target = path.canonicalize().and_then(|path| path.metadata());
+    target.is_ok_and(|target| target.file_type().is_fifo())
 }

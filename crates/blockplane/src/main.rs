@@ -13,8 +13,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use daemon::BoxError;
-use daemon::service::ServiceManager;
-use options::{GeneratedFileKind, Invocation, LogFormat};
+use daemon::service::ServiceManagerConnection;
+use options::{Invocation, LogFormat, ManOrCompletions};
 
 /// Prepares the process, and runs the command line. An error is reported in the format of the log.
 fn main() -> ExitCode {
@@ -23,11 +23,12 @@ fn main() -> ExitCode {
     unsafe { daemon::upgrade::init_predecessor_channel() };
     let mut format = LogFormat::default();
     match run(&mut format) {
+        Ok(ExitCode::SUCCESS) => daemon::process::close_images_and_exit(0),
         Ok(status) => status,
         Err(error) => {
             daemon::upgrade::report_failure_to_predecessor(error.as_ref());
             log::report_fatal_error(error.as_ref(), format);
-            ExitCode::FAILURE
+            daemon::process::close_images_and_exit(1)
         }
     }
 }
@@ -40,28 +41,31 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
         Invocation::Serve(options) => {
             *format = options.log_format.unwrap_or(*format);
             log::start(options.log_level, *format);
-            serve::run(&options, service_manager_from_environment()?)?;
+            serve::run(&options, take_service_manager_from_environment()?)?;
         }
         Invocation::Daemon(options) => {
             log::start(log::read_log_level_variable()?, *format);
-            daemon::run::run_as_qemu_storage_daemon(&options, service_manager_from_environment()?)?;
+            daemon::run::run_as_qemu_storage_daemon(
+                &options,
+                take_service_manager_from_environment()?,
+            )?;
         }
         Invocation::ConfigFile(options) => {
             *format = options.log_format.unwrap_or(*format);
-            config_file::run(options, *format, service_manager_from_environment()?)?;
+            config_file::run(options, *format, take_service_manager_from_environment()?)?;
         }
         Invocation::Generate { what, folder } => {
-            let mut commands = options::reference::commands();
+            let mut commands = options::reference::command_grammars();
             commands.extend(
                 blockplane::operator::cli::command_definitions()
                     .get_subcommands()
                     .cloned(),
             );
             match what {
-                GeneratedFileKind::Man => {
+                ManOrCompletions::Man => {
                     manual::write_blockplane_pages(&folder, &commands, &qmp_summary_for_manual())?
                 }
-                GeneratedFileKind::Completions => {
+                ManOrCompletions::Completions => {
                     manual::write_blockplane_completions(&folder, &commands)?
                 }
             }
@@ -84,9 +88,9 @@ fn qmp_summary_for_manual() -> manual::QmpSummary {
 }
 
 /// The service manager's settings in the environment; only before other threads are started.
-fn service_manager_from_environment() -> Result<ServiceManager, BoxError> {
+fn take_service_manager_from_environment() -> Result<ServiceManagerConnection, BoxError> {
     // SAFETY: no thread was started yet.
-    unsafe { ServiceManager::take_from_environment() }
+    unsafe { ServiceManagerConnection::take_from_environment() }
 }
 
 /// Prints a text, unless its reader has ended.

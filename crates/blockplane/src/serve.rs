@@ -3,16 +3,16 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use block::{CreateOutcome, create_sparse};
+use block::{CreateOutcome, create_sparse_or_check_size};
 use options::{
     BlockdevOptions, ChardevOptions, CommonChardevOptions, CommonExportOptions, CommonNodeOptions,
     DEFAULT_NULL_SIZE, Directive, Driver, ExportKind, ExportOptions, FileOptions, IothreadOptions,
-    LunDeviceOptions, LunOptions, MonitorOptions, NullOptions, ObjectOptions, ServeDevice,
-    ServeDisk, ServeSettings, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
+    LunDeviceOptions, LunOptions, MonitorOptions, NullOptions, ObjectOptions, RbdOptions,
+    ServeDevice, ServeDisk, ServeSettings, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
 use daemon::process::ProcessOptions;
-use daemon::service::ServiceManager;
+use daemon::service::ServiceManagerConnection;
 use daemon::{BoxError, run, upgrade};
 
 use crate::announcement;
@@ -26,7 +26,10 @@ const MONITOR_NAME: &str = "monitor";
 const SECTOR_BYTES: u32 = 512;
 
 /// Serves the disks, which are created before, and removed again if the start fails.
-pub(crate) fn run(options: &ServeSettings, service: ServiceManager) -> Result<(), BoxError> {
+pub(crate) fn run(
+    options: &ServeSettings,
+    service: ServiceManagerConnection,
+) -> Result<(), BoxError> {
     let is_new = match upgrade::has_predecessor() {
         // The previous process created them.
         true => vec![false; options.disks.len()],
@@ -39,13 +42,13 @@ pub(crate) fn run(options: &ServeSettings, service: ServiceManager) -> Result<()
             pidfile: options.pidfile.as_deref(),
             metrics: options.metrics.as_ref(),
             confinement: &options.confinement,
-            created_files: &new_disk_paths(options, &is_new),
+            created_files: &created_disk_paths(options, &is_new),
             background: false,
         },
         service,
         || {
             has_started = true;
-            announcement::print_unless_quiet(options, &is_new);
+            announcement::print_announcement_unless_quiet(options, &is_new);
         },
     );
     // After a live upgrade `is_new` is false for every disk.
@@ -56,7 +59,7 @@ pub(crate) fn run(options: &ServeSettings, service: ServiceManager) -> Result<()
 }
 
 /// The paths of the disks that were created.
-fn new_disk_paths<'a>(options: &'a ServeSettings, is_new: &[bool]) -> Vec<&'a Path> {
+fn created_disk_paths<'a>(options: &'a ServeSettings, is_new: &[bool]) -> Vec<&'a Path> {
     let disks = options.disks.iter().zip(is_new);
     disks
         .filter_map(|(disk, is_new)| match disk {
@@ -71,7 +74,7 @@ fn create_missing_disks_if_size_given(options: &ServeSettings) -> Result<Vec<boo
     let mut is_new = Vec::new();
     for disk in &options.disks {
         let created = match (disk, options.size) {
-            (ServeDisk::Path(path), Some(size)) => create_sparse(path, size),
+            (ServeDisk::Path(path), Some(size)) => create_sparse_or_check_size(path, size),
             _ => Ok(CreateOutcome::Existed),
         };
         match created {
@@ -121,9 +124,12 @@ fn to_directives(options: &ServeSettings) -> Vec<Directive> {
         Directive::Blockdev(BlockdevOptions {
             node_name: node_name.clone(),
             settings: CommonNodeOptions {
-                read_only: options.read_only,
+                read_only: options.read_only || disk.is_snapshot(),
                 discard: options.discard,
-                cache_direct: Some(options.cache_direct),
+                cache_direct: match disk {
+                    ServeDisk::Rbd(_) => None,
+                    ServeDisk::Path(_) | ServeDisk::NullCo => Some(options.cache_direct),
+                },
                 ..CommonNodeOptions::defaults()
             },
             driver: node_driver(options, disk),
@@ -137,11 +143,11 @@ fn to_directives(options: &ServeSettings) -> Vec<Directive> {
         },
         iothreads,
         settings: CommonExportOptions {
-            writable: !options.read_only,
+            writable: !options.read_only && !options.disks.iter().all(ServeDisk::is_snapshot),
             writethrough: options.write_through,
             fixed_iothread: true,
         },
-        kind: export_kind(options, &node_names),
+        kind: build_export_kind(options, &node_names),
     }));
     if let Some(path) = &options.monitor {
         directives.push(Directive::Chardev(ChardevOptions {
@@ -174,7 +180,7 @@ fn iothread_options(options: &ServeSettings, id: &str, index: usize) -> ObjectOp
 }
 
 /// The type of the export, with its queues and its disks.
-fn export_kind(options: &ServeSettings, node_names: &[String]) -> ExportKind {
+fn build_export_kind(options: &ServeSettings, node_names: &[String]) -> ExportKind {
     match options.device {
         ServeDevice::VirtioBlk => ExportKind::VhostUserBlk(VhostUserBlkOptions {
             num_queues: options.num_queues,
@@ -209,7 +215,7 @@ fn lun_options(options: &ServeSettings, node_names: &[String]) -> Vec<LunOptions
             node_name: node_name.clone(),
             target,
             lun,
-            writable: !options.read_only,
+            writable: !options.read_only && !disk.is_snapshot(),
             device: LunDeviceOptions {
                 logical_block_size: logical_block_size(options, disk),
                 serial: Some(given_serial.unwrap_or_else(|| default_serial(options, disk, number))),
@@ -220,11 +226,15 @@ fn lun_options(options: &ServeSettings, node_names: &[String]) -> Vec<LunOptions
     disks.map(lun_of_disk).collect()
 }
 
-/// The serial number of a disk without `--serial`, made from its path: a guest takes disks of several daemons with the
-/// same serial number for paths to one disk.
+/// The serial number of a disk without `--serial`, made from its path or the name of its image: a guest takes disks of several
+/// daemons with the same serial number for paths to one disk.
 fn default_serial(options: &ServeSettings, disk: &ServeDisk, number: u16) -> String {
     let path = match disk {
         ServeDisk::Path(path) => path.clone(),
+        ServeDisk::Rbd(rbd) => {
+            let image = format!("rbd:{}", rbd.image_spec());
+            return serial_of_name(image.as_bytes());
+        }
         ServeDisk::NullCo => {
             let mut path = options.socket_path_or_default().into_os_string();
             path.push(format!(":{number}"));
@@ -233,17 +243,30 @@ fn default_serial(options: &ServeSettings, disk: &ServeDisk, number: u16) -> Str
     };
     // If it cannot be made absolute, the path as given has to do.
     let path = std::path::absolute(&path).unwrap_or(path);
-    let name = daemon::world_wide_name(path.as_os_str().as_encoded_bytes());
-    format!("{name:016x}")
+    serial_of_name(path.as_os_str().as_encoded_bytes())
+}
+
+/// The serial number of the disk with this name.
+fn serial_of_name(name: &[u8]) -> String {
+    format!("{:016x}", daemon::world_wide_name(name))
 }
 
 /// The driver of a disk's node, which depends on whether its path is a device.
 fn node_driver(options: &ServeSettings, disk: &ServeDisk) -> Driver {
-    let ServeDisk::Path(path) = disk else {
-        return Driver::NullCo(NullOptions {
-            size: options.size.unwrap_or(DEFAULT_NULL_SIZE),
-            ..NullOptions::defaults()
-        });
+    let path = match disk {
+        ServeDisk::Path(path) => path,
+        ServeDisk::Rbd(rbd) => {
+            return Driver::Rbd(RbdOptions {
+                locking: options.locking,
+                ..rbd.clone()
+            });
+        }
+        ServeDisk::NullCo => {
+            return Driver::NullCo(NullOptions {
+                size: options.size.unwrap_or(DEFAULT_NULL_SIZE),
+                ..NullOptions::defaults()
+            });
+        }
     };
     let file = FileOptions {
         filename: path.clone(),

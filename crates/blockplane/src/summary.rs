@@ -6,7 +6,7 @@ use std::fmt;
 
 use options::{
     BlockdevOptions, Directive, Driver, ExportKind, ExportOptions, IothreadOptions, MetricsAddr,
-    NodeRef, ObjectOptions, SocketAddr,
+    NodeRef, ObjectOptions, SecretFormat, SecretOptions, SocketAddr,
 };
 use serde_json::{Map, Value, json};
 
@@ -28,6 +28,7 @@ impl ConfigSummary {
             "iothreads",
             &["iothread", "poll-max-ns", "aio-max-batch", "cpu-affinity"],
         );
+        let mut secrets = SummaryTable::new("secrets", &["secret", "format", "storage"]);
         let mut nodes = SummaryTable::new(
             "nodes",
             &["node-name", "driver", "access", "page-cache", "storage"],
@@ -58,6 +59,9 @@ impl ConfigSummary {
                 Directive::Object(ObjectOptions::Iothread(options)) => {
                     iothreads.rows.push(iothread_row(options));
                 }
+                Directive::Object(ObjectOptions::Secret(options)) => {
+                    secrets.rows.push(secret_row(options));
+                }
                 Directive::Blockdev(options) => append_node_rows(options, &mut nodes.rows),
                 Directive::Export(options) => exports.rows.push(export_row(options)),
                 Directive::Chardev(options) => {
@@ -81,6 +85,7 @@ impl ConfigSummary {
             .extend(metrics.map(|addr| vec![json!(addr.to_string())]));
         ConfigSummary(vec![
             iothreads,
+            secrets,
             nodes,
             exports,
             monitors,
@@ -176,9 +181,22 @@ fn iothread_row(options: &IothreadOptions) -> Vec<Value> {
     ]
 }
 
+/// The row of a secret, without its content.
+fn secret_row(options: &SecretOptions) -> Vec<Value> {
+    let format = match options.format {
+        SecretFormat::Raw => "raw",
+        SecretFormat::Base64 => "base64",
+    };
+    let storage = match &options.file {
+        Some(file) => json!(file.display().to_string()),
+        None => json!("in the options"),
+    };
+    vec![json!(options.id), json!(format), storage]
+}
+
 /// Appends a row for the node, after the rows of the nodes that are defined inside of it.
 fn append_node_rows(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
-    let child = options.driver.child().map(|(_, child)| child);
+    let child = options.driver.child_with_key().map(|(_, child)| child);
     if let Some(NodeRef::Inline(inside)) = child {
         append_node_rows(inside, rows);
     }
@@ -186,6 +204,7 @@ fn append_node_rows(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
     let storage = match (&options.driver, file, child) {
         (_, Some(file), _) => json!(file.filename.display().to_string()),
         (_, _, Some(below)) => json!(format!("node {}", below.node_name())),
+        (Driver::Rbd(rbd), ..) => json!(format!("rbd:{}", rbd.image_spec())),
         (Driver::NullCo(null), ..) => json!(format!("none, {} bytes", null.size)),
         _ => Value::Null,
     };

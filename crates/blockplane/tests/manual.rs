@@ -14,7 +14,7 @@ use test_support::report::installed;
 
 /// Those of the program.
 fn commands() -> Vec<clap::Command> {
-    let mut commands = reference::commands();
+    let mut commands = reference::command_grammars();
     commands.extend(
         blockplane::operator::cli::command_definitions()
             .get_subcommands()
@@ -63,9 +63,13 @@ fn manual_page_has_every_option_of_serve_and_the_daemon() {
         );
     }
     let file = read(folder.path(), "blockplane.toml.5");
-    for group in reference::KEYS {
+    for group in reference::key_groups_with_list_elements() {
         for key in group.keys {
-            assert!(page.contains(&format!("\\fB{}=", key.name)), "{}", key.name);
+            assert!(
+                page.contains(&format!("\\fB{}{}=", group.prefix, key.name)),
+                "{}",
+                key.name
+            );
             let in_header = ["id", "node-name", "chardev"].contains(&key.name);
             assert!(
                 in_header || file.contains(&format!("\\fB{} = ", key.name)),

@@ -1,5 +1,5 @@
-//! Code that the commands of all programs share: argument parsing and exit status, signals, durations, text for
-//! terminals and SVG images.
+//! Code that the commands of all programs share: argument parsing and exit status, signals, durations, and
+//! escaping of text for terminals and for SVG images.
 //!
 //! - [`main`]: parses arguments, runs a command, and returns its exit status; [`usage_error_text`]: the text of wrong
 //!   arguments;
@@ -15,4 +15,6 @@ pub mod signals;
 pub mod time;
 pub mod xml;
 
-pub use program::{HELP_COLUMNS, main, printable, printable_path, usage_error_text};
+pub use program::{
+    HELP_COLUMNS, main, printable, printable_in_line, printable_path, usage_error_text,
+};

@@ -37,7 +37,7 @@ pub fn main<C: Parser, E: Display>(
             let _ = error.print();
             return ExitCode::FAILURE;
         }
-        Err(error) => usage_error_text(&full_command_name::<C>(name, &args), &error),
+        Err(error) => usage_error_text(&command_name_with_subcommands::<C>(name, &args), &error),
     };
     // Standard error may be closed; the exit status shows the error as well.
     let prefix = name.replace(' ', ": ");
@@ -46,7 +46,7 @@ pub fn main<C: Parser, E: Display>(
 }
 
 /// The command `name` with the subcommands that `args` select, for a hint at its help.
-fn full_command_name<C: CommandFactory>(name: &str, args: &[OsString]) -> String {
+fn command_name_with_subcommands<C: CommandFactory>(name: &str, args: &[OsString]) -> String {
     let mut full = name.to_owned();
     let mut command = C::command();
     // The first is the program's own name.
@@ -81,10 +81,16 @@ pub fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// A path to be printed within a line: all control characters are escaped, newlines included.
+/// A text to be printed within a line: all control characters are escaped, newlines included.
+#[must_use]
+pub fn printable_in_line(text: &str) -> String {
+    printable(text).replace('\n', "\\n")
+}
+
+/// A path to be printed within a line, as [`printable_in_line`] has it.
 #[must_use]
 pub fn printable_path(path: &Path) -> String {
-    printable(&path.display().to_string()).replace('\n', "\\n")
+    printable_in_line(&path.display().to_string())
 }
 
 #[cfg(test)]
@@ -117,7 +123,7 @@ mod tests {
     fn the_full_name_has_the_subcommands_that_are_called() {
         let name = |words: &[&str]| {
             let words: Vec<_> = words.iter().map(OsString::from).collect();
-            full_command_name::<Commands>("tool", &words)
+            command_name_with_subcommands::<Commands>("tool", &words)
         };
         assert_eq!(name(&["tool", "run", "--known=x"]), "tool run");
         assert_eq!(name(&["tool", "walk", "run"]), "tool");

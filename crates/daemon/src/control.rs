@@ -12,15 +12,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::BoxError;
 use crate::metrics::MetricsEndpoint;
+use crate::process;
 use crate::process::pidfile::PidFile;
 use crate::process::signals::BlockedSignals;
-use crate::service::{IothreadWatchdog, ServiceManager};
+use crate::service::{IothreadWatchdog, ServiceManagerConnection};
 use crate::state::chardev::Chardevs;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 use crate::state::reports;
 use crate::state::slow_requests::SlowRequestWatchdog;
 use crate::upgrade::CompletedHandover;
-use crate::upgrade::launcher::Launcher;
+use crate::upgrade::launcher::LauncherConnection;
 
 /// A message to the main thread.
 pub(crate) enum MainThreadMessage {
@@ -40,12 +41,12 @@ pub(crate) type MainThreadTask = Box<dyn FnOnce(&mut MainThread) + Send>;
 /// Everything that the main thread owns.
 pub(crate) struct MainThread {
     /// Iothreads, nodes and exports.
-    pub objects: Objects,
+    pub objects: DaemonObjects,
     /// A client has sent `quit`.
     pub quit: bool,
-    pub service: ServiceManager,
+    pub service: ServiceManagerConnection,
     /// Starts the program of an upgrade; `None` if its process could not be made.
-    pub launcher: Option<Arc<Launcher>>,
+    pub launcher: Option<Arc<LauncherConnection>>,
     /// An upgrade is in progress.
     pub upgrading: bool,
     /// The new process has taken over; this one only has to exit.
@@ -69,18 +70,25 @@ pub(crate) struct MainThread {
 
 impl MainThread {
     /// A daemon without objects; signals become messages. `interface` defines the commands of monitors; `upgrade` is called on
-    /// SIGUSR2.
+    /// SIGUSR2, `adopt_image_size` when an image has been resized by another client of its cluster.
     pub fn new_with_helper_threads(
         signals: BlockedSignals,
-        mut service: ServiceManager,
+        mut service: ServiceManagerConnection,
         interface: fn() -> Interface<MainThread>,
         upgrade: fn(&mut MainThread),
+        adopt_image_size: fn(&mut MainThread, &str),
     ) -> Result<Self, BoxError> {
         let (message_sender, inbox) = channel();
         // Sending fails only when the main thread is exiting already.
         let stop_sender = message_sender.clone();
         let upgrade_sender = message_sender.clone();
         let drained_sender = message_sender.clone();
+        let resized_sender = message_sender.clone();
+        let on_image_resized = move |node: &str| {
+            let node = node.to_owned();
+            let adopt = move |control: &mut MainThread| adopt_image_size(control, &node);
+            drop(resized_sender.send(MainThreadMessage::Run(Box::new(adopt))));
+        };
         let stop_fd = signals.spawn_thread_exiting_on_second_signal(
             move || drop(stop_sender.send(MainThreadMessage::Stop)),
             move || drop(upgrade_sender.send(MainThreadMessage::Run(Box::new(upgrade)))),
@@ -89,11 +97,12 @@ impl MainThread {
         let reports = reports::spawn_reports_thread(events.clone())?;
         let slow_requests = SlowRequestWatchdog::spawn()?;
         Ok(MainThread {
-            objects: Objects::new(
+            objects: DaemonObjects::new(
                 events,
                 reports,
                 slow_requests,
                 Arc::new(move |id| drop(drained_sender.send(MainThreadMessage::ExportDrained(id)))),
+                Arc::new(on_image_resized),
                 service.take_inherited_sockets(),
             ),
             quit: false,
@@ -174,7 +183,7 @@ impl MainThread {
 
     /// Handles messages until the daemon is to stop or has been upgraded. Notifies the service manager of readiness, and of
     /// the beginning of the shutdown.
-    pub fn notify_ready_and_run(&mut self, in_background: bool) {
+    pub fn notify_ready_run_and_notify_stopping(&mut self, in_background: bool) {
         self.service.notify_ready(in_background);
         let mut watchdog = self.service.new_watchdog();
         let mut may_have_changed = true;
@@ -188,7 +197,9 @@ impl MainThread {
                 !matches!(&message, MainThreadMessage::Call(call) if call.is_query());
             match message {
                 MainThreadMessage::Call(call) => call.run(self),
-                MainThreadMessage::ExportDrained(id) => self.objects.remove_drained_export(&id),
+                MainThreadMessage::ExportDrained(id) => {
+                    self.objects.remove_drained_export_and_emit_event(&id)
+                }
                 MainThreadMessage::Run(task) => task(self),
                 MainThreadMessage::Stop => break,
             }
@@ -198,10 +209,13 @@ impl MainThread {
         }
     }
 
-    /// Exits after an upgrade: clients of monitors receive their last replies, and everything else is left to the new process.
-    pub fn close_monitors_and_exit(mut self) -> ! {
+    /// Exits after an upgrade: clients of monitors receive their last replies, images of Ceph clusters are closed, and
+    /// everything else is left to the new process.
+    pub fn close_monitors_and_images_and_exit(mut self) -> ! {
         drop(self.monitors.take());
-        std::process::exit(0);
+        // The cluster would wait for the watch of a client that has vanished whenever the lock changes hands.
+        self.objects.drop_nodes_of_handed_over_exports();
+        process::close_images_and_exit(0);
     }
 
     /// Whether a signal to stop was received, perhaps while the main thread was busy.
@@ -244,7 +258,7 @@ impl MainThread {
                         .map(|t| (t.id().to_owned(), t.send_ping()))
                         .collect()
                 };
-                if watchdog.ping_or_check(ping_iothreads) {
+                if watchdog.ping_or_check_replies(ping_iothreads) {
                     self.service.send_keep_alive();
                 }
                 continue;
@@ -265,7 +279,9 @@ impl MainThread {
         while self.pending_job_count > 0 {
             match self.inbox.recv() {
                 Ok(MainThreadMessage::Run(task)) => task(&mut self),
-                Ok(MainThreadMessage::ExportDrained(id)) => self.objects.remove_drained_export(&id),
+                Ok(MainThreadMessage::ExportDrained(id)) => {
+                    self.objects.remove_drained_export_and_emit_event(&id)
+                }
                 Ok(MainThreadMessage::Call(_) | MainThreadMessage::Stop) => {}
                 Err(_) => break,
             }

@@ -1,7 +1,7 @@
-//! Runs jobs, commands that wait for a disk: a thread of their own waits, the main thread goes on with other commands, and finishes
-//! the command when the wait is over.
+//! Runs jobs, which are commands that wait for a disk or for another process: a thread of their own waits, the main thread
+//! goes on with other commands, and finishes the command when the wait is over.
 //!
-//! The nodes that a job works on are reserved meanwhile ([`crate::state::objects::Objects::reserve_nodes`]), so that no other command
+//! The nodes that a job works on are reserved meanwhile ([`crate::state::objects::DaemonObjects::reserve_nodes`]), so that no other command
 //! changes them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ type JobThread = Box<dyn FnOnce(Result<(), Error>) -> MainThreadTask + Send>;
 
 /// What happens to a job that is still waiting when the daemon shuts down.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnShutdown {
+pub(crate) enum JobOnShutdown {
     /// The shutdown waits for it: it is changing a disk.
     Wait,
     /// It is abandoned: it has changed nothing yet, and its disk may never answer.
@@ -26,15 +26,15 @@ pub(crate) enum OnShutdown {
 
 impl MainThread {
     /// Runs `wait` on a thread of this name, then `finish` on the main thread, whose result is the reply to the command.
-    pub fn run_job_and_reply<T: Send + 'static>(
+    pub fn spawn_job_thread_and_reply_later<T: Send + 'static>(
         &mut self,
         thread_name: String,
-        on_shutdown: OnShutdown,
+        on_shutdown: JobOnShutdown,
         reply: ReplySender,
         wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
         finish: impl FnOnce(&mut MainThread, Result<T, Error>) -> Result<(), Error> + Send + 'static,
     ) {
-        self.run_job(
+        self.spawn_job_thread(
             thread_name,
             on_shutdown,
             wait,
@@ -46,14 +46,14 @@ impl MainThread {
     }
 
     /// Runs `wait` on a thread of this name, then `proceed` on the main thread, which may start another job.
-    pub fn run_job<T: Send + 'static>(
+    pub fn spawn_job_thread<T: Send + 'static>(
         &mut self,
         thread_name: String,
-        on_shutdown: OnShutdown,
+        on_shutdown: JobOnShutdown,
         wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
         proceed: impl FnOnce(&mut MainThread, Result<T, Error>) + Send + 'static,
     ) {
-        let shutdown_waits = usize::from(on_shutdown == OnShutdown::Wait);
+        let shutdown_waits = usize::from(on_shutdown == JobOnShutdown::Wait);
         let job: JobThread = Box::new(move |spawned| {
             let wait_result = spawned.and_then(|()| {
                 catch_unwind(AssertUnwindSafe(wait))

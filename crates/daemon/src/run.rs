@@ -2,33 +2,35 @@
 
 use std::sync::Arc;
 
-use options::{DaemonSettings, Directive, ObjectOptions, Sandbox};
+use options::{DaemonSettingsAndDirectives, Directive, ObjectOptions, Sandbox};
 
 use crate::actions;
+use crate::actions::node::StoppedAtStart;
 use crate::control::MainThread;
-use crate::disk::lock_retry::LockRetry;
+use crate::disk::lock_retry::ImageLockRetry;
 use crate::error::BoxError;
+use crate::image_resize;
 use crate::monitor;
-use crate::process::daemonize::{self, WaitingParent};
+use crate::process::daemonize::{self, WaitingParentPipe};
 use crate::process::pidfile::PidFile;
 use crate::process::signals::BlockedSignals;
 use crate::process::{ProcessOptions, confine, raise_descriptor_limit};
-use crate::service::ServiceManager;
+use crate::service::ServiceManagerConnection;
 use crate::upgrade;
-use crate::upgrade::launcher::{Launcher, LauncherOptions};
+use crate::upgrade::launcher::{LauncherConnection, LauncherOptions};
 
 /// Runs the daemon with the options of `qemu-storage-daemon`.
 ///
 /// # Errors
 /// An object cannot be created, or the last flush failed.
 pub fn run_as_qemu_storage_daemon(
-    options: &DaemonSettings,
-    service: ServiceManager,
+    options: &DaemonSettingsAndDirectives,
+    service: ServiceManagerConnection,
 ) -> Result<(), BoxError> {
     // After a live upgrade the process is in the background already.
     let is_to_fork = options.daemonize && !upgrade::has_predecessor();
     let daemonized = is_to_fork
-        .then(daemonize::fork_and_exit_in_parent)
+        .then(daemonize::fork_and_await_child_in_parent)
         .transpose()?;
     run_until_stopped(
         ProcessOptions {
@@ -52,7 +54,7 @@ pub fn run_as_qemu_storage_daemon(
 /// An object cannot be created, or the last flush failed.
 pub fn run_in_foreground(
     process: ProcessOptions<'_>,
-    service: ServiceManager,
+    service: ServiceManagerConnection,
     announce: impl FnOnce(),
 ) -> Result<(), BoxError> {
     run_until_stopped(process, None, service, announce)
@@ -62,51 +64,58 @@ pub fn run_in_foreground(
 /// shuts down.
 fn run_until_stopped(
     process: ProcessOptions<'_>,
-    daemonized: Option<WaitingParent>,
-    service: ServiceManager,
+    daemonized: Option<WaitingParentPipe>,
+    service: ServiceManagerConnection,
     announce: impl FnOnce(),
 ) -> Result<(), BoxError> {
     raise_descriptor_limit();
     confine::become_user_if_set(&process)?;
     let launcher = fork_launcher(&process, &service);
-    confine::enter_sandbox_if_on(&process)?;
+    // Before the first thread, which inherits that.
     let signals = BlockedSignals::block()?;
-    let mut control =
-        MainThread::new_with_helper_threads(signals, service, monitor::qmp_interface, |control| {
-            control.begin_upgrade(None, |_| ());
-        })?;
+    confine::enter_sandbox_if_on(&process)?;
+    let mut control = MainThread::new_with_helper_threads(
+        signals,
+        service,
+        monitor::qmp_interface,
+        |control| control.begin_upgrade(None, |_| ()),
+        image_resize::adopt_announced_size,
+    )?;
     control.launcher = launcher;
     let started = if upgrade::has_predecessor() {
         start_from_handover_or_exit(&process, &mut control)
     } else {
-        create_objects_and_report_ready(&process, &mut control, daemonized, announce)
+        create_objects_write_pidfile_and_report_ready(&process, &mut control, daemonized, announce)
     };
     let served = started.map(|in_background| {
-        control.notify_ready_and_run(in_background);
+        control.notify_ready_run_and_notify_stopping(in_background);
         if control.upgraded.is_none() {
             tracing::info!("stopping: accepting no more requests, waiting for those in flight");
         }
     });
     if control.upgraded.is_some() {
-        control.close_monitors_and_exit();
+        control.close_monitors_and_images_and_exit();
     }
     // Removed at the end of this function, when everything is done.
     let _pidfile = control.pidfile.take();
     // Also after an error: acknowledged writes are flushed.
     let shut_down = control.shut_down();
-    served?;
+    match served {
+        Err(error) if error.is::<StoppedAtStart>() => tracing::info!("{error}"),
+        served => served?,
+    }
     shut_down
 }
 
 /// Creates what the command line describes and the pidfile, reports readiness to the parent of a daemonized process, and calls
 /// `announce`. Returns whether the daemon runs in the background.
-fn create_objects_and_report_ready(
+fn create_objects_write_pidfile_and_report_ready(
     process: &ProcessOptions<'_>,
     control: &mut MainThread,
-    daemonized: Option<WaitingParent>,
+    daemonized: Option<WaitingParentPipe>,
     announce: impl FnOnce(),
 ) -> Result<bool, BoxError> {
-    create_objects(process, control)?;
+    start_metrics_and_create_objects(process, control)?;
     // The path is relative to the folder that the daemon was started in; the process id is that of the forked child.
     let pidfile = process.pidfile.map(std::path::absolute).transpose()?;
     control.pidfile = pidfile
@@ -134,14 +143,17 @@ fn start_from_handover_or_exit(
 }
 
 /// Forks the process that starts the program of an upgrade later. Without it everything else works.
-fn fork_launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Option<Arc<Launcher>> {
+fn fork_launcher(
+    process: &ProcessOptions<'_>,
+    service: &ServiceManagerConnection,
+) -> Option<Arc<LauncherConnection>> {
     let launch_options = LauncherOptions {
         environment: service.environment_for_successor(),
-        may_start_any_program: process.confinement.sandbox == Sandbox::Off,
+        may_start_any_program: process.confinement.sandbox.degree == Sandbox::Off,
         background: process.background,
     };
     // SAFETY: the process has one thread.
-    let launcher = unsafe { Launcher::fork(&launch_options) };
+    let launcher = unsafe { LauncherConnection::fork(&launch_options) };
     if let Err(error) = &launcher {
         tracing::warn!(
             %error,
@@ -153,19 +165,28 @@ fn fork_launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Opti
 }
 
 /// Creates what the command line describes, in its order.
-fn create_objects(process: &ProcessOptions<'_>, control: &mut MainThread) -> Result<(), BoxError> {
+fn start_metrics_and_create_objects(
+    process: &ProcessOptions<'_>,
+    control: &mut MainThread,
+) -> Result<(), BoxError> {
     if let Some(addr) = process.metrics {
         control.start_metrics(addr, None)?;
     }
-    let mut lock_retry = LockRetry::default();
+    let mut lock_retry = ImageLockRetry::default();
     for directive in process.directives {
-        let objects = &mut control.objects;
         match directive {
-            Directive::Object(ObjectOptions::Iothread(options)) => objects.add_iothread(options)?,
-            Directive::Blockdev(options) => {
-                actions::node::open_and_add_at_start(options, objects, &mut lock_retry)?
+            Directive::Object(ObjectOptions::Iothread(options)) => {
+                control.objects.spawn_and_add_iothread(options)?
             }
-            Directive::Export(options) => actions::export::create(options, objects)?,
+            Directive::Object(ObjectOptions::Secret(options)) => {
+                control.objects.read_and_add_secret(options)?
+            }
+            Directive::Blockdev(options) => {
+                actions::node::open_and_add_node_retrying_locks(options, control, &mut lock_retry)?
+            }
+            Directive::Export(options) => {
+                actions::export::create_and_start_export(options, &mut control.objects)?
+            }
             Directive::Chardev(options) => control
                 .open_and_add_chardev(options)
                 .map_err(|failure| format!("--chardev: {failure}"))?,

@@ -38,12 +38,12 @@ pub trait IoBackend {
 
     /// Prepares for the loop to block: until the next reap, completions signal a descriptor or wake the loop. True:
     /// something has finished already.
-    fn prepare_to_block(&mut self) -> bool {
+    fn prepare_to_block_and_recheck(&mut self) -> bool {
         self.has_completions()
     }
 
     /// The time at which the next request completes by the clock alone (the loop's clock, nanoseconds).
-    fn deadline_ns(&self) -> Option<u64> {
+    fn next_timed_completion_ns(&self) -> Option<u64> {
         None
     }
 

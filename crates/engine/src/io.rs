@@ -46,6 +46,18 @@ impl Op {
         }
     }
 
+    /// The same operation, which may free space only if it could before and `unmap` permits that.
+    #[inline]
+    #[must_use]
+    pub fn limit_unmap(self, unmap: bool) -> Op {
+        match self {
+            Op::WriteZeroes { unmap: asked } => Op::WriteZeroes {
+                unmap: asked && unmap,
+            },
+            op => op,
+        }
+    }
+
     /// Whether both are the same operation, apart from `unmap`.
     #[must_use]
     pub fn is_same_operation(self, other: Op) -> bool {

@@ -8,7 +8,7 @@ use libc::iovec;
 
 /// Skips `done` bytes in place: empties the buffers that they fill, trims the one in which they end, and returns the index of
 /// that one. Empty buffers before it are skipped as well. All buffers together are then what remains.
-pub(crate) fn skip_bytes(iov: &mut [iovec], mut done: u64) -> usize {
+pub fn skip_bytes(iov: &mut [iovec], mut done: u64) -> usize {
     for (index, buffer) in iov.iter_mut().enumerate() {
         let len = buffer.iov_len as u64;
         if done >= len {
@@ -30,7 +30,7 @@ pub(crate) fn skip_bytes(iov: &mut [iovec], mut done: u64) -> usize {
 ///
 /// # Safety
 /// Every buffer is valid for writes. A guest may access it at the same time; there are no references to it.
-pub(crate) unsafe fn zero_fill(iov: &[iovec]) {
+pub unsafe fn zero_fill(iov: &[iovec]) {
     for buffer in iov {
         if buffer.iov_len > 0 {
             // SAFETY: the caller promises that the buffer is valid.

@@ -17,7 +17,7 @@ mod iov;
 mod model_test;
 pub mod pool;
 mod slots;
-mod submit_tracepoints;
+pub mod submit_tracepoints;
 #[cfg(test)]
 mod testing;
 mod transfer;
@@ -27,6 +27,7 @@ pub use aio::{AioError, AioKernel, AioSettings, AioStats, Kernel, LinuxAio};
 pub use backend::IoBackend;
 pub use batch::{DEFAULT_MAX_BATCH, FIRST_BATCH};
 pub use io::{Full, Op, Request};
+pub use iov::{skip_bytes, zero_fill};
 pub use pool::{Job, Pool, PoolError, PoolSettings, RequestJob};
 /// An error number of the kernel, see errno(3).
 pub use rustix::io::Errno;

@@ -66,7 +66,7 @@ impl<R> Slots<R> {
     }
 
     /// The request in a record.
-    pub(crate) fn get_mut(&mut self, index: u32) -> &mut R {
+    pub(crate) fn request_mut(&mut self, index: u32) -> &mut R {
         &mut self.slots[index as usize].request
     }
 
@@ -83,7 +83,7 @@ impl<R> Slots<R> {
 
     /// Notes that the kernel has completed a request, and returns its record, which is not freed yet. `data` is the event's; `None` if
     /// the kernel does not have such a request.
-    pub(crate) fn end_in_flight(&mut self, data: u64) -> Option<(u32, &mut R)> {
+    pub(crate) fn try_end_in_flight(&mut self, data: u64) -> Option<(u32, &mut R)> {
         let index = u32::try_from(data).ok()?;
         let slot = self
             .slots
@@ -126,9 +126,9 @@ mod tests {
     fn records_do_not_move() {
         let mut slots = Slots::new(64);
         let first = slots.take(request).unwrap();
-        let address = &raw const *slots.get_mut(first);
+        let address = &raw const *slots.request_mut(first);
         while slots.take(request).is_some() {}
-        assert_eq!(&raw const *slots.get_mut(first), address);
+        assert_eq!(&raw const *slots.request_mut(first), address);
     }
 
     #[test]
@@ -136,16 +136,16 @@ mod tests {
         let mut slots = Slots::new(2);
         let slot = slots.take(request).unwrap();
         assert!(
-            slots.end_in_flight(u64::from(slot)).is_none(),
+            slots.try_end_in_flight(u64::from(slot)).is_none(),
             "not submitted yet"
         );
         slots.set_in_flight(slot);
         for wrong in [1, 2, u64::from(u32::MAX), u64::MAX] {
-            assert!(slots.end_in_flight(wrong).is_none(), "{wrong}");
+            assert!(slots.try_end_in_flight(wrong).is_none(), "{wrong}");
         }
-        assert_eq!(*slots.end_in_flight(u64::from(slot)).unwrap().1, 100);
+        assert_eq!(*slots.try_end_in_flight(u64::from(slot)).unwrap().1, 100);
         assert!(
-            slots.end_in_flight(u64::from(slot)).is_none(),
+            slots.try_end_in_flight(u64::from(slot)).is_none(),
             "completed twice"
         );
     }

@@ -10,7 +10,7 @@ use crate::iov;
 
 /// The state of a request after a result of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum TransferProgress {
     /// It is done.
     Done(Result<(), Errno>),
     /// Part of it remains, which the buffers now describe.
@@ -79,29 +79,29 @@ impl Transfer {
 
     /// Applies a result of the kernel: a negative error number, or how many bytes were transferred.
     #[inline(always)]
-    pub(crate) fn apply_result(&mut self, res: i64) -> Progress {
+    pub(crate) fn apply_result(&mut self, res: i64) -> TransferProgress {
         match u64::try_from(res) {
-            Ok(moved) if moved >= self.remaining => Progress::Done(Ok(())),
+            Ok(moved) if moved >= self.remaining => TransferProgress::Done(Ok(())),
             Ok(moved) => self.finish_or_resume_short_transfer(moved),
             Err(_) => {
                 let errno = i32::try_from(-res).map_or(Errno::IO, Errno::from_raw_os_error);
-                Progress::Done(Err(errno))
+                TransferProgress::Done(Err(errno))
             }
         }
     }
 
     /// Handles a short transfer: end of file (zeroes the rest), no space (an error), or less than asked for (skips what is done).
     #[cold]
-    fn finish_or_resume_short_transfer(&mut self, moved: u64) -> Progress {
+    fn finish_or_resume_short_transfer(&mut self, moved: u64) -> TransferProgress {
         if moved == 0 {
             if self.write {
                 // The file has no space, and the kernel did not report an error.
-                return Progress::Done(Err(Errno::NOSPC));
+                return TransferProgress::Done(Err(Errno::NOSPC));
             }
             // SAFETY: the submitter's promise in `start_or_queue`: the buffers are valid for writes until
             // the completion is reaped, and it has not been yet.
             unsafe { iov::zero_fill(self.buffers_mut()) };
-            return Progress::Done(Ok(()));
+            return TransferProgress::Done(Ok(()));
         }
         let skipped = iov::skip_bytes(self.buffers_mut(), moved);
         self.iov = self.iov.wrapping_add(skipped);
@@ -111,9 +111,9 @@ impl Transfer {
         self.remaining -= moved;
         if self.iov_count == 0 {
             // Only a wrong `len` gets here: bytes remain, but no buffer.
-            return Progress::Done(Err(Errno::IO));
+            return TransferProgress::Done(Err(Errno::IO));
         }
-        Progress::Resume { moved }
+        TransferProgress::Resume { moved }
     }
 
     /// Whether it is a write; a request without data is none.

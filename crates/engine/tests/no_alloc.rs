@@ -140,7 +140,7 @@ fn io_uring_allocates_nothing() {
         }
         ring.submit();
         while ring.in_flight_count() + ring.pending_count() > 0 || ring.has_completions() {
-            ring.prepare_to_block();
+            ring.prepare_to_block_and_recheck();
             ring.reap(&mut out);
             completed += out.len();
             failed += out.iter().filter(|done| done.result.is_err()).count();

@@ -56,7 +56,7 @@ impl Loop {
                 out.sort_by_key(|completion| completion.token);
                 return out;
             }
-            if !ring.prepare_to_block() {
+            if !ring.prepare_to_block_and_recheck() {
                 self.waits += 1;
                 let minute = Timespec {
                     tv_sec: 60,

@@ -22,7 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
 use std::sync::mpsc::channel;
 
-use block::{Aio, FileOptions, IoContext, IoSettings, Locking, Node, NodeOptions, NullOptions};
+use block::{
+    Aio, BackendSettings, FileOptions, IoContext, Locking, Node, NodeOptions, NullOptions,
+};
 use iothread::event_loop::poller::Event;
 use iothread::event_loop::{EventLoop, Interest, PollSettings, Poller, Readiness};
 use iothread::{DeviceSetup, Message, QueuesRunner, ScsiDisk, ScsiSetup, VringSetup};
@@ -304,7 +306,7 @@ fn scsi_queue(node: Arc<Node>) -> Result<DeviceSetup, Error> {
     })?;
     let address = Address { target: 0, lun: 0 };
     let unit = Unit::new(UnitOptions::default(), node.geometry())?;
-    device.add(address, Arc::new(unit))?;
+    device.add_unit_and_report(address, Arc::new(unit))?;
     Ok(DeviceSetup::Scsi(ScsiSetup {
         device: Arc::new(device),
         index: virtio_scsi::FIXED_QUEUES,
@@ -343,7 +345,7 @@ fn main() -> Result<(), Error> {
     };
     let mut iothread = EventLoop::<QueuesRunner>::new(poller, polling, |_, remote| {
         let waker = remote.waker();
-        let io = IoContext::new(IoSettings::default(), Arc::new(move || waker.wake()))
+        let io = IoContext::new(BackendSettings::default(), Arc::new(move || waker.wake()))
             .map_err(io::Error::other)?;
         Ok::<_, std::io::Error>(QueuesRunner::new(remote, io))
     })?;

@@ -65,7 +65,7 @@ pub(crate) fn bind_thread(iothread: &str, cpus: &[u16]) -> Result<CpuSet, Affini
 }
 
 /// Restores the affinity of the calling thread.
-pub(crate) fn unbind_thread(iothread: &str, cpus: &CpuSet) -> Result<(), AffinityError> {
+pub(crate) fn restore_affinity(iothread: &str, cpus: &CpuSet) -> Result<(), AffinityError> {
     sched_setaffinity(None, cpus).map_err(|error| AffinityError::Kernel {
         iothread: iothread.to_owned(),
         error: error.into(),

@@ -3,7 +3,7 @@
 use block::{IoContext, token};
 use engine::Completion;
 
-use crate::latency_trace::LatencyTrace;
+use crate::latency_trace::CompletionToSignalTrace;
 use crate::queue_lists::QueueLists;
 use crate::source_table::SourceTable;
 
@@ -12,7 +12,7 @@ pub(crate) struct CompletionDispatcher<'a> {
     pub io: &'a mut IoContext,
     pub sources: &'a mut SourceTable,
     pub lists: &'a mut QueueLists,
-    pub trace: &'a mut LatencyTrace,
+    pub trace: &'a mut CompletionToSignalTrace,
 }
 
 impl CompletionDispatcher<'_> {

@@ -14,7 +14,7 @@ use blk::BlkQueue;
 use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
 use scsi::ScsiQueue;
-use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
+use telemetry::queue::{AdmissionEnd, AdmitTimeAndKind, QueueName, QueueStats};
 use virtqueue::{Chain, GuestMemory};
 
 use crate::event_loop::Remote;
@@ -58,9 +58,9 @@ pub(crate) type BrokenQueueError = Box<dyn std::error::Error>;
 
 /// The queue of a device, without its ring.
 pub(crate) trait QueueDevice {
-    fn name(&self) -> &QueueName;
+    fn queue_name(&self) -> &QueueName;
 
-    fn stats(&self) -> &QueueStats;
+    fn queue_stats(&self) -> &QueueStats;
 
     /// Its disks, when it ends.
     fn into_disks(self: Box<Self>) -> Vec<AttachedDisk>;
@@ -73,35 +73,35 @@ pub(crate) trait QueueDevice {
         cx: QueueContext<'_>,
         chain: &mut Chain,
         budget: usize,
-    ) -> Result<Admission, BrokenQueueError>;
+    ) -> Result<AdmissionEnd, BrokenQueueError>;
 
     /// Whether used entries were pushed other than by completions since the last call.
-    fn take_has_unpublished(&mut self) -> bool;
+    fn take_pushed_outside_completions(&mut self) -> bool;
 
     /// Completes block requests of this queue.
     fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>);
 
     /// Counts the completions so far in the statistics. True if requests wait for room in an engine.
-    fn end_batch_and_check_deferred(&mut self) -> bool;
+    fn count_completions_and_has_waiting(&mut self) -> bool;
 
     /// Submits requests that waited for room in an engine. False: some still wait.
-    fn submit_deferred(&mut self, cx: QueueContext<'_>) -> bool;
+    fn submit_waiting(&mut self, cx: QueueContext<'_>) -> bool;
 
     /// Retries parked requests, or answers them as failed. False: some wait for room.
-    fn resume_parked(&mut self, _how: ResumeAction, _cx: QueueContext<'_>) -> bool {
+    fn retry_or_fail_parked(&mut self, _how: ResumeAction, _cx: QueueContext<'_>) -> bool {
         true
     }
 
-    /// Handles that the queue was enabled. As for [`resume_parked`](Self::resume_parked).
+    /// Handles that the queue was enabled. As for [`retry_or_fail_parked`](Self::retry_or_fail_parked).
     fn on_enabled(&mut self, _cx: QueueContext<'_>) -> bool {
         true
     }
 
     /// Handles that no chain is popped any more.
-    fn on_admissions_ended(&mut self, _ring: &mut virtqueue::Queue) {}
+    fn on_no_more_admissions(&mut self, _ring: &mut virtqueue::Queue) {}
 
     /// Handles that the queue has stopped: only parked requests are left.
-    fn handle_parked_at_stop(&mut self, _how: ParkedStopAction, _cx: QueueContext<'_>) {}
+    fn leave_return_or_fail_parked(&mut self, _how: ParkedStopAction, _cx: QueueContext<'_>) {}
 
     /// Whether chains are requests that have to be answered.
     fn chains_are_requests(&self) -> bool {
@@ -109,19 +109,26 @@ pub(crate) trait QueueDevice {
     }
 
     /// Begins a generation of requests, which have admit times from the returned one on.
-    fn begin_generation(&mut self) -> AdmitTime;
+    fn begin_generation(&mut self) -> AdmitTimeAndKind;
 
     /// The admit time and the number of requests of an older generation that have left the queue.
-    fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTime, u32)>;
+    fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTimeAndKind, u32)>;
 
     /// Number of requests of older generations that the disk has failed and the error policy keeps until they are resumed. A
     /// queue settles without them.
-    fn older_parked_count(&self) -> u32 {
+    fn older_generation_parked_count(&self) -> u32 {
         0
     }
 
     /// Reports unfinished requests that were admitted in this period, but not parked ones.
-    fn report_late_unparked(&self, _after: u64, _until: u64, _now: u64, _reports: &QueueReporter) {}
+    fn report_late_except_parked(
+        &self,
+        _after: u64,
+        _until: u64,
+        _now: u64,
+        _reports: &QueueReporter,
+    ) {
+    }
 
     /// The disk whose backend may register the guest's memory.
     fn disk_for_fixed_buffers(&self) -> Option<&AttachedDisk> {
@@ -139,13 +146,13 @@ pub(crate) trait QueueDevice {
     }
 
     /// Handles a message of another queue of the device. False: it was for an earlier queue.
-    fn handle_message(&mut self, _message: ScsiMessage, _cx: QueueContext<'_>) -> bool {
+    fn handle_scsi_message(&mut self, _message: ScsiMessage, _cx: QueueContext<'_>) -> bool {
         false
     }
 }
 
 /// Creates the queue of a device for a ring of `size` entries, with this index on the iothread that `remote` leads to.
-pub(crate) fn new_queue(
+pub(crate) fn new_queue_device(
     setup: DeviceSetup,
     name: QueueName,
     size: u16,
@@ -159,7 +166,7 @@ pub(crate) fn new_queue(
             let queue = virtio_blk::Queue::new(name, device, size, &stats);
             Box::new(BlkQueue::new(queue, attach(&node)))
         }
-        DeviceSetup::Scsi(setup) => Box::new(ScsiQueue::new(
+        DeviceSetup::Scsi(setup) => Box::new(ScsiQueue::new_registered(
             setup,
             name,
             size,

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use block::{IoContext, IoSettings, Node};
+use block::{BackendSettings, IoContext, Node};
 use engine::{AioSettings, PoolError, PoolSettings};
 use sandbox::ThreadKind;
 use virtqueue::queue_setup::StartError;
@@ -12,7 +12,7 @@ use virtqueue::queue_setup::StartError;
 use crate::affinity::{AffinityError, bind_thread};
 use crate::cpu_time::thread_cpu_time_ns;
 use crate::event_loop::{
-    EventLoop, LoopTotals, PollSettings, Remote, SpawnError, StoppedError, ThreadHandle,
+    EventLoop, EventLoopThread, LoopTotals, PollSettings, Remote, SpawnError, StoppedError,
 };
 use crate::handles::{SocketDeviceHandle, VringHandle, send_and_wait};
 use crate::messages::{Message, VringSetup};
@@ -99,7 +99,7 @@ pub struct IothreadHandle {
     id: String,
     thread_id: i32,
     totals: IothreadTotals,
-    running: Option<ThreadHandle<Message>>,
+    running: Option<EventLoopThread<Message>>,
     remote: Remote<Message>,
 }
 
@@ -116,7 +116,7 @@ impl IothreadHandle {
             aio_max_batch,
             ..
         } = settings;
-        let mut engine_settings = IoSettings {
+        let mut engine_settings = BackendSettings {
             aio: AioSettings {
                 max_events: aio_max_events,
                 max_batch: aio_max_batch,
@@ -142,7 +142,7 @@ impl IothreadHandle {
             let waker = remote.waker();
             let io = IoContext::new(engine_settings, Arc::new(move || waker.wake()))?;
             let mut runner = QueuesRunner::new(remote, io);
-            runner.set_cpus_before_binding(unbound);
+            runner.record_affinity_before_binding(unbound);
             let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
             let totals = IothreadTotals {
                 event_loop: cx.totals(),

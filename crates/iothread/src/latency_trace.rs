@@ -1,25 +1,25 @@
 //! Latency trace: the time from the last completion of a batch to the guest's signal.
 //!
-//! Compiled in with the feature `latency-trace` only; without it [`LatencyTrace`] is empty and its methods do
+//! Compiled in with the feature `latency-trace` only; without it [`CompletionToSignalTrace`] is empty and its methods do
 //! nothing. Each completion reads the clock then, which production builds should not pay for. Requests that a device
 //! answers without a completion are not counted.
 
 #[cfg(not(feature = "latency-trace"))]
-pub(crate) use off::LatencyTrace;
+pub(crate) use off::CompletionToSignalTrace;
 #[cfg(feature = "latency-trace")]
-pub(crate) use on::LatencyTrace;
+pub(crate) use on::CompletionToSignalTrace;
 
 #[cfg(not(feature = "latency-trace"))]
 mod off {
     #[derive(Default)]
-    pub(crate) struct LatencyTrace {}
+    pub(crate) struct CompletionToSignalTrace {}
 
-    impl LatencyTrace {
+    impl CompletionToSignalTrace {
         pub fn reserve_sources(&mut self, _: usize) {}
         #[inline]
         pub fn record_completion(&mut self, _: u32) {}
         #[inline]
-        pub fn record_signal(&mut self, _: u32) {}
+        pub fn record_latency_at_signal(&mut self, _: u32) {}
         pub fn log_percentiles(&self) {}
     }
 }
@@ -28,15 +28,15 @@ mod off {
 mod on {
     use std::time::Instant;
 
-    /// LatencyTrace of one iothread.
+    /// CompletionToSignalTrace of one iothread.
     #[derive(Default)]
-    pub(crate) struct LatencyTrace {
+    pub(crate) struct CompletionToSignalTrace {
         /// By source: the time of the last completion that was not signalled yet.
         last_completions: Vec<Option<Instant>>,
         latencies: LatencyHistogram,
     }
 
-    impl LatencyTrace {
+    impl CompletionToSignalTrace {
         /// Makes room for the sources with indices below `source_count`.
         pub fn reserve_sources(&mut self, source_count: usize) {
             self.last_completions.resize(source_count, None);
@@ -48,7 +48,7 @@ mod on {
         }
 
         /// Adds the time since the last completion, if there was one: the guest is about to be signalled.
-        pub fn record_signal(&mut self, source_index: u32) {
+        pub fn record_latency_at_signal(&mut self, source_index: u32) {
             if let Some(completed) = self.last_completions[source_index as usize].take() {
                 let ns = completed.elapsed().as_nanos();
                 self.latencies.add(u64::try_from(ns).unwrap_or(u64::MAX));
@@ -127,13 +127,13 @@ mod on {
 
         #[test]
         fn a_signal_without_a_completion_is_not_counted() {
-            let mut trace = LatencyTrace::default();
+            let mut trace = CompletionToSignalTrace::default();
             trace.reserve_sources(2);
             trace.record_completion(1);
-            trace.record_signal(0);
+            trace.record_latency_at_signal(0);
             assert_eq!(trace.latencies.total_count(), 0);
-            trace.record_signal(1);
-            trace.record_signal(1);
+            trace.record_latency_at_signal(1);
+            trace.record_latency_at_signal(1);
             assert_eq!(trace.latencies.total_count(), 1);
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use block::AttachedDisk;
-use telemetry::queue::AdmitTime;
+use telemetry::queue::AdmitTimeAndKind;
 use virtqueue::GuestMemory;
 
 /// Memory and disks that the requests of a generation use.
@@ -20,7 +20,7 @@ pub(crate) struct GenerationResources {
 /// An older generation that has requests in flight.
 struct OlderGeneration {
     /// Requests that were admitted before, and are of no older generation, belong to it.
-    end: AdmitTime,
+    end: AdmitTimeAndKind,
     in_flight: u32,
     resources: GenerationResources,
 }
@@ -45,7 +45,7 @@ impl OlderGenerations {
     /// Ends the current generation, whose requests, `in_flight` many, use this. Returns it if there are none.
     pub fn end_current_generation(
         &mut self,
-        end: AdmitTime,
+        end: AdmitTimeAndKind,
         in_flight: u32,
         resources: GenerationResources,
     ) -> Option<GenerationResources> {
@@ -61,9 +61,9 @@ impl OlderGenerations {
     }
 
     /// Counts requests with this admit time that have left the queue. Returns what no request uses any more.
-    pub fn remove_finished_requests(
+    pub fn remove_finished_and_take_unused(
         &mut self,
-        admitted: AdmitTime,
+        admitted: AdmitTimeAndKind,
         requests: u32,
     ) -> Option<GenerationResources> {
         let index = self

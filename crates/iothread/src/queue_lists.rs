@@ -12,7 +12,7 @@
 //! Socket devices have indices as well, and are in the last two.
 
 use block::IoContext;
-use telemetry::queue::Admission;
+use telemetry::queue::AdmissionEnd;
 
 use crate::source_set::SourceSet;
 use crate::source_table::SourceTable;
@@ -110,7 +110,7 @@ impl QueueLists {
                 unpublished.insert(source_index);
                 return false;
             };
-            let stays = !vring.submit_deferred(io, now);
+            let stays = !vring.submit_waiting(io, now);
             if !stays && vring.may_admit() {
                 vring.empty_polls = 0;
                 active.insert(source_index);
@@ -120,7 +120,7 @@ impl QueueLists {
         };
         stalled.retain(&mut stays);
         stalled_served.retain(&mut stays);
-        active.move_to_front(resumed);
+        active.move_last_to_front(resumed);
     }
 
     /// Admits requests from each active queue in order, so that the one that waited longest gets the room there is.
@@ -129,7 +129,7 @@ impl QueueLists {
     pub fn admit(
         &mut self,
         sources: &mut SourceTable,
-        mut admit: impl FnMut(&mut Vring) -> Option<Admission>,
+        mut admit: impl FnMut(&mut Vring) -> Option<AdmissionEnd>,
     ) -> bool {
         let mut more = false;
         self.active.retain(|source_index| {
@@ -141,7 +141,7 @@ impl QueueLists {
             };
             let avail_before = vring.next_avail();
             let admission = admit(vring);
-            if vring.take_has_unpublished() {
+            if vring.take_pushed_outside_completions() {
                 self.unpublished.insert(source_index);
             }
             let admitted_any = vring.next_avail() != avail_before;
@@ -149,19 +149,21 @@ impl QueueLists {
                 vring.empty_polls = 0;
             }
             match admission {
-                Some(Admission::Drained) => admitted_any || !vring.deactivate_if_idle(),
-                Some(Admission::Budget) => {
+                Some(AdmissionEnd::Drained) => {
+                    admitted_any || !vring.count_empty_poll_or_enable_kicks()
+                }
+                Some(AdmissionEnd::Budget) => {
                     more |= vring.has_available();
                     true
                 }
-                Some(Admission::Stalled) => {
+                Some(AdmissionEnd::Stalled) => {
                     match admitted_any {
                         true => self.stalled_served.insert(source_index),
                         false => self.stalled.insert(source_index),
                     };
                     false
                 }
-                Some(Admission::Waits) | None => {
+                Some(AdmissionEnd::Waits) | None => {
                     if vring.stopping.is_some() {
                         self.unpublished.insert(source_index);
                     }

@@ -10,15 +10,15 @@ use std::sync::mpsc::Sender;
 use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
 use rustix::thread::CpuSet;
-use telemetry::counters::Clock;
+use telemetry::counters::TickClock;
 use virtqueue::Chain;
 use virtqueue::queue_setup::StartError;
 
-use crate::affinity::{AffinityError, bind_thread, unbind_thread};
+use crate::affinity::{AffinityError, bind_thread, restore_affinity};
 use crate::completion_dispatcher::CompletionDispatcher;
 use crate::event_loop::iteration::RunnerContext;
 use crate::event_loop::{HandlerId, Interest, Remote, TimerId};
-use crate::latency_trace::LatencyTrace;
+use crate::latency_trace::CompletionToSignalTrace;
 use crate::messages::{Message, QueueRegistration, VringSetup};
 use crate::queue_lists::QueueLists;
 use crate::source_table::SourceTable;
@@ -63,14 +63,14 @@ pub struct QueuesRunner {
     /// Number of completions that were dispatched already.
     dispatched_count: usize,
     chain: Chain,
-    clock: Clock,
+    clock: TickClock,
     /// Counts of what was submitted to the kernel, for other threads.
     submit_totals: Arc<SubmitTotals>,
     /// Whether this iteration has dispatched completions already: more of them wait for the next one.
     has_dispatched: bool,
     /// Whether a queue was left with work because its budget was used up.
     more: bool,
-    trace: LatencyTrace,
+    trace: CompletionToSignalTrace,
     /// The descriptors of the engines.
     engine_handlers: Vec<HandlerId>,
     /// The affinity of its thread before it was bound, if it was.
@@ -92,12 +92,12 @@ impl QueuesRunner {
             lists: QueueLists::default(),
             completions: Vec::new(),
             dispatched_count: 0,
-            clock: Clock::new(),
+            clock: TickClock::of_process(),
             submit_totals: Arc::default(),
             has_dispatched: false,
             chain: Chain::new(),
             more: false,
-            trace: LatencyTrace::default(),
+            trace: CompletionToSignalTrace::default(),
             engine_handlers: Vec::new(),
             cpus_before_binding: None,
             timer: None,
@@ -124,12 +124,12 @@ impl QueuesRunner {
     }
 
     /// Sets the affinity that its thread had before it was bound.
-    pub(crate) fn set_cpus_before_binding(&mut self, unbound: Option<CpuSet>) {
+    pub(crate) fn record_affinity_before_binding(&mut self, unbound: Option<CpuSet>) {
         self.cpus_before_binding = unbound;
     }
 
-    /// Phase 2: dispatches as many completions as the budget allows.
-    fn dispatch_completions(&mut self) {
+    /// Phase 2: dispatches as many completions as the budget allows, then submits what waited for their room.
+    fn dispatch_completions_and_submit_stalled(&mut self) {
         if self.completions.is_empty() {
             return;
         }
@@ -161,19 +161,19 @@ impl QueuesRunner {
     #[inline(never)]
     fn reap_and_answer_inline_completions(&mut self) {
         self.io.reap_and_poll_tasks(&mut self.completions);
-        self.dispatch_completions();
+        self.dispatch_completions_and_submit_stalled();
         self.publish_queues_and_run_socket_devices();
         // Reaping may have found requests to continue: a short transfer, a flush after a discard. If the next iteration has work,
         // they are submitted then: tasks would take the room that stalled queues are to share with them.
         if !self.more {
-            self.submit_pending();
+            self.submit_and_update_totals();
         }
     }
 
     /// Submits pending requests to the kernel, if a backend of this thread does that, and updates the counters, also for full batches
     /// that were submitted before.
-    fn submit_pending(&mut self) {
-        if self.io.needs_submit_phase() {
+    fn submit_and_update_totals(&mut self) {
+        if self.io.may_need_submit_phase() {
             self.io.poll_tasks_and_submit();
             self.submit_totals.update(&self.io);
         }
@@ -184,7 +184,7 @@ impl QueuesRunner {
     fn publish_queues_and_run_socket_devices(&mut self) {
         while let Some(source_index) = self.lists.unpublished.pop_last() {
             if let Some(vring) = self.sources.get_mut(source_index) {
-                if vring.publish(|| self.trace.record_signal(source_index)) {
+                if vring.publish_and_signal(|| self.trace.record_latency_at_signal(source_index)) {
                     self.lists.stall(source_index);
                 }
                 if vring.stopping.is_some() {
@@ -207,8 +207,9 @@ impl QueuesRunner {
         let stats = setup.stats.clone();
         let remote = self.remote.clone();
         let (_, mut context) = self.command_context(cx, source_index);
-        let attach = |node: &Arc<Node>| context.attach(node);
-        let started = Vring::new(setup, source_index, &remote, attach).map_err(StartError::from);
+        let attach = |node: &Arc<Node>| context.attach_node_and_reserve_completions(node);
+        let started = Vring::new_with_attached_disks(setup, source_index, &remote, attach)
+            .map_err(StartError::from);
         let started = started.and_then(|(mut vring, kick)| {
             if let Err(error) = set_kick_unless_stopping(&mut vring, kick, source_index, cx) {
                 self.detach_disks_of_vring(vring);
@@ -226,11 +227,11 @@ impl QueuesRunner {
                 self.lists.reserve_sources(source_count);
                 self.trace.reserve_sources(source_count);
                 self.lists.activate_if_may_admit(&mut vring, source_index);
-                self.sources.put(source_index, vring);
+                self.sources.insert_vring(source_index, vring);
                 Ok(source_index)
             }
             Err(error) => {
-                self.sources.remove(source_index);
+                self.sources.free_index_and_take_vring(source_index);
                 Err(error)
             }
         }
@@ -278,7 +279,7 @@ impl QueuesRunner {
     fn set_cpu_affinity(&mut self, iothread: &str, cpus: &[u16]) -> Result<(), AffinityError> {
         match (cpus, &self.cpus_before_binding) {
             ([], None) => {}
-            ([], Some(unbound)) => unbind_thread(iothread, unbound)?,
+            ([], Some(unbound)) => restore_affinity(iothread, unbound)?,
             _ => {
                 let before = bind_thread(iothread, cpus)?;
                 let unbound = *self.cpus_before_binding.get_or_insert(before);
@@ -328,16 +329,16 @@ impl QueuesRunner {
         let Some(vring) = self.sources.get_mut(source_index) else {
             return;
         };
-        if !vring.has_drained() {
+        if !vring.is_stopping_and_drained() {
             return;
         }
         self.lists.stop_admitting(source_index);
         if let Some(reply) = vring.stopping.take() {
             // Before the answer: its receiver may close the disk and unmap the memory then, and finds
             // that nothing else holds them.
-            let base = vring.shut_down(&mut self.io, self.clock.now());
+            let base = vring.finish_stop_and_get_base(&mut self.io, self.clock.now());
             self.io.forget_ended_source(source_index);
-            if let Some(vring) = self.sources.remove(source_index) {
+            if let Some(vring) = self.sources.free_index_and_take_vring(source_index) {
                 self.detach_disks_of_vring(*vring);
             }
             self.trace.log_percentiles();
@@ -385,7 +386,7 @@ pub(crate) struct CommandContext<'a> {
 
 impl CommandContext<'_> {
     /// Attaches a node, and makes room for the completions of its requests.
-    pub fn attach(&mut self, node: &Arc<Node>) -> AttachedDisk {
+    pub fn attach_node_and_reserve_completions(&mut self, node: &Arc<Node>) -> AttachedDisk {
         // New settings that only new engines can have apply now.
         if self.io.end_outdated_engines_if_unused() {
             for handler in self.engine_handlers.drain(..) {

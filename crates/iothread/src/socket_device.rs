@@ -59,5 +59,5 @@ pub trait SocketDevice: Send {
     fn disconnect(&mut self);
 
     /// Disconnects the front-end and accepts no other. No more requests are submitted.
-    fn stop(&mut self);
+    fn disconnect_and_stop(&mut self);
 }

@@ -13,9 +13,7 @@ use std::sync::mpsc::Sender;
 use block::{AttachedDisk, IoContext, Node, SourceIo};
 use engine::Completion;
 
-use crate::event_loop::{
-    AwaitedSide, HandlerId, IdlePeriod, Interest, PollPredictor, PollSettings,
-};
+use crate::event_loop::{AwaitedSide, HandlerId, IdleEnd, Interest, PollPredictor, PollSettings};
 use crate::socket_device::{MAX_WATCHED_DESCRIPTORS, SocketDevice};
 use crate::socket_in_flight::{CountingDiskIo, InFlightSocketRequests};
 
@@ -118,7 +116,7 @@ impl RunningSocketDevice {
     }
 
     /// The time until which polling for its next message or completion pays.
-    pub fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+    pub fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let awaited = match u32::try_from(self.device.in_flight_count()) {
             Ok(0) => AwaitedSide::Guest,
             in_flight => AwaitedSide::Disk {
@@ -126,26 +124,28 @@ impl RunningSocketDevice {
             },
         };
         let until_ns = match self.device.is_connected() {
-            true => self
-                .predictor
-                .poll_deadline_ns(settings, now_ns, self.progress, awaited),
+            true => {
+                self.predictor
+                    .predict_poll_deadline_ns(settings, now_ns, self.progress, awaited)
+            }
             false => 0,
         };
         self.is_polled = until_ns > now_ns;
         until_ns
     }
 
-    /// Learns from the idle time after [`RunningSocketDevice::poll_deadline_ns`], which has ended.
-    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
+    /// Learns from the idle time after [`RunningSocketDevice::predict_poll_deadline_ns`], which has ended.
+    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdleEnd) {
         self.predictor
             .learn_from_idle(settings, idle, self.progress);
     }
 
-    /// Runs its turn. False: requests wait for room.
-    pub fn run_turns(&mut self, io: &mut IoContext, now_ns: u64) -> bool {
+    /// Runs its turns, and submits the requests of each. False: requests wait for room.
+    pub fn run_turns_and_submit(&mut self, io: &mut IoContext, now_ns: u64) -> bool {
         let mut has_room = true;
         for _ in 0..MAX_TURNS {
             self.has_more = self.device.run_turn(now_ns);
+            self.in_flight.end_older_generations_if_done(io);
             has_room = self.submit_unless_disabled(io);
             if !self.has_more {
                 break;
@@ -156,7 +156,6 @@ impl RunningSocketDevice {
 
     /// Submits the requests of one turn. False: requests wait for room.
     fn submit_unless_disabled(&mut self, io: &mut IoContext) -> bool {
-        self.in_flight.end_older_generations_if_done(io);
         if self.disabled || self.stopping.is_some() {
             return true;
         }
@@ -222,14 +221,14 @@ impl RunningSocketDevice {
     }
 
     /// Deadline of its next turn, for the loop's timer.
-    pub fn record_armed_deadline_ns(&mut self) -> Option<u64> {
+    pub fn record_and_get_deadline_ns(&mut self) -> Option<u64> {
         self.armed_ns = self.device.deadline_ns();
         self.armed_ns
     }
 
     /// Notifies `reply` when all requests submitted so far are done.
-    pub fn begin_settling(&mut self, reply: Sender<()>) {
-        self.in_flight.begin_settling(reply);
+    pub fn reply_when_current_requests_end(&mut self, reply: Sender<()>) {
+        self.in_flight.reply_when_current_requests_end(reply);
     }
 
     /// Replaces the disks of this node, or of an earlier one of its name. Requests in flight use the old ones until they are done.
@@ -244,7 +243,7 @@ impl RunningSocketDevice {
 
     /// Begins to stop it: `reply` is notified when it has ended.
     pub fn begin_stop(&mut self, reply: Sender<u32>) {
-        self.device.stop();
+        self.device.disconnect_and_stop();
         self.stopping = Some(reply);
     }
 
@@ -315,7 +314,7 @@ impl SocketDevices {
 
     /// Whether any is to be updated.
     #[inline]
-    pub fn has_watches_to_update(&self) -> bool {
+    pub fn has_scheduled_updates(&self) -> bool {
         !self.indices_to_update.is_empty()
     }
 

@@ -50,7 +50,7 @@ impl InFlightSocketRequests {
     }
 
     /// Notifies `reply` when the requests in flight are done.
-    pub fn begin_settling(&mut self, reply: Sender<()>) {
+    pub fn reply_when_current_requests_end(&mut self, reply: Sender<()>) {
         self.settling.push(reply);
         self.begin_generation();
     }

@@ -70,7 +70,7 @@ impl SourceSet {
     }
 
     /// Moves the last `count` members to the front.
-    pub fn move_to_front(&mut self, count: usize) {
+    pub fn move_last_to_front(&mut self, count: usize) {
         self.order.rotate_right(count);
     }
 
@@ -95,7 +95,7 @@ mod tests {
         assert!(!set.insert(2) && set.contains(2) && !set.contains(3));
         set.retain(|source_index| source_index != 2);
         assert!(!set.contains(2) && set.insert(2));
-        set.move_to_front(1);
+        set.move_last_to_front(1);
         assert_eq!(set.iter().collect::<Vec<_>>(), [2, 7, 5]);
         assert!(set.remove(7) && !set.remove(7) && !set.contains(7));
         assert_eq!(

@@ -31,12 +31,12 @@ impl SourceTable {
     }
 
     /// Adds a queue with its reserved index.
-    pub fn put(&mut self, source_index: u32, vring: Vring) {
+    pub fn insert_vring(&mut self, source_index: u32, vring: Vring) {
         self.queues[source_index as usize] = Some(Box::new(vring));
     }
 
     /// Frees an index; returns the queue that had it.
-    pub fn remove(&mut self, source_index: u32) -> Option<Box<Vring>> {
+    pub fn free_index_and_take_vring(&mut self, source_index: u32) -> Option<Box<Vring>> {
         self.free_indices.push(source_index);
         self.queues[source_index as usize].take()
     }

@@ -1,18 +1,18 @@
 //! Counters of requests that an iothread submitted to the kernel, and of the system calls for that.
 
 use block::{IoContext, SubmitCounts};
-use telemetry::counters::Counter;
+use telemetry::counters::SingleWriterU64;
 
 /// Counters as of the last submit phase, written by the iothread and read by any thread. On cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct SubmitTotals {
     /// Submitted requests, including continuations of short transfers. Requests that a disk completes within the call are not counted.
-    pub requests: Counter,
+    pub requests: SingleWriterU64,
     /// System calls that submitted them.
-    pub calls: Counter,
+    pub calls: SingleWriterU64,
     /// Most requests in one call.
-    pub largest_batch: Counter,
+    pub largest_batch: SingleWriterU64,
 }
 
 impl SubmitTotals {

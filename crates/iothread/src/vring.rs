@@ -10,12 +10,12 @@ use std::sync::mpsc::Sender;
 
 use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
-use telemetry::queue::Admission;
+use telemetry::queue::AdmissionEnd;
 use virtqueue::queue_setup::{QueueFds, QueueSetup};
 use virtqueue::{Chain, GuestMemory, QueueDirtyLog, RingError};
 
-use crate::device::{ParkedStopAction, QueueContext, QueueDevice, new_queue};
-use crate::event_loop::{AwaitedSide, HandlerId, IdlePeriod, PollPredictor, PollSettings, Remote};
+use crate::device::{ParkedStopAction, QueueContext, QueueDevice, new_queue_device};
+use crate::event_loop::{AwaitedSide, HandlerId, IdleEnd, PollPredictor, PollSettings, Remote};
 use crate::messages::{
     Message, QueueRegistration, QueueReporter, ResumeAction, ScsiMessage, VringSetup,
 };
@@ -65,7 +65,7 @@ pub(crate) struct Vring {
 impl Vring {
     /// A queue that is in no list yet, and its kick descriptor. `source_index` is its index
     /// on the iothread that `remote` leads to.
-    pub fn new(
+    pub fn new_with_attached_disks(
         setup: VringSetup,
         source_index: u32,
         remote: &Remote<Message>,
@@ -101,7 +101,7 @@ impl Vring {
         stats.queue_size().set(layout.size.into());
         let vring = Vring {
             ring,
-            device: new_queue(
+            device: new_queue_device(
                 device,
                 name,
                 layout.size,
@@ -169,7 +169,7 @@ impl Vring {
     }
 
     /// Leaves parked requests in the in-flight region, if there is one, when the queue stops.
-    pub fn set_leave_parked_in_region(&mut self) {
+    pub fn leave_parked_in_region_at_stop(&mut self) {
         self.parked_at_stop = ParkedStopAction::LeaveInRegion;
     }
 
@@ -193,7 +193,7 @@ impl Vring {
             && if self.stopping.is_none() {
                 self.enabled
             } else {
-                self.has_recovered_requests()
+                self.has_recovered_to_admit()
             }
     }
 
@@ -201,7 +201,7 @@ impl Vring {
     /// not know of the in-flight region; also if the queue is disabled, as front-ends disable a queue before they stop it, unless its
     /// parked requests are to stay in the region.
     #[cold]
-    fn has_recovered_requests(&self) -> bool {
+    fn has_recovered_to_admit(&self) -> bool {
         let stays = self.parked_at_stop == ParkedStopAction::LeaveInRegion && !self.enabled;
         self.device.chains_are_requests() && !stays && self.ring.has_recovered_chains()
     }
@@ -215,13 +215,13 @@ impl Vring {
 
     /// Ends the admissions of a queue that stops, after its last recovered request.
     pub fn end_admissions_if_finished(&mut self) {
-        if self.stopping.is_some() && !self.has_recovered_requests() {
-            self.device.on_admissions_ended(&mut self.ring);
+        if self.stopping.is_some() && !self.has_recovered_to_admit() {
+            self.device.on_no_more_admissions(&mut self.ring);
         }
     }
 
     /// Whether it was stopped and has nothing in flight but parked requests.
-    pub fn has_drained(&self) -> bool {
+    pub fn is_stopping_and_drained(&self) -> bool {
         let in_flight = self.device.in_flight_counts();
         self.stopping.is_some() && in_flight.requests == in_flight.parked && !self.may_admit()
     }
@@ -237,7 +237,7 @@ impl Vring {
 
     /// Enables kicks. False, and kicks stay disabled, when there is a request already.
     pub fn enable_kicks_if_empty(&mut self) -> bool {
-        let found = self.ring.enable_kicks();
+        let found = self.ring.enable_kicks_and_recheck();
         if found {
             self.disable_kicks();
         }
@@ -246,7 +246,7 @@ impl Vring {
 
     /// Counts a poll that found it empty. True when there were so many of them that its kicks were enabled again.
     #[inline]
-    pub fn deactivate_if_idle(&mut self) -> bool {
+    pub fn count_empty_poll_or_enable_kicks(&mut self) -> bool {
         self.empty_polls = self.empty_polls.wrapping_add(1);
         if self.empty_polls < MAX_EMPTY_POLLS {
             return false;
@@ -256,7 +256,7 @@ impl Vring {
     }
 
     /// The time until which polling for its next request or completion pays.
-    pub fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+    pub fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let in_flight = self.device.in_flight_counts().requests;
         let awaited = match in_flight {
             0 => AwaitedSide::Guest,
@@ -264,11 +264,11 @@ impl Vring {
         };
         let progress = self.progress_stamp(in_flight);
         self.predictor
-            .poll_deadline_ns(settings, now_ns, progress, awaited)
+            .predict_poll_deadline_ns(settings, now_ns, progress, awaited)
     }
 
-    /// Learns from the idle time after [`Vring::poll_deadline_ns`], which has ended.
-    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
+    /// Learns from the idle time after [`Vring::predict_poll_deadline_ns`], which has ended.
+    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdleEnd) {
         let progress = self.progress_stamp(self.device.in_flight_counts().requests);
         self.predictor.learn_from_idle(settings, idle, progress);
     }
@@ -279,7 +279,7 @@ impl Vring {
     }
 
     pub fn next_avail(&self) -> u16 {
-        self.ring.next_avail()
+        self.ring.next_avail_counting_recovered()
     }
 
     /// Phase 4 of the event loop: admits up to [`ADMIT_BUDGET`] requests. `None`: the guest broke the queue, which was reported.
@@ -288,22 +288,24 @@ impl Vring {
         chain: &mut Chain,
         io: &mut IoContext,
         now: impl FnOnce() -> u64,
-    ) -> Option<Admission> {
+    ) -> Option<AdmissionEnd> {
         // An active queue is often empty: this check is one load.
         if !self.ring.has_available() {
-            return Some(Admission::Drained);
+            return Some(AdmissionEnd::Drained);
         }
         let (device, cx) = self.device_and_context(io, now());
         let admission = device.admit(cx, chain, ADMIT_BUDGET);
         self.release_and_settle_old_generations(io);
         self.end_admissions_if_finished();
-        admission.map_err(|error| self.mark_broken(&error)).ok()
+        admission
+            .map_err(|error| self.mark_broken_and_report(&error))
+            .ok()
     }
 
     /// Whether the device has pushed used entries other than by completions.
     #[inline]
-    pub fn take_has_unpublished(&mut self) -> bool {
-        self.device.take_has_unpublished()
+    pub fn take_pushed_outside_completions(&mut self) -> bool {
+        self.device.take_pushed_outside_completions()
     }
 
     /// Phase 2: completes block requests of this queue, `now` in ticks.
@@ -315,17 +317,17 @@ impl Vring {
 
     /// Phase 3: publishes used entries, with at most one signal. `before_signal` is called before that. True if requests wait
     /// for room in an engine.
-    pub fn publish(&mut self, before_signal: impl FnOnce()) -> bool {
+    pub fn publish_and_signal(&mut self, before_signal: impl FnOnce()) -> bool {
         let signal = self.ring.publish() && self.call.is_some();
         if telemetry::tracepoints::notify::enabled() {
             self.trace_notify(signal);
         }
         // The statistics are updated before the signal. A guest that polls may see its used entries earlier.
-        let deferred = self.device.end_batch_and_check_deferred();
+        let deferred = self.device.count_completions_and_has_waiting();
         if signal && let Some(call) = &self.call {
             before_signal();
             send_signal(call);
-            self.device.stats().notifications().add(1);
+            self.device.queue_stats().notifications().add(1);
         }
         deferred
     }
@@ -333,8 +335,8 @@ impl Vring {
     /// Fires the tracepoint of a notification, with the completions since the last count.
     #[cold]
     fn trace_notify(&self, signalled: bool) {
-        let name = self.device.name();
-        let counted = self.device.stats().in_flight().get();
+        let name = self.device.queue_name();
+        let counted = self.device.queue_stats().in_flight().get();
         let completions = counted.saturating_sub(self.device.in_flight_counts().requests.into());
         telemetry::tracepoints::notify::fire(
             name.export(),
@@ -347,47 +349,53 @@ impl Vring {
     /// Fires the tracepoint of a kick.
     #[cold]
     pub fn trace_kick(&self) {
-        let name = self.device.name();
+        let name = self.device.queue_name();
         telemetry::tracepoints::kick::fire(name.export(), name.index().into());
     }
 
     /// Handles a message of another queue of its device. False: it was for an earlier queue.
-    pub fn handle_queue_message(
+    pub fn handle_scsi_message(
         &mut self,
         message: ScsiMessage,
         io: &mut IoContext,
         now: u64,
     ) -> bool {
         let (device, cx) = self.device_and_context(io, now);
-        let handled = device.handle_message(message, cx);
+        let handled = device.handle_scsi_message(message, cx);
         // The notify phase follows in any case.
-        self.take_has_unpublished();
+        self.take_pushed_outside_completions();
         self.release_and_settle_old_generations(io);
         if self.broken {
-            self.device.on_admissions_ended(&mut self.ring);
+            self.device.on_no_more_admissions(&mut self.ring);
         }
         self.end_admissions_if_finished();
         handled
     }
 
     /// Submits requests that waited for room in an engine. True: none waits any more.
-    pub fn submit_deferred(&mut self, io: &mut IoContext, now: u64) -> bool {
+    pub fn submit_waiting(&mut self, io: &mut IoContext, now: u64) -> bool {
         let (device, cx) = self.device_and_context(io, now);
-        let done = device.submit_deferred(cx);
+        let done = device.submit_waiting(cx);
         self.publish_and_settle(io);
         done
     }
 
     /// Retries or answers parked requests. True: all of them, or they wait for the queue to be enabled.
     #[must_use]
-    pub fn resume_parked(&mut self, how: ResumeAction, io: &mut IoContext, now: u64) -> bool {
+    pub fn retry_or_fail_parked(
+        &mut self,
+        how: ResumeAction,
+        io: &mut IoContext,
+        now: u64,
+    ) -> bool {
         let (device, cx) = self.device_and_context(io, now);
-        let done = device.resume_parked(how, cx);
+        let done = device.retry_or_fail_parked(how, cx);
         self.publish_and_settle(io);
         done
     }
 
-    /// Retries parked requests that waited for the queue to be enabled. As for [`resume_parked`](Self::resume_parked).
+    /// Retries parked requests that waited for the queue to be enabled. As for
+    /// [`retry_or_fail_parked`](Self::retry_or_fail_parked).
     #[must_use]
     pub fn resume_deferred_retries_if_enabled(&mut self, io: &mut IoContext, now: u64) -> bool {
         if !self.enabled {
@@ -401,46 +409,47 @@ impl Vring {
 
     /// Publishes answers to parked requests at once, in any phase, since they are rare.
     fn publish_and_settle(&mut self, io: &mut IoContext) {
-        if self.take_has_unpublished() {
-            self.publish(|| ());
+        if self.take_pushed_outside_completions() {
+            self.publish_and_signal(|| ());
         }
         self.release_and_settle_old_generations(io);
     }
 
     /// Reports unfinished requests that were admitted in this period.
-    pub fn report_late_unparked(&self, after: u64, until: u64, now: u64) {
+    pub fn report_late_except_parked(&self, after: u64, until: u64, now: u64) {
         if let Some(reports) = &self.reports {
-            self.device.report_late_unparked(after, until, now, reports);
+            self.device
+                .report_late_except_parked(after, until, now, reports);
         }
     }
 
-    /// Ends a queue that has [drained](Self::has_drained): its parked requests leave it, and its memory and disk are not used any
-    /// more. Returns its base.
-    pub fn shut_down(&mut self, io: &mut IoContext, now: u64) -> u32 {
+    /// Ends a queue that [was stopped and has drained](Self::is_stopping_and_drained): its parked requests leave it, and its
+    /// memory and disk are not used any more. Returns its base.
+    pub fn finish_stop_and_get_base(&mut self, io: &mut IoContext, now: u64) -> u32 {
         let how = self.parked_at_stop;
         let (device, cx) = self.device_and_context(io, now);
-        device.handle_parked_at_stop(how, cx);
+        device.leave_return_or_fail_parked(how, cx);
         self.publish_and_settle(io);
         // The next process that uses the rings expects to be kicked.
-        self.ring.enable_kicks();
+        self.ring.enable_kicks_and_recheck();
         debug_assert_eq!(
             self.older_generations.in_flight_count(),
             0,
             "they end with their requests"
         );
-        self.device.stats().queue_size().set(0);
-        self.unregister_memory(&self.memory, io);
+        self.device.queue_stats().queue_size().set(0);
+        self.unregister_memory_if_fixed_buffers(&self.memory, io);
         self.ring.base()
     }
 
     /// Stops a queue that the guest broke, and reports it.
-    fn mark_broken(&mut self, error: &dyn Display) {
+    fn mark_broken_and_report(&mut self, error: &dyn Display) {
         if self.broken {
             return;
         }
         self.broken = true;
         tracing::error!(
-            queue = self.device.name().to_string(), %error,
+            queue = self.device.queue_name().to_string(), %error,
             "the guest's driver broke this queue: it is stopped until the driver resets the device"
         );
         if let Some(reports) = &self.reports {
@@ -449,7 +458,7 @@ impl Vring {
         if let Some(err) = &self.err {
             send_signal(err);
         }
-        self.device.on_admissions_ended(&mut self.ring);
+        self.device.on_no_more_admissions(&mut self.ring);
     }
 }
 

@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{
-    AwaitedSide, EventLoop, HandlerId, IdlePeriod, Interest, PollPredictor, PollSettings,
-    Readiness, Runner,
+    AwaitedSide, EventLoop, HandlerId, IdleEnd, Interest, PollPredictor, PollSettings, Readiness,
+    Runner,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -64,23 +64,23 @@ impl Runner for Recorder {
     fn submit(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("submit".into());
     }
-    fn is_busy(&self) -> bool {
+    fn has_work_for_next_iteration(&self) -> bool {
         self.busy
     }
     fn poll_sources_once(&mut self) -> bool {
         self.polls += 1;
         self.poll_hits_after.is_some_and(|after| self.polls > after)
     }
-    fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+    fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         self.predictor
-            .poll_deadline_ns(settings, now_ns, self.progress, AwaitedSide::Guest)
+            .predict_poll_deadline_ns(settings, now_ns, self.progress, AwaitedSide::Guest)
     }
-    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdleEnd) {
         self.progress += 1;
         self.predictor
             .learn_from_idle(settings, idle, self.progress);
     }
-    fn enable_kicks_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn prepare_to_block_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
         self.log.push("park".into());
         self.park_finds
     }
@@ -209,17 +209,17 @@ fn a_slot_reused_within_an_iteration_does_not_get_the_old_handlers_event() {
         fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {}
         fn admit(&mut self, _: &mut RunnerContext<Self>) {}
         fn submit(&mut self, _: &mut RunnerContext<Self>) {}
-        fn is_busy(&self) -> bool {
+        fn has_work_for_next_iteration(&self) -> bool {
             false
         }
         fn poll_sources_once(&mut self) -> bool {
             false
         }
-        fn poll_deadline_ns(&mut self, _: &PollSettings, _: u64) -> u64 {
+        fn predict_poll_deadline_ns(&mut self, _: &PollSettings, _: u64) -> u64 {
             0
         }
-        fn learn_from_idle(&mut self, _: &PollSettings, _: IdlePeriod) {}
-        fn enable_kicks_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
+        fn learn_from_idle(&mut self, _: &PollSettings, _: IdleEnd) {}
+        fn prepare_to_block_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
             false
         }
         fn on_stop(&mut self, _: &mut RunnerContext<Self>) {}

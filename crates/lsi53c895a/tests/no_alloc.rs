@@ -5,8 +5,9 @@
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Bar, BarAddresses, BusFault, Chip, DmaId, PciBus, PhaseAfterCommand, Refusal,
-    ResetScope, RunParameters, TagAttribute, TargetAndLun, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Bar, BarAddresses, BusFault, CheckConditionCause, Chip, DmaId, PciBus,
+    PhaseAfterCommand, ResetScope, RunParameters, TagAttribute, TargetAndLun, Targets, TaskSlotId,
+    TaskStartOutcome,
 };
 
 #[global_allocator]
@@ -17,7 +18,7 @@ const DISK_BYTES: u64 = 4096;
 /// Guest memory, and a target that takes every command for a read or write of 4 KiB.
 struct Host {
     memory: Box<[u8]>,
-    running: Option<TaskId>,
+    running: Option<TaskSlotId>,
 }
 
 impl PciBus for Host {
@@ -66,7 +67,7 @@ impl Targets for Host {
 
     fn receive_command(
         &mut self,
-        _task: TaskId,
+        _task: TaskSlotId,
         _nexus: TargetAndLun,
         _attribute: TagAttribute,
         cdb: &[u8],
@@ -78,24 +79,30 @@ impl Targets for Host {
         }
     }
 
-    fn replace_by_failing_task(&mut self, _task: TaskId, _nexus: TargetAndLun, _refusal: Refusal) {}
+    fn replace_by_failing_task(
+        &mut self,
+        _task: TaskSlotId,
+        _nexus: TargetAndLun,
+        _refusal: CheckConditionCause,
+    ) {
+    }
 
     fn run_or_queue_task(
         &mut self,
-        task: TaskId,
+        task: TaskSlotId,
         segments: &mut [libc::iovec],
         len: u64,
-    ) -> TaskOutcome {
+    ) -> TaskStartOutcome {
         assert_eq!((segments.len(), len), (2, DISK_BYTES));
         self.running = Some(task);
-        TaskOutcome::Later
+        TaskStartOutcome::Later
     }
 
-    fn abort_task(&mut self, _task: TaskId) -> AbortOutcome {
+    fn abort_task(&mut self, _task: TaskSlotId) -> AbortOutcome {
         AbortOutcome::Done
     }
 
-    fn release_finished_task(&mut self, _task: TaskId, _reported: bool) {}
+    fn release_finished_task(&mut self, _task: TaskSlotId, _reported: bool) {}
 
     fn reset_units(&mut self, _what: ResetScope) {}
 }
@@ -148,7 +155,7 @@ fn commands_allocate_nothing() {
         let program = if i % 2 == 0 { 0x1000u32 } else { 0x2000 };
         chip.write_window(Bar::Io, 0x2c, &program.to_le_bytes());
         chip.run(&mut host, limits);
-        chip.on_task_finished(host.running.take().unwrap(), 0);
+        chip.on_task_finished_or_drained(host.running.take().unwrap(), 0);
         chip.run(&mut host, limits);
         let mut dstat = [0];
         chip.read_window(Bar::Io, 0x0c, &mut dstat);

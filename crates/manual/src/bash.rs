@@ -1,4 +1,5 @@
-//! Adds completion of keys inside of options to the bash script of `clap`, with shell functions that zsh uses as well.
+//! Adds completion of keys inside of options to the bash script of `clap`, and generates the shell functions that list the
+//! candidates, which the zsh script uses as well.
 
 use crate::keys::{self, Candidates};
 

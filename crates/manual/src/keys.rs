@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use options::reference::KEYS;
+use options::reference::{KEYS, key_groups_with_list_elements};
 
 /// The candidates for text that matches a pattern, in which `*` stands for any text.
 pub(crate) struct Candidates {
@@ -40,9 +40,10 @@ pub(crate) fn kind_and_key_candidates() -> Vec<Candidates> {
 /// Candidates for the value of a key, or [`PATH`]. Patterns match the option, a space and the key.
 pub(crate) fn value_candidates() -> Vec<Candidates> {
     let mut candidates: Vec<Candidates> = Vec::new();
-    for group in KEYS {
+    for group in key_groups_with_list_elements() {
         for key in group.keys {
-            let pattern = format!("--{} {}", group.option, key.name);
+            let prefix = group.prefix.replace('0', "*");
+            let pattern = format!("--{} {prefix}{}", group.option, key.name);
             let is_known = candidates.iter().any(|known| known.pattern == pattern);
             let words: Vec<String> = key.placeholder.split('|').map(str::to_owned).collect();
             if !is_known
@@ -75,15 +76,17 @@ fn kinds_by_option() -> BTreeMap<&'static str, Vec<&'static str>> {
 
 /// The keys of an option, each with `=`: those that a kind takes, or those of all kinds.
 fn keys_with_equals(option: &str, kind: Option<&str>) -> Vec<String> {
-    let groups = KEYS.iter().filter(|group| {
+    let groups = key_groups_with_list_elements().filter(|group| {
         let kinds = group.kinds;
         group.option == option && kind.is_none_or(|kind| kinds.is_empty() || kinds.contains(&kind))
     });
     let mut keys: Vec<String> = Vec::new();
-    for key in groups.flat_map(|group| group.keys) {
-        let key = format!("{}=", key.name);
-        if !keys.contains(&key) {
-            keys.push(key);
+    for group in groups {
+        for key in group.keys {
+            let key = format!("{}{}=", group.prefix, key.name);
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
         }
     }
     keys

@@ -14,7 +14,7 @@ pub(crate) struct Page(Roff);
 
 impl Page {
     /// A page with this name and section, and a one-line description.
-    pub(crate) fn new(name: &str, section: &str, about: &str) -> Self {
+    pub(crate) fn with_name_section(name: &str, section: &str, about: &str) -> Self {
         let mut page = Self::default();
         let title = [name, section, &release_date(), SOURCE, MANUAL];
         page.0.control("TH", title);

@@ -4,7 +4,7 @@
 use std::io;
 
 use clap::Command;
-use options::reference::{self, KEYS, KeyGroup};
+use options::reference::{self, KeyGroup};
 
 use crate::page::Page;
 use crate::{QmpSummary, command_pages, completions};
@@ -31,7 +31,7 @@ fn push_see_also(page: &mut Page, text: &str) {
 
 /// `blockplane.1`: commands, options without a command, and their keys.
 fn page_of_blockplane(program: &Command) -> String {
-    let mut page = Page::new("blockplane", "1", "disks for virtual machines");
+    let mut page = Page::with_name_section("blockplane", "1", "disks for virtual machines");
     page.add_heading("SYNOPSIS");
     page.add_verbatim("blockplane COMMAND ...\nblockplane [OPTIONS]");
     page.add_heading("DESCRIPTION");
@@ -59,7 +59,7 @@ fn page_of_blockplane(program: &Command) -> String {
             .map_or(String::new(), |value| format!(" {value}"));
         page.add_item(&format!("{short}--{}{value}", option.long), option.help);
     }
-    for group in KEYS {
+    for group in reference::key_groups_with_list_elements() {
         page.add_subheading(&format!("--{}: {}", group.option, group.title));
         push_keys(&mut page, group);
     }
@@ -87,7 +87,10 @@ fn page_of_blockplane(program: &Command) -> String {
 /// Adds the keys of a group, each as it is written on the command line.
 fn push_keys(page: &mut Page, group: &KeyGroup) {
     for key in group.keys {
-        page.add_item(&format!("{}={}", key.name, key.placeholder), key.help);
+        page.add_item(
+            &format!("{}{}={}", group.prefix, key.name, key.placeholder),
+            key.help,
+        );
     }
 }
 
@@ -115,7 +118,7 @@ addr = { type = \"unix\", path = \"/run/web.sock\" }";
 
 /// `blockplane.toml.5`: the tables of a configuration file, and their keys.
 fn configuration_file_page() -> String {
-    let mut page = Page::new("blockplane.toml", "5", "configuration of blockplane");
+    let mut page = Page::with_name_section("blockplane.toml", "5", "configuration of blockplane");
     page.add_heading("SYNOPSIS");
     page.add_verbatim(
         "blockplane --config FILE\nblockplane serve --config FILE\nblockplane check FILE",
@@ -123,7 +126,7 @@ fn configuration_file_page() -> String {
     page.add_heading("DESCRIPTION");
     page.add_prose(FILE_RULES);
     page.add_heading("TABLES");
-    for group in KEYS {
+    for group in reference::key_groups_with_list_elements() {
         page.add_subheading(&format!("[{}.NAME]: {}", group.table, group.title));
         let is_in_header = |name: &str| match group.table {
             "blockdev" => name == "node-name",
@@ -156,7 +159,8 @@ with the types of results.";
 
 /// `blockplane-qmp.7`: the commands and events of monitors.
 fn qmp_page(protocol: &QmpSummary) -> String {
-    let mut page = Page::new("blockplane-qmp", "7", "commands and events of the monitors");
+    let mut page =
+        Page::with_name_section("blockplane-qmp", "7", "commands and events of the monitors");
     page.add_heading("DESCRIPTION");
     page.add_prose(QMP_DESCRIPTION);
     for (heading, lines) in [

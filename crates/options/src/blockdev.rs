@@ -4,13 +4,15 @@
 //! cache of its own, and the I/O backend is chosen by probing.
 
 mod blkdebug;
+mod rbd;
 mod read;
 
 use std::path::PathBuf;
 
 pub use blkdebug::{BlkdebugOptions, InjectAction, InjectErrorRule, IoType};
 pub(crate) use blkdebug::{BlkdebugSeedKey, InjectErrorKeys, read_inject_errors_and_seed};
-pub(crate) use read::{DRIVERS, DriverKind, read_and_register_blockdev};
+pub use rbd::{RbdAuthMode, RbdOptions, RbdServer};
+pub(crate) use read::{DRIVERS, read_and_register_blockdev};
 
 use crate::{
     form::{ChoiceForm, FilePathForm, OnlyOffForm, SwitchForm, number_form, size_form},
@@ -106,6 +108,8 @@ pub enum Driver {
         /// The part of it.
         part: RawOffsetAndSize,
     },
+    /// `rbd`: an image of a Ceph cluster.
+    Rbd(RbdOptions),
     /// `blkdebug`: a filter that injects faults into requests to another node.
     Blkdebug {
         /// `image`: the node below.
@@ -124,17 +128,18 @@ impl Driver {
             Self::HostDevice(_) => "host_device",
             Self::NullCo(_) => "null-co",
             Self::Raw { .. } => "raw",
+            Self::Rbd(_) => "rbd",
             Self::Blkdebug { .. } => "blkdebug",
         }
     }
 
     /// The node below, if there is one, with the key that names it.
     #[must_use]
-    pub fn child(&self) -> Option<(&'static str, &NodeRef)> {
+    pub fn child_with_key(&self) -> Option<(&'static str, &NodeRef)> {
         match self {
             Self::Raw { file, .. } => Some(("file", file)),
             Self::Blkdebug { image, .. } => Some(("image", image)),
-            Self::File(_) | Self::HostDevice(_) | Self::NullCo(_) => None,
+            Self::File(_) | Self::HostDevice(_) | Self::NullCo(_) | Self::Rbd(_) => None,
         }
     }
 
@@ -143,7 +148,16 @@ impl Driver {
     pub fn file_options(&self) -> Option<&FileOptions> {
         match self {
             Self::File(file) | Self::HostDevice(file) => Some(file),
-            Self::NullCo(_) | Self::Raw { .. } | Self::Blkdebug { .. } => None,
+            Self::NullCo(_) | Self::Rbd(_) | Self::Raw { .. } | Self::Blkdebug { .. } => None,
+        }
+    }
+
+    /// Id of the secret that it needs, if it needs one.
+    #[must_use]
+    pub fn secret_id(&self) -> Option<&str> {
+        match self {
+            Self::Rbd(rbd) => rbd.key_secret.as_deref(),
+            _ => None,
         }
     }
 }
@@ -205,10 +219,12 @@ settings! {
     /// Options of `raw`.
     pub struct RawOffsetAndSize {
         /// where the disk starts in the node below (default 0)
-        pub offset: u64 = "offset", size_form(0, MAX_DISK_BYTES), default(0);
+        pub offset: u64 = "offset",
+            size_form(0, MAX_DISK_BYTES).with_check(is_multiple_of_sector, "a multiple of 512 bytes below 2^63"), default(0);
         /// size of the disk, a multiple of 512 (default: up to the end)
         pub size: Option<u64> = "size",
-            size_form(0, MAX_DISK_BYTES).with_check(is_multiple_of_sector, "a multiple of 512 bytes"), optional;
+            size_form(512, MAX_DISK_BYTES)
+                .with_check(is_multiple_of_sector, "a multiple of 512 bytes, at least 512"), optional;
     }
     beside {
         /// the node below: its node-name, or its keys as file.driver=…,file.…

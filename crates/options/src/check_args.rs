@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::{
     Invocation, UsageError,
-    command::{self, ParsedCommand},
+    command::{self, ArgsOrHelp},
 };
 
 /// Validate a configuration file without starting anything
@@ -22,7 +22,7 @@ use crate::{
     disable_version_flag = true,
     after_help = "The exit status is 0 if a daemon can be started with the file, and 1 if not; hints do not change it."
 )]
-struct Args {
+struct CheckArgs {
     /// The configuration file, see blockplane.toml(5); - is standard input
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
@@ -49,14 +49,14 @@ pub struct CheckSettings {
 
 /// The grammar of the command.
 pub(crate) fn grammar() -> clap::Command {
-    Args::command()
+    CheckArgs::command()
 }
 
 /// Parses the arguments of `check`.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
-    let args: Args = match command::parse("check", grammar(), args)? {
-        ParsedCommand::Args(args) => args,
-        ParsedCommand::Help(help) => return Ok(Invocation::Help(help)),
+    let args: CheckArgs = match command::parse("check", grammar(), args)? {
+        ArgsOrHelp::Args(args) => args,
+        ArgsOrHelp::Help(help) => return Ok(Invocation::Help(help)),
     };
     Ok(Invocation::Check(CheckSettings {
         path: args.file,

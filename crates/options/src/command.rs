@@ -7,7 +7,7 @@ use clap::{Command, FromArgMatches, error::ErrorKind};
 use crate::{Problem, UsageError};
 
 /// The parsed arguments of a command.
-pub(crate) enum ParsedCommand<T> {
+pub(crate) enum ArgsOrHelp<T> {
     /// Arguments.
     Args(T),
     /// The requested help text.
@@ -19,15 +19,15 @@ pub(crate) fn parse<T: FromArgMatches>(
     name: &'static str,
     command: Command,
     args: impl Iterator<Item = OsString>,
-) -> Result<ParsedCommand<T>, UsageError> {
+) -> Result<ArgsOrHelp<T>, UsageError> {
     let words = std::iter::once(OsString::from(format!("blockplane {name}"))).chain(args);
     let matches = command.try_get_matches_from(words);
     let error = match matches.and_then(|matches| T::from_arg_matches(&matches)) {
-        Ok(args) => return Ok(ParsedCommand::Args(args)),
+        Ok(args) => return Ok(ArgsOrHelp::Args(args)),
         Err(error) => error,
     };
     if matches!(error.kind(), ErrorKind::DisplayHelp) {
-        return Ok(ParsedCommand::Help(error.render().to_string()));
+        return Ok(ArgsOrHelp::Help(error.render().to_string()));
     }
     let message = commands::usage_error_text(&format!("blockplane {name}"), &error);
     Err(Problem::Command { message }.in_option(name))

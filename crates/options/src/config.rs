@@ -17,7 +17,8 @@ use location::Lines;
 pub use location::Location;
 
 use crate::{
-    Confinement, DaemonSettings, LogFormat, LogLevel, MetricsAddr, directive::RawDirective,
+    Confinement, DaemonSettingsAndDirectives, LogFormat, LogLevel, MetricsAddr,
+    directive::RawDirective,
 };
 
 /// A configuration file that is still to be parsed, with the options beside it.
@@ -53,7 +54,7 @@ impl ConfigFileWithOptions {
 
     /// The same with another path in errors.
     #[must_use]
-    pub fn with_path_in_errors(self, path: impl Into<PathBuf>) -> Self {
+    pub fn with_other_path_in_errors(self, path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
             ..self
@@ -64,9 +65,9 @@ impl ConfigFileWithOptions {
     ///
     /// # Errors
     /// All problems of both.
-    pub fn parse(self, text: &str) -> Result<DaemonSettings, ConfigError> {
-        match read::read_file_and_options(text, self.directives, self.metrics) {
-            Ok((directives, metrics)) => Ok(DaemonSettings {
+    pub fn parse(self, text: &str) -> Result<DaemonSettingsAndDirectives, ConfigError> {
+        match read::parse_text_with_options(text, self.directives, self.metrics) {
+            Ok((directives, metrics)) => Ok(DaemonSettingsAndDirectives {
                 daemonize: self.daemonize,
                 pidfile: self.pidfile,
                 metrics,
@@ -105,7 +106,7 @@ impl ConfigError {
             Self {
                 path: path.to_owned(),
                 findings: vec![ConfigProblem {
-                    location: Some(Lines::of(&text).location(&(at..end))),
+                    location: Some(Lines::of(&text).location_of_range(&(at..end))),
                     message: format!(
                         "not UTF-8: the byte {byte:#04x} begins no character; save the file as UTF-8"
                     ),
@@ -170,6 +171,18 @@ mod tests {
             let daemon = ConfigFileWithOptions::for_path("blockplane.toml").parse(text);
             assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(12));
         }
+    }
+
+    /// They are in comments, since nothing serves that image where the example is run.
+    #[test]
+    fn tables_of_ceph_in_the_example_are_valid() {
+        let tables = EXAMPLE
+            .lines()
+            .skip_while(|line| *line != "# [secret.key0]");
+        let tables = tables.map_while(|line| line.strip_prefix("# "));
+        let text: Vec<&str> = tables.collect();
+        let daemon = ConfigFileWithOptions::for_path("blockplane.toml").parse(&text.join("\n"));
+        assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(2));
     }
 
     /// Keys whose default has no value are left out.

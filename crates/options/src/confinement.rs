@@ -1,6 +1,15 @@
 //! Values of `--sandbox` and `--user`: the restrictions that the process puts on itself at start.
 
-/// `--sandbox`: the degree of restriction.
+/// `--sandbox`: the degree of restriction, and what is allowed besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SandboxOptions {
+    /// The degree.
+    pub degree: Sandbox,
+    /// `rbd=allow`: images of Ceph clusters may be added by a monitor. Those of the command line are allowed without it.
+    pub allows_rbd: bool,
+}
+
+/// The degree of restriction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sandbox {
     /// No restriction.
@@ -17,23 +26,28 @@ pub enum Sandbox {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Confinement {
     /// `--sandbox`
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxOptions,
     /// `--user`: the name or number of a user, not empty. `None`: the user that has started the process.
     pub user: Option<String>,
 }
 
-impl Sandbox {
+impl SandboxOptions {
     /// The expected text, for errors.
-    pub(crate) const EXPECTED: &str = "on, off or strict";
+    pub(crate) const EXPECTED: &str = "on, off or strict, or on,rbd=allow";
 
     /// The value that this text names; `None` if it is unknown.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
-        Some(match text {
-            "off" => Self::Off,
-            "on" => Self::On,
-            "strict" => Self::Strict,
+        let (degree, allows_rbd) = match text.strip_suffix(",rbd=allow") {
+            Some(degree) => (degree, true),
+            None => (text, false),
+        };
+        let degree = match degree {
+            "off" => Sandbox::Off,
+            "on" => Sandbox::On,
+            "strict" => Sandbox::Strict,
             _ => return None,
-        })
+        };
+        Some(Self { degree, allows_rbd })
     }
 
     /// The same with an error that names what is expected, for `serve`.

@@ -7,7 +7,7 @@ use crate::{Confinement, Directive, MetricsAddr};
 
 /// Settings of a run: process options and the objects to create.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct DaemonSettings {
+pub struct DaemonSettingsAndDirectives {
     /// `--daemonize`: detach from the terminal once everything is started.
     pub daemonize: bool,
     /// `--pidfile`: file for the process id, written once everything is started. The last one counts.

@@ -1,4 +1,4 @@
-//! Writes the options of nodes, exports, iothreads, chardevs and monitors as JSON, for the process that takes over in a
+//! Writes the options of nodes, exports, iothreads, secrets, chardevs and monitors as JSON, for the process that takes over in a
 //! live upgrade.
 //!
 //! They are read back unchanged: a test writes and reads every key.
@@ -7,7 +7,7 @@ use serde_json::Map;
 
 use crate::{
     BlockdevOptions, ChardevOptions, Driver, ExportKind, ExportOptions, IothreadOptions,
-    LunOptions, MonitorOptions, NodeRef, SocketAddr,
+    LunOptions, MonitorOptions, NodeRef, SecretOptions, SocketAddr,
     form::{NonUtf8Path, SwitchForm, ValueForm, path_value},
     tree::{Object, Value},
 };
@@ -30,7 +30,20 @@ impl IothreadOptions {
     /// Never for an iothread.
     pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
         let mut object = Object::default();
-        object.set_dotted_key("qom-type", string_value("iothread"));
+        object.push_dotted_key("qom-type", string_value("iothread"));
+        self.write_to(&mut object)?;
+        Ok(object.into())
+    }
+}
+
+impl SecretOptions {
+    /// These options as JSON, as in `--object`. The text has the secret itself if it was given as `data`: it must not be shown.
+    ///
+    /// # Errors
+    /// A path that is not UTF-8.
+    pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
+        let mut object = Object::default();
+        object.push_dotted_key("qom-type", string_value("secret"));
         self.write_to(&mut object)?;
         Ok(object.into())
     }
@@ -55,12 +68,13 @@ impl BlockdevOptions {
         current: &dyn Fn(&str) -> Option<&'a BlockdevOptions>,
     ) -> Result<Object, ToJsonError> {
         let mut object = Object::default();
-        object.set_dotted_key("driver", string_value(self.driver.name()));
-        object.set_dotted_key("node-name", string_value(&self.node_name));
+        object.push_dotted_key("driver", string_value(self.driver.name()));
+        object.push_dotted_key("node-name", string_value(&self.node_name));
         self.settings.write_to(&mut object)?;
         match &self.driver {
             Driver::File(file) | Driver::HostDevice(file) => file.write_to(&mut object)?,
             Driver::NullCo(null) => null.write_to(&mut object)?,
+            Driver::Rbd(rbd) => rbd.write_to(&mut object)?,
             Driver::Raw { file, part } => {
                 part.write_to(&mut object)?;
                 let below = match file {
@@ -70,7 +84,7 @@ impl BlockdevOptions {
                         Value::Object(node.to_object(current)?)
                     }
                 };
-                object.set_dotted_key("file", below);
+                object.push_dotted_key("file", below);
             }
             Driver::Blkdebug { .. } => {
                 return Err(ToJsonError::Faults(self.node_name.clone()));
@@ -87,19 +101,19 @@ impl ExportOptions {
     /// A path that is not UTF-8.
     pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
         let mut object = Object::default();
-        object.set_dotted_key("type", string_value(self.kind.name()));
-        object.set_dotted_key("id", string_value(&self.id));
+        object.push_dotted_key("type", string_value(self.kind.name()));
+        object.push_dotted_key("id", string_value(&self.id));
         self.settings.write_to(&mut object)?;
         let (r#type, key, value) = match &self.addr {
             SocketAddr::Unix { path: socket } => ("unix", "addr.path", path_value(socket)?),
             SocketAddr::Fd { fd } => ("fd", "addr.str", string_value(&fd.to_string())),
             SocketAddr::FdName { name } => ("fd", "addr.str", string_value(name)),
         };
-        object.set_dotted_key("addr.type", string_value(r#type));
-        object.set_dotted_key(key, value);
+        object.push_dotted_key("addr.type", string_value(r#type));
+        object.push_dotted_key(key, value);
         match &self.kind {
             ExportKind::VhostUserBlk(disk) => {
-                object.set_dotted_key("node-name", string_value(&self.node_name));
+                object.push_dotted_key("node-name", string_value(&self.node_name));
                 disk.write_to(&mut object)?;
             }
             ExportKind::VhostUserScsi { queues, luns } => {
@@ -117,16 +131,16 @@ impl ExportOptions {
 fn write_luns_if_any(luns: &[LunOptions], to: &mut Object) -> Result<(), NonUtf8Path> {
     let lun_value = |lun: &LunOptions| {
         let mut object = Object::default();
-        object.set_dotted_key("node-name", string_value(&lun.node_name));
-        object.set_dotted_key("target", Value::Number(lun.target.to_string()));
-        object.set_dotted_key("lun", Value::Number(lun.lun.to_string()));
-        object.set_dotted_key("writable", SwitchForm.to_value(&lun.writable)?);
+        object.push_dotted_key("node-name", string_value(&lun.node_name));
+        object.push_dotted_key("target", Value::Number(lun.target.to_string()));
+        object.push_dotted_key("lun", Value::Number(lun.lun.to_string()));
+        object.push_dotted_key("writable", SwitchForm.to_value(&lun.writable)?);
         lun.device.write_to(&mut object)?;
         Ok(Value::Object(object))
     };
     let luns: Vec<Value> = luns.iter().map(lun_value).collect::<Result<_, _>>()?;
     if !luns.is_empty() {
-        to.set_dotted_key("luns", Value::List(luns));
+        to.push_dotted_key("luns", Value::List(luns));
     }
     Ok(())
 }
@@ -142,7 +156,7 @@ fn write_iothreads(iothreads: &[String], to: &mut Object) {
     if distinct.len() == iothreads.len() {
         if !iothreads.is_empty() {
             let ids = iothreads.iter().map(|id| string_value(id));
-            to.set_dotted_key("iothread", Value::List(ids.collect()));
+            to.push_dotted_key("iothread", Value::List(ids.collect()));
         }
         return;
     }
@@ -151,11 +165,11 @@ fn write_iothreads(iothreads: &[String], to: &mut Object) {
         let queues = queues.filter(|(_, found)| found == id);
         let queues = queues.map(|(queue, _)| Value::Number(queue.to_string()));
         let mut entry = Object::default();
-        entry.set_dotted_key("iothread", string_value(id));
-        entry.set_dotted_key("vqs", Value::List(queues.collect()));
+        entry.push_dotted_key("iothread", string_value(id));
+        entry.push_dotted_key("vqs", Value::List(queues.collect()));
         Value::Object(entry)
     });
-    to.set_dotted_key("iothread-vq-mapping", Value::List(entries.collect()));
+    to.push_dotted_key("iothread-vq-mapping", Value::List(entries.collect()));
 }
 
 impl ChardevOptions {
@@ -165,12 +179,14 @@ impl ChardevOptions {
     /// A path that is not UTF-8.
     pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
         let mut object = Object::default();
-        object.set_dotted_key("backend", string_value("socket"));
+        object.push_dotted_key("backend", string_value("socket"));
         self.settings.write_to(&mut object)?;
         match &self.addr {
-            SocketAddr::Unix { path: socket } => object.set_dotted_key("path", path_value(socket)?),
-            SocketAddr::Fd { fd } => object.set_dotted_key("fd", string_value(&fd.to_string())),
-            SocketAddr::FdName { name } => object.set_dotted_key("fd", string_value(name)),
+            SocketAddr::Unix { path: socket } => {
+                object.push_dotted_key("path", path_value(socket)?)
+            }
+            SocketAddr::Fd { fd } => object.push_dotted_key("fd", string_value(&fd.to_string())),
+            SocketAddr::FdName { name } => object.push_dotted_key("fd", string_value(name)),
         }
         Ok(object.into())
     }

@@ -36,7 +36,7 @@ pub enum Problem {
         reason: String,
     },
     /// A key that does not exist.
-    #[error("unknown option '{key}'{} Known: {}", did_you_mean_text(.suggestion.as_deref()), .known.join(", "))]
+    #[error("unknown option '{key}'{} Known: {}", unknown_key_remedy(key, .suggestion.as_deref()), .known.join(", "))]
     UnknownKey {
         /// The full dotted key.
         key: String,
@@ -208,6 +208,17 @@ pub(crate) fn excerpt(value: &str) -> String {
 /// The end of a sentence, with a question if there is a suggestion.
 fn did_you_mean_text(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(|| ".".to_owned(), |s| format!("; did you mean '{s}'?"))
+}
+
+/// The end of a sentence about an unknown key. A key with a dot in its name, in JSON or in quotes, may be meant as two keys.
+fn unknown_key_remedy(key: &str, suggestion: Option<&str>) -> String {
+    match suggestion {
+        Some(known) if known == key => {
+            "; its dots separate keys: write it without quotes, or as objects within objects."
+                .to_owned()
+        }
+        suggestion => did_you_mean_text(suggestion),
+    }
 }
 
 /// The end of a sentence about a name that is not defined: the names that are.

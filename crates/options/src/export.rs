@@ -8,7 +8,7 @@ mod queues;
 mod read;
 
 pub use lun_device::{LunDeviceOptions, MAX_SCSI_SERIAL_BYTES};
-pub(crate) use luns::{LUN_KEYS, LUNS_KEYS, read_lun};
+pub(crate) use luns::{LUN_KEYS, LUNS_KEYS, read_lun_beside_others};
 pub(crate) use read::{
     LSI_LIMITS, LSI_OWN_TARGET, TYPES, VIRTIO_SCSI_LIMITS, read_and_register_export,
 };

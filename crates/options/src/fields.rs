@@ -6,7 +6,7 @@
 use crate::{
     Problem,
     form::{self, AnyTextForm, ValueForm},
-    key::{Key, UnsupportedName},
+    key::{KeySpec, UnsupportedName},
     suggest,
     tree::{Object, Value},
 };
@@ -22,7 +22,7 @@ impl Fields {
     pub(crate) fn with_known_keys(
         object: Object,
         prefix: &str,
-        tables: &[&[Key]],
+        tables: &[&[KeySpec]],
         unsupported: &[UnsupportedName],
     ) -> Result<Self, Problem> {
         let names: Vec<&'static str> = tables
@@ -83,7 +83,7 @@ impl Fields {
                     instead: unsupported.instead.to_owned(),
                 });
             }
-            let suggestion = suggest::closest(&dotted_key, names.iter().copied())
+            let suggestion = suggest::closest_if_similar(&dotted_key, names.iter().copied())
                 .map(|name| format!("{}{name}", self.prefix));
             let known = names
                 .iter()
@@ -138,8 +138,8 @@ impl Fields {
         Some(self.values.swap_remove(position).1)
     }
 
-    /// Whether the key is given and was not taken yet.
-    pub(crate) fn has_key(&self, key: &str) -> bool {
+    /// Whether this key is given and its value was not taken yet.
+    pub(crate) fn contains_key(&self, key: &str) -> bool {
         self.values.iter().any(|(name, _)| *name == key)
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     Problem, cpus,
-    key::{Key, UnsupportedName, ValueType, parse_choice},
+    key::{KeySpec, UnsupportedName, ValueType, parse_choice},
     limits,
     size::{self, NumberError},
     tree::Value,
@@ -48,8 +48,8 @@ pub(crate) struct SwitchForm;
 
 impl SwitchForm {
     /// A key whose values have this form.
-    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, "on|off", help, ValueType::Bool)
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+        KeySpec::new(name, "on|off", help, ValueType::Bool)
     }
 }
 
@@ -91,8 +91,8 @@ pub(crate) struct OnlyOffForm {
 
 impl OnlyOffForm {
     /// A key whose values have this form.
-    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, "off", help, ValueType::Bool)
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+        KeySpec::new(name, "off", help, ValueType::Bool)
     }
 }
 
@@ -169,8 +169,8 @@ impl<T: Copy> NumberForm<T> {
     }
 
     /// A key whose values have this form.
-    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, self.placeholder, help, ValueType::Int)
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+        KeySpec::new(name, self.placeholder, help, ValueType::Int)
     }
 }
 
@@ -228,8 +228,8 @@ pub(crate) struct LabelForm {
 
 impl LabelForm {
     /// A key whose values have this form.
-    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, "TEXT", help, ValueType::Str)
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+        KeySpec::new(name, "TEXT", help, ValueType::Str)
     }
 }
 
@@ -255,8 +255,8 @@ pub(crate) struct AnyTextForm;
 
 impl AnyTextForm {
     /// A key whose values have this form.
-    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, "NAME", help, ValueType::Str)
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+        KeySpec::new(name, "NAME", help, ValueType::Str)
     }
 }
 
@@ -280,8 +280,8 @@ pub(crate) struct FilePathForm;
 
 impl FilePathForm {
     /// A key whose values have this form.
-    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, "PATH", help, ValueType::Str)
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+        KeySpec::new(name, "PATH", help, ValueType::Str)
     }
 }
 
@@ -311,12 +311,14 @@ pub(crate) fn path_value(path: &Path) -> Result<Value, NonUtf8Path> {
 pub(crate) struct NameForm {
     /// Most bytes.
     longest: usize,
+    /// Whether it may be a generated name, which begins with `#`.
+    accepts_generated: bool,
 }
 
 impl NameForm {
     /// A key whose values have this form.
-    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, "NAME", help, ValueType::Str)
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+        KeySpec::new(name, "NAME", help, ValueType::Str)
     }
 }
 
@@ -325,8 +327,12 @@ impl ValueForm for NameForm {
 
     fn read(&self, key: &str, value: Value) -> Result<String, Problem> {
         let name = AnyTextForm.read(key, value)?;
-        let is_well_formed = name.starts_with(|c: char| c.is_ascii_alphabetic())
-            && name
+        let written = match name.strip_prefix('#') {
+            Some(generated) if self.accepts_generated => generated,
+            _ => &name,
+        };
+        let is_well_formed = written.starts_with(|c: char| c.is_ascii_alphabetic())
+            && written
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
             && name.len() <= self.longest;
@@ -346,10 +352,22 @@ impl ValueForm for NameForm {
 }
 
 /// A `node-name`: as long as in qemu-storage-daemon.
-pub(crate) const NODE_NAME_FORM: NameForm = NameForm { longest: 31 };
+pub(crate) const NODE_NAME_FORM: NameForm = NameForm {
+    longest: 31,
+    accepts_generated: false,
+};
+
+/// A `node-name` of a running node, which may have been generated.
+pub(crate) const RUNNING_NODE_NAME_FORM: NameForm = NameForm {
+    accepts_generated: true,
+    ..NODE_NAME_FORM
+};
 
 /// The id of an object, an export or a chardev. QEMU has no limit; this one keeps log lines readable.
-pub(crate) const ID_FORM: NameForm = NameForm { longest: 127 };
+pub(crate) const ID_FORM: NameForm = NameForm {
+    longest: 127,
+    accepts_generated: false,
+};
 
 /// One of several words.
 pub(crate) struct ChoiceForm<T: 'static> {
@@ -363,8 +381,8 @@ pub(crate) struct ChoiceForm<T: 'static> {
 
 impl<T> ChoiceForm<T> {
     /// A key whose values have this form.
-    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, self.placeholder, help, ValueType::Words)
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+        KeySpec::new(name, self.placeholder, help, ValueType::Words)
     }
 }
 
@@ -388,8 +406,8 @@ pub(crate) struct CpusForm;
 
 impl CpusForm {
     /// A key whose values have this form.
-    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, "CPUS", help, ValueType::Named("CpuSets"))
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+        KeySpec::new(name, "CPUS", help, ValueType::Named("CpuSets"))
     }
 }
 

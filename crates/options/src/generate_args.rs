@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 
 use crate::{
     Invocation, UsageError,
-    command::{self, ParsedCommand},
+    command::{self, ArgsOrHelp},
 };
 
 /// Write manual pages or shell completions into a folder, for packages
@@ -19,10 +19,10 @@ use crate::{
     term_width = commands::HELP_COLUMNS,
     disable_version_flag = true
 )]
-struct Args {
+struct GenerateArgs {
     /// man: blockplane.1 and others; completions: blockplane.bash, _blockplane, blockplane.fish
     #[arg(value_enum)]
-    what: GeneratedFileKind,
+    what: ManOrCompletions,
 
     /// The folder, created if it does not exist
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
@@ -31,7 +31,7 @@ struct Args {
 
 /// Kind of files to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum GeneratedFileKind {
+pub enum ManOrCompletions {
     /// Manual pages
     Man,
     /// Completions for bash, zsh and fish
@@ -40,14 +40,14 @@ pub enum GeneratedFileKind {
 
 /// The grammar of the command.
 pub(crate) fn grammar() -> clap::Command {
-    Args::command()
+    GenerateArgs::command()
 }
 
 /// Parses the arguments of `generate`.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
-    let args: Args = match command::parse("generate", grammar(), args)? {
-        ParsedCommand::Args(args) => args,
-        ParsedCommand::Help(help) => return Ok(Invocation::Help(help)),
+    let args: GenerateArgs = match command::parse("generate", grammar(), args)? {
+        ArgsOrHelp::Args(args) => args,
+        ArgsOrHelp::Help(help) => return Ok(Invocation::Help(help)),
     };
     Ok(Invocation::Generate {
         what: args.what,

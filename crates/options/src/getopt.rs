@@ -137,7 +137,7 @@ impl TopLevelOption {
     }
 
     /// Its help; `None` for an option that is not supported yet.
-    pub(crate) fn help(self) -> Option<&'static str> {
+    pub(crate) fn help_if_supported(self) -> Option<&'static str> {
         Some(match self {
             Self::Object => "create an object",
             Self::Blockdev => "create a node",
@@ -153,7 +153,7 @@ impl TopLevelOption {
             Self::Daemonize => "detach from the terminal once everything is started",
             Self::Pidfile => "write the process id to PATH once everything is started",
             Self::Sandbox => {
-                "drop privileges, system calls and files that are not needed (default on; strict: a monitor cannot open other files than those of the command line)"
+                "drop privileges, system calls and files that are not needed (default on; strict: a monitor cannot open other files than those of the command line; on,rbd=allow: a monitor may add the first image of Ceph)"
             }
             Self::User => "become this user, by name or number, before anything is opened",
             Self::Version => "print the version",
@@ -217,8 +217,9 @@ impl<I: Iterator<Item = OsString>> CommandLineItems<I> {
             [spec] => *spec,
             [] => {
                 let name = String::from_utf8_lossy(name);
-                let suggestion = suggest::closest(&name, SPECS.iter().map(|spec| spec.long))
-                    .map(|s| format!("--{s}"));
+                let suggestion =
+                    suggest::closest_if_similar(&name, SPECS.iter().map(|spec| spec.long))
+                        .map(|s| format!("--{s}"));
                 return Err(Problem::UnknownOption { suggestion }
                     .in_option(format!("--{}", excerpt(&name))));
             }
@@ -253,7 +254,7 @@ impl<I: Iterator<Item = OsString>> CommandLineItems<I> {
                 .collect();
             let rest = String::from_utf8_lossy(&rest).into_owned();
             let word = rest.split('=').next().unwrap_or_default();
-            let suggestion = suggest::closest(word, SPECS.iter().map(|spec| spec.long))
+            let suggestion = suggest::closest_if_similar(word, SPECS.iter().map(|spec| spec.long))
                 .map(|s| format!("--{s}"));
             return Err(
                 Problem::UnknownOption { suggestion }.in_option(format!("-{}", excerpt(&rest)))
@@ -334,7 +335,7 @@ pub(crate) fn described_options() -> impl Iterator<Item = DescribedOption> {
                 .usage
                 .and_then(|usage| usage.split_once(' '))
                 .map(|(_, value)| value),
-            help: spec.opt.help()?,
+            help: spec.opt.help_if_supported()?,
         })
     })
 }

@@ -5,7 +5,7 @@
 use crate::{
     Problem, blockdev, export,
     getopt::{self, TopLevelOption},
-    key::{Key, parse_choice},
+    key::{KeySpec, parse_choice},
     monitor, object,
     reference::{self, KeyGroup},
     tree::Value,
@@ -49,15 +49,20 @@ pub(crate) fn top_level_help() -> String {
     );
     push_key_section(
         &mut out,
+        "--object secret,KEY=VALUE,…   a secret, such as the key of a Ceph user",
+        &[object::SecretOptions::KEYS],
+    );
+    push_key_section(
+        &mut out,
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
         &[blockdev::CommonNodeOptions::KEYS],
     );
     for group in kind_specific_key_groups("blockdev") {
         let title = format!("    {} also", group.title);
         push_key_section(&mut out, &title, &[group.keys]);
-        if group.kinds.contains(&"blkdebug") {
-            let title = "      and each member of its inject-error";
-            push_key_section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
+        for (list, keys) in node_lists(group.kinds) {
+            let title = format!("      and each member of its {list}");
+            push_key_section(&mut out, &title, &[keys]);
         }
     }
     push_key_section(
@@ -163,8 +168,17 @@ fn kind_specific_key_groups(option: &str) -> impl Iterator<Item = &'static KeyGr
     groups.filter(move |group| group.option == option && !group.kinds.is_empty())
 }
 
+/// The lists that these drivers have, by their keys, each with the keys of its elements.
+fn node_lists(kinds: &[&str]) -> impl Iterator<Item = (&'static str, &'static [KeySpec])> {
+    let groups = reference::LIST_ELEMENT_KEYS.iter();
+    groups
+        .filter(|group| group.option == "blockdev")
+        .filter(|group| group.kinds.iter().any(|kind| kinds.contains(kind)))
+        .map(|group| (group.prefix.trim_end_matches(".0."), group.keys))
+}
+
 /// Appends a heading and the keys of all tables below it.
-fn push_key_section(out: &mut String, title: &str, tables: &[&[Key]]) {
+fn push_key_section(out: &mut String, title: &str, tables: &[&[KeySpec]]) {
     out.push('\n');
     out.push_str(title);
     out.push('\n');
@@ -230,23 +244,19 @@ pub(crate) fn option_help(opt: TopLevelOption, kind: Option<&Value>) -> Result<S
     };
     match opt {
         TopLevelOption::Object => {
-            parse_choice("qom-type", kind, object::TYPES, &[])?;
-            push_key_section(
-                &mut out,
-                "--object iothread",
-                &[object::IothreadOptions::KEYS],
-            );
+            let r#type = parse_choice("qom-type", kind, object::TYPES, &[])?;
+            push_key_section(&mut out, &format!("--object {kind}"), &[r#type.keys()]);
         }
         TopLevelOption::Blockdev => {
             let driver = parse_choice("driver", kind, blockdev::DRIVERS, &[])?;
             push_key_section(
                 &mut out,
                 &format!("--blockdev {kind}"),
-                &[blockdev::CommonNodeOptions::KEYS, driver.keys()],
+                &[blockdev::CommonNodeOptions::KEYS, driver.specific_keys()],
             );
-            if matches!(driver, blockdev::DriverKind::Blkdebug) {
-                let title = "  each member of inject-error";
-                push_key_section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
+            for (list, keys) in node_lists(&[kind]) {
+                let title = format!("  each member of {list}");
+                push_key_section(&mut out, &title, &[keys]);
             }
         }
         TopLevelOption::Chardev => {

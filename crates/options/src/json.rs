@@ -13,7 +13,7 @@ const MAX_DEPTH: u32 = 64;
 
 /// Parses one JSON object, which must be the whole text.
 pub(crate) fn parse(text: &str) -> Result<Object, Problem> {
-    let mut parser = Parser { text, at: 0 };
+    let mut parser = JsonParser { text, at: 0 };
     let value = parser.parse_value(0)?;
     parser.skip_blanks();
     if parser.at < text.len() {
@@ -28,13 +28,13 @@ pub(crate) fn parse(text: &str) -> Result<Object, Problem> {
 }
 
 /// A text with the position up to which it is parsed.
-struct Parser<'a> {
+struct JsonParser<'a> {
     text: &'a str,
     /// Offset in bytes, always at the start of a character.
     at: usize,
 }
 
-impl Parser<'_> {
+impl JsonParser<'_> {
     /// The error at the current position.
     fn error_here(&self, expected: &str) -> Problem {
         let found = match self.peek() {

@@ -8,7 +8,7 @@ use crate::{
 
 /// One key of an option.
 #[derive(Debug, Clone, Copy)]
-pub struct Key {
+pub struct KeySpec {
     /// Dotted name. A nested node (`file` of `raw`) is one key.
     pub name: &'static str,
     /// Placeholder of its value, for the help.
@@ -21,7 +21,7 @@ pub struct Key {
     pub required: bool,
 }
 
-impl Key {
+impl KeySpec {
     /// An optional key. `help` may begin with spaces, as doc comments do.
     pub(crate) const fn new(
         name: &'static str,
@@ -29,7 +29,7 @@ impl Key {
         help: &'static str,
         r#type: ValueType,
     ) -> Self {
-        Key {
+        KeySpec {
             name,
             placeholder,
             help: help.trim_ascii_start(),
@@ -40,7 +40,7 @@ impl Key {
 
     /// The same key, required.
     pub(crate) const fn required(self) -> Self {
-        Key {
+        KeySpec {
             required: true,
             ..self
         }
@@ -56,7 +56,7 @@ pub enum ValueType {
     Int,
     /// A string.
     Str,
-    /// One of the words in [`Key::placeholder`], where `|` separates them.
+    /// One of the words in [`KeySpec::placeholder`], where `|` separates them.
     Words,
     /// A type that the schema defines by this name.
     Named(&'static str),
@@ -92,7 +92,7 @@ pub(crate) fn parse_choice<T: Copy>(
     Err(Problem::UnknownChoice {
         key: key.to_owned(),
         value: crate::error::excerpt(text),
-        suggestion: suggest::closest(text, names()).map(str::to_owned),
+        suggestion: suggest::closest_if_similar(text, names()).map(str::to_owned),
         known: names().map(str::to_owned).collect(),
     })
 }

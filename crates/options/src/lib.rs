@@ -7,10 +7,11 @@
 //! This crate opens no file and reads neither clock nor environment: the same arguments always give the same result. Whether
 //! a file exists or a size fits is checked when it is opened.
 //!
-//! The modules are in layers. [`Key`], formats of values and fields are the base; above them is one module for each kind of
+//! The modules are in layers. [`KeySpec`], formats of values and fields are the base; above them is one module for each kind of
 //! object (`object`, `blockdev`, `export`, `monitor`, `metrics`); `directive` joins the kinds. The notations are on top:
 //! `serve`, `qsd_command_line` (qemu-storage-daemon's options), `config` (files), and [`qmp_options`] (QMP).
 
+mod base64;
 mod blockdev;
 mod check_args;
 mod command;
@@ -49,16 +50,18 @@ mod tree;
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf};
 
+use names::DefinedNames;
+
 pub use blockdev::{
     AioMode, BlkdebugOptions, BlockdevOptions, CommonNodeOptions, DEFAULT_NULL_SIZE, Discard,
     Driver, FileOptions, InjectAction, InjectErrorRule, IoType, Locking, NodeRef, NullOptions,
-    RawOffsetAndSize,
+    RawOffsetAndSize, RbdAuthMode, RbdOptions, RbdServer,
 };
 pub use check_args::CheckSettings;
 pub use config::{ConfigError, ConfigFileWithOptions, ConfigProblem, Location};
-pub use confinement::{Confinement, Sandbox};
+pub use confinement::{Confinement, Sandbox, SandboxOptions};
 pub use cpus::MAX_CPUS;
-pub use daemon::DaemonSettings;
+pub use daemon::DaemonSettingsAndDirectives;
 pub use describe::ToJsonError;
 pub use directive::Directive;
 pub use error::{Problem, UsageError};
@@ -68,8 +71,8 @@ pub use export::{
     MAX_SCSI_SERIAL_BYTES, OnError, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 pub use form::NonUtf8Path;
-pub use generate_args::GeneratedFileKind;
-pub use key::{Key, ValueType};
+pub use generate_args::ManOrCompletions;
+pub use key::{KeySpec, ValueType};
 pub use limits::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
 };
@@ -78,7 +81,8 @@ pub use metrics::MetricsAddr;
 pub use monitor::{ChardevOptions, CommonChardevOptions, MonitorOptions};
 pub use object::{
     DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
-    IothreadOptions, MAX_AIO_EVENTS, MAX_THREAD_POOL, ObjectOptions,
+    IothreadOptions, MAX_AIO_EVENTS, MAX_SECRET_BYTES, MAX_THREAD_POOL, ObjectOptions, SecretBytes,
+    SecretError, SecretFormat, SecretOptions, SecretText,
 };
 pub use serve::{ServeDevice, ServeDisk, ServeSettings};
 pub use socket::SocketAddr;
@@ -89,7 +93,7 @@ pub enum Invocation {
     /// `blockplane serve DISK …`
     Serve(ServeSettings),
     /// qemu-storage-daemon's options.
-    Daemon(DaemonSettings),
+    Daemon(DaemonSettingsAndDirectives),
     /// `--config FILE`, with `serve` or without a command: the file is still to be parsed.
     ConfigFile(ConfigFileWithOptions),
     /// `blockplane check FILE`
@@ -97,7 +101,7 @@ pub enum Invocation {
     /// `blockplane generate man|completions DIR`
     Generate {
         /// The kind of files.
-        what: GeneratedFileKind,
+        what: ManOrCompletions,
         /// The folder to write to.
         folder: PathBuf,
     },
@@ -107,6 +111,17 @@ pub enum Invocation {
     Help(String),
     /// Print this line on standard output and exit with status 0.
     Version(String),
+}
+
+/// Parses the options by which a running daemon describes its objects to its successor in a live upgrade. Unlike [`parse`] it accepts
+/// the names that the daemon has generated for nodes without a `node-name`.
+///
+/// # Errors
+/// The first error in the order of the options.
+pub fn parse_options_of_running_daemon(
+    args: impl Iterator<Item = OsString>,
+) -> Result<Invocation, UsageError> {
+    qsd_command_line::parse(args, DefinedNames::of_running_daemon())
 }
 
 /// Commands that connect to a running daemon. Their grammar is in another crate.
@@ -122,7 +137,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         return Ok(Invocation::Help(help::top_level_help()));
     };
     match first.as_bytes() {
-        [b'-', ..] => qsd_command_line::parse(args),
+        [b'-', ..] => qsd_command_line::parse(args, DefinedNames::default()),
         b"serve" => serve::parse(args.skip(1)),
         b"check" => check_args::parse(args.skip(1)),
         b"generate" => generate_args::parse(args.skip(1)),

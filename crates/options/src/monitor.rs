@@ -8,7 +8,7 @@ use crate::{
     Problem, SocketAddr,
     fields::Fields,
     form::{AnyTextForm, ChoiceForm, ID_FORM, NonUtf8Path, SwitchForm, ValueForm},
-    key::{Key, UnsupportedName, ValueType, read_kind},
+    key::{KeySpec, UnsupportedName, ValueType, read_kind},
     names::DefinedNames,
     settings::settings,
     socket,
@@ -83,8 +83,8 @@ struct UserIdListForm;
 
 impl UserIdListForm {
     /// A key whose values have this form.
-    const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, "UID:…", help, ValueType::Str)
+    const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+        KeySpec::new(name, "UID:…", help, ValueType::Str)
     }
 }
 

@@ -9,7 +9,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Problem, SocketAddr, paths};
+use crate::{
+    Problem, SocketAddr,
+    form::{NODE_NAME_FORM, NameForm, RUNNING_NODE_NAME_FORM},
+    paths,
+};
 
 /// Most names an error lists.
 const MAX_LISTED: usize = 12;
@@ -20,24 +24,37 @@ pub(crate) struct DefinedNames {
     /// Nodes; true if the node or a node below it is read-only.
     nodes: BTreeMap<String, bool>,
     /// Images that nodes lock, each with the first of these nodes, and whether it writes.
-    images: BTreeMap<PathBuf, (String, bool)>,
+    images: BTreeMap<ImageName, (String, bool)>,
     iothreads: BTreeSet<String>,
+    secrets: BTreeSet<String>,
     exports: BTreeSet<String>,
     /// Sockets, each with its user.
     sockets: BTreeMap<String, String>,
     /// Chardevs; true if a monitor uses it.
     chardevs: BTreeMap<String, bool>,
     unnamed_nodes: u32,
+    /// Whether the options are those of a running daemon, with names that it generated.
+    of_running_daemon: bool,
     /// Changes since the start, the latest last.
     changes: Vec<UndoableChange>,
+}
+
+/// What a node locks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum ImageName {
+    /// A file or device of the host.
+    File(PathBuf),
+    /// Anything else, by a name that says where it is.
+    Other(String),
 }
 
 /// A change that can be undone.
 #[derive(Debug)]
 enum UndoableChange {
     Node(String),
-    Image(PathBuf),
+    Image(ImageName),
     Iothread(String),
+    Secret(String),
     Export(String),
     Socket(String),
     Chardev(String),
@@ -51,6 +68,23 @@ enum UndoableChange {
 pub(crate) struct Checkpoint(usize);
 
 impl DefinedNames {
+    /// No names yet, for the options of a running daemon: names of nodes may be generated ones.
+    pub(crate) fn of_running_daemon() -> Self {
+        DefinedNames {
+            of_running_daemon: true,
+            ..DefinedNames::default()
+        }
+    }
+
+    /// The form of the name of a new node.
+    pub(crate) fn form_of_new_node_name(&self) -> &'static NameForm {
+        if self.of_running_daemon {
+            &RUNNING_NODE_NAME_FORM
+        } else {
+            &NODE_NAME_FORM
+        }
+    }
+
     /// The current state.
     pub(crate) fn checkpoint(&self) -> Checkpoint {
         Checkpoint(self.changes.len())
@@ -61,8 +95,9 @@ impl DefinedNames {
         for change in self.changes.drain(to.0..).rev() {
             match change {
                 UndoableChange::Node(name) => drop(self.nodes.remove(&name)),
-                UndoableChange::Image(path) => drop(self.images.remove(&path)),
+                UndoableChange::Image(image) => drop(self.images.remove(&image)),
                 UndoableChange::Iothread(id) => drop(self.iothreads.remove(&id)),
+                UndoableChange::Secret(id) => drop(self.secrets.remove(&id)),
                 UndoableChange::Export(id) => drop(self.exports.remove(&id)),
                 UndoableChange::Socket(socket) => drop(self.sockets.remove(&socket)),
                 UndoableChange::Chardev(id) => drop(self.chardevs.remove(&id)),
@@ -100,8 +135,8 @@ impl DefinedNames {
         Ok(())
     }
 
-    /// Adds the image of `key`, which a node locks. Only one node may use an image that is written.
-    pub(crate) fn add_image(
+    /// Adds the file of `key`, which a node locks. Only one node may use an image that is written.
+    pub(crate) fn add_image_file(
         &mut self,
         key: &str,
         path: &Path,
@@ -109,7 +144,28 @@ impl DefinedNames {
         writes: bool,
     ) -> Result<(), Problem> {
         let path = paths::without_redundant_components(path);
-        match self.images.get(&path) {
+        self.add_image(key, ImageName::File(path), node, writes)
+    }
+
+    /// Adds the image of `key` that is no file, by a name that says where it is.
+    pub(crate) fn add_remote_image(
+        &mut self,
+        key: &str,
+        image: String,
+        node: &str,
+        writes: bool,
+    ) -> Result<(), Problem> {
+        self.add_image(key, ImageName::Other(image), node, writes)
+    }
+
+    fn add_image(
+        &mut self,
+        key: &str,
+        image: ImageName,
+        node: &str,
+        writes: bool,
+    ) -> Result<(), Problem> {
+        match self.images.get(&image) {
             Some((other, other_writes)) if writes || *other_writes => {
                 let reason = format!(
                     "'{key}' names the image of node '{other}' as well: an image that is written belongs to one node. \
@@ -120,8 +176,8 @@ impl DefinedNames {
             }
             Some(_) => Ok(()),
             None => {
-                self.changes.push(UndoableChange::Image(path.clone()));
-                self.images.insert(path, (node.to_owned(), writes));
+                self.changes.push(UndoableChange::Image(image.clone()));
+                self.images.insert(image, (node.to_owned(), writes));
                 Ok(())
             }
         }
@@ -137,15 +193,37 @@ impl DefinedNames {
 
     /// Adds an iothread, which no other object may be called like.
     pub(crate) fn add_iothread(&mut self, id: &str) -> Result<(), Problem> {
-        if !self.iothreads.insert(id.to_owned()) {
+        self.check_object_id_unused(id)?;
+        self.iothreads.insert(id.to_owned());
+        self.changes.push(UndoableChange::Iothread(id.to_owned()));
+        Ok(())
+    }
+
+    /// Adds a secret, which no other object may be called like.
+    pub(crate) fn add_secret(&mut self, id: &str) -> Result<(), Problem> {
+        self.check_object_id_unused(id)?;
+        self.secrets.insert(id.to_owned());
+        self.changes.push(UndoableChange::Secret(id.to_owned()));
+        Ok(())
+    }
+
+    fn check_object_id_unused(&self, id: &str) -> Result<(), Problem> {
+        if self.iothreads.contains(id) || self.secrets.contains(id) {
             return Err(Problem::Duplicate {
                 kind: "an object",
                 name: id.to_owned(),
                 key: "id",
             });
         }
-        self.changes.push(UndoableChange::Iothread(id.to_owned()));
         Ok(())
+    }
+
+    /// Checks that a secret is defined. `key` is the key that refers to it.
+    pub(crate) fn check_secret_defined(&self, key: &str, id: &str) -> Result<(), Problem> {
+        if self.secrets.contains(id) {
+            return Ok(());
+        }
+        Err(not_defined_error(key, "secret", id, self.secrets.iter()))
     }
 
     /// Checks that an iothread is defined. `key` is the key that refers to it.
@@ -212,6 +290,7 @@ impl DefinedNames {
     pub(crate) fn assume_defined(&mut self, kind: &str, name: &str) -> bool {
         let is_new = match kind {
             "iothread" => !self.iothreads.contains(name),
+            "secret" => !self.secrets.contains(name),
             "node" => !self.nodes.contains_key(name),
             _ => !self.chardevs.contains_key(name),
         };
@@ -223,6 +302,10 @@ impl DefinedNames {
             "iothread" => {
                 self.iothreads.insert(name.clone());
                 UndoableChange::Iothread(name)
+            }
+            "secret" => {
+                self.secrets.insert(name.clone());
+                UndoableChange::Secret(name)
             }
             "node" => {
                 self.nodes.insert(name.clone(), false);

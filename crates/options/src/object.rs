@@ -1,12 +1,19 @@
-//! `--object`: options of iothreads, which exports refer to by their id, and their reader.
+//! `--object`: options of iothreads, which exports refer to by their id, and their reader; secrets, to which nodes refer, are in
+//! `secret`.
 //!
-//! Only the type `iothread` exists. The defaults are those of qemu-storage-daemon.
+//! The defaults are those of qemu-storage-daemon.
+
+mod secret;
+
+pub use secret::{
+    MAX_SECRET_BYTES, SecretBytes, SecretError, SecretFormat, SecretOptions, SecretText,
+};
 
 use crate::{
     Problem,
     fields::Fields,
     form::{CpusForm, ID_FORM, number_form},
-    key::{UnsupportedName, ValueType, read_kind},
+    key::{KeySpec, UnsupportedName, ValueType, read_kind},
     names::DefinedNames,
     settings::settings,
     tree::Object,
@@ -17,6 +24,8 @@ use crate::{
 pub enum ObjectOptions {
     /// An iothread.
     Iothread(IothreadOptions),
+    /// A secret.
+    Secret(SecretOptions),
 }
 
 impl ObjectOptions {
@@ -25,6 +34,7 @@ impl ObjectOptions {
     pub fn id(&self) -> &str {
         match self {
             Self::Iothread(iothread) => &iothread.id,
+            Self::Secret(secret) => &secret.id,
         }
     }
 }
@@ -96,13 +106,27 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[UnsupportedName {
 #[derive(Clone, Copy)]
 pub(crate) enum ObjectType {
     Iothread,
+    Secret,
 }
 
-pub(crate) const TYPES: &[(&str, ObjectType)] = &[("iothread", ObjectType::Iothread)];
+impl ObjectType {
+    /// All of its keys; `qom-type` and `id` are keys of each type.
+    pub(crate) fn keys(self) -> &'static [KeySpec] {
+        match self {
+            Self::Iothread => IothreadOptions::KEYS,
+            Self::Secret => SecretOptions::KEYS,
+        }
+    }
+}
+
+pub(crate) const TYPES: &[(&str, ObjectType)] = &[
+    ("iothread", ObjectType::Iothread),
+    ("secret", ObjectType::Secret),
+];
 
 #[rustfmt::skip]
 const UNSUPPORTED_TYPES: &[&str] = &[
-    "authz-list", "authz-list-file", "authz-pam", "authz-simple", "main-loop", "secret", "secret_keyring", "throttle-group",
+    "authz-list", "authz-list-file", "authz-pam", "authz-simple", "main-loop", "secret_keyring", "throttle-group",
     "tls-cipher-suites", "tls-creds-anon", "tls-creds-psk", "tls-creds-x509",
 ];
 
@@ -114,6 +138,11 @@ pub(crate) fn read_and_register_object(
     match read_kind(&object, "", "qom-type", TYPES, UNSUPPORTED_TYPES)? {
         ObjectType::Iothread => {
             read_and_register_iothread(object, names).map(ObjectOptions::Iothread)
+        }
+        ObjectType::Secret => {
+            let secret = secret::read_secret(object)?;
+            names.add_secret(&secret.id)?;
+            Ok(ObjectOptions::Secret(secret))
         }
     }
 }

@@ -5,9 +5,9 @@
 //! one set of options.
 
 use crate::{
-    BlkdebugOptions, BlockdevOptions, ExportOptions, IothreadOptions, Key, LunOptions,
-    ObjectOptions, Problem, SocketAddr, VhostUserBlkOptions, blockdev, export, fields::Fields,
-    json, names::DefinedNames, object, reference,
+    BlkdebugOptions, BlockdevOptions, ChardevOptions, ExportOptions, IothreadOptions, KeySpec,
+    LunOptions, ObjectOptions, Problem, SocketAddr, VhostUserBlkOptions, blockdev, export,
+    fields::Fields, json, monitor, names::DefinedNames, object, reference,
 };
 
 /// Names of the running objects.
@@ -33,12 +33,30 @@ impl RunningObjectNames {
         self.names.add_iothread(id)
     }
 
+    /// Adds a secret.
+    ///
+    /// # Errors
+    /// [`Problem::Duplicate`].
+    pub fn add_secret(&mut self, id: &str) -> Result<(), Problem> {
+        self.names.add_secret(id)
+    }
+
     /// Adds an export with its socket.
     ///
     /// # Errors
     /// [`Problem::Duplicate`], [`Problem::Conflict`].
     pub fn add_export_and_socket(&mut self, id: &str, addr: &SocketAddr) -> Result<(), Problem> {
         self.names.add_export_and_socket(id, addr)
+    }
+
+    /// Adds a chardev, with its socket if it is a server.
+    ///
+    /// # Errors
+    /// [`Problem::Duplicate`], [`Problem::Conflict`].
+    pub fn add_chardev_and_socket(&mut self, options: &ChardevOptions) -> Result<(), Problem> {
+        let ChardevOptions { addr, settings } = options;
+        let listens = settings.server.then_some(addr);
+        self.names.add_chardev_and_socket(&settings.id, listens)
     }
 
     /// Reads the options of a new object.
@@ -106,6 +124,14 @@ impl RunningObjectNames {
     pub fn read_export(mut self, json: &str) -> Result<ExportOptions, Problem> {
         export::read_and_register_export(json::parse(json)?, &mut self.names)
     }
+
+    /// Reads the options of a new chardev.
+    ///
+    /// # Errors
+    /// The first problem of the options.
+    pub fn read_chardev(mut self, json: &str) -> Result<ChardevOptions, Problem> {
+        monitor::read_and_register_chardev(json::parse(json)?, &mut self.names)
+    }
 }
 
 impl RunningObjectNames {
@@ -113,7 +139,7 @@ impl RunningObjectNames {
     ///
     /// # Errors
     /// The first problem of the options.
-    pub fn read_lun(
+    pub fn read_lun_beside_others(
         self,
         json: &str,
         writable: bool,
@@ -121,39 +147,58 @@ impl RunningObjectNames {
     ) -> Result<LunOptions, Problem> {
         let object = json::parse(json)?;
         let limits = &export::VIRTIO_SCSI_LIMITS;
-        export::read_lun(object, "", &self.names, limits, writable, others)
+        export::read_lun_beside_others(object, "", &self.names, limits, writable, others)
     }
 }
 
 /// Keys of an iothread.
 #[must_use]
-pub fn iothread_keys() -> &'static [Key] {
+pub fn iothread_keys() -> &'static [KeySpec] {
     object::IothreadOptions::KEYS
+}
+
+/// Keys of a secret.
+#[must_use]
+pub fn secret_keys() -> &'static [KeySpec] {
+    object::SecretOptions::KEYS
+}
+
+/// The types of objects, each with the keys that only it has.
+#[must_use]
+pub fn object_types_with_specific_keys() -> Vec<(&'static str, Vec<KeySpec>)> {
+    let is_specific = |key: &KeySpec| !matches!(key.name, "qom-type" | "id");
+    let types = object::TYPES.iter();
+    types
+        .map(|(name, r#type)| {
+            let keys = r#type.keys().iter().copied();
+            (*name, keys.filter(is_specific).collect())
+        })
+        .collect()
 }
 
 /// Keys of every node.
 #[must_use]
-pub fn node_keys() -> &'static [Key] {
+pub fn common_node_keys() -> &'static [KeySpec] {
     blockdev::CommonNodeOptions::KEYS
 }
 
 /// The drivers, each with the keys that only it has.
 #[must_use]
-pub fn drivers_with_keys() -> Vec<(&'static str, &'static [Key])> {
+pub fn drivers_with_specific_keys() -> Vec<(&'static str, &'static [KeySpec])> {
     let drivers = blockdev::DRIVERS.iter();
     drivers
-        .map(|(name, driver)| (*name, driver.keys()))
+        .map(|(name, driver)| (*name, driver.specific_keys()))
         .collect()
 }
 
 /// Keys of exports of all types, each once: the QMP schema has one object type for all exports, with all of
 /// them as members.
 #[must_use]
-pub fn keys_of_all_export_types() -> Vec<Key> {
+pub fn merged_keys_of_all_export_types() -> Vec<KeySpec> {
     let export_groups = reference::KEYS
         .iter()
         .filter(|group| group.option == "export");
-    let mut keys: Vec<Key> = Vec::new();
+    let mut keys: Vec<KeySpec> = Vec::new();
     for key in export_groups.flat_map(|group| group.keys) {
         if !keys.iter().any(|known| known.name == key.name) {
             keys.push(*key);
@@ -164,7 +209,7 @@ pub fn keys_of_all_export_types() -> Vec<Key> {
 
 /// Keys of exports of one type; empty if there is no such type.
 #[must_use]
-pub fn keys_of_export_type(r#type: &str) -> Vec<Key> {
+pub fn keys_of_export_type(r#type: &str) -> Vec<KeySpec> {
     let export_type = export::TYPES.iter().find(|(name, _)| *name == r#type);
     let tables = export_type.map_or(&[][..], |(_, export_type)| export_type.keys);
     tables.concat()
@@ -172,18 +217,30 @@ pub fn keys_of_export_type(r#type: &str) -> Vec<Key> {
 
 /// Keys of a disk of a SCSI controller.
 #[must_use]
-pub fn lun_keys() -> Vec<Key> {
+pub fn lun_keys() -> Vec<KeySpec> {
     [export::LUN_KEYS, export::LunDeviceOptions::KEYS].concat()
 }
 
 /// Keys of one fault of a `blkdebug` node.
 #[must_use]
-pub fn inject_error_keys() -> &'static [Key] {
+pub fn inject_error_keys() -> &'static [KeySpec] {
     blockdev::InjectErrorKeys::KEYS
+}
+
+/// Keys of a monitor of an `rbd` node.
+#[must_use]
+pub fn rbd_server_keys() -> &'static [KeySpec] {
+    blockdev::RbdServer::KEYS
+}
+
+/// Words of `auth-client-required` of an `rbd` node.
+#[must_use]
+pub fn rbd_auth_modes() -> Vec<&'static str> {
+    blockdev::RbdAuthMode::FORM.placeholder.split('|').collect()
 }
 
 /// Types of exports.
 #[must_use]
-pub fn export_types() -> Vec<&'static str> {
+pub fn export_type_names() -> Vec<&'static str> {
     export::TYPES.iter().map(|(name, _)| *name).collect()
 }

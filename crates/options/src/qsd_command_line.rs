@@ -11,8 +11,8 @@ use std::{
 };
 
 use crate::{
-    ConfigFileWithOptions, DaemonSettings, Invocation, MetricsAddr, Problem, Sandbox, UsageError,
-    confinement,
+    ConfigFileWithOptions, DaemonSettingsAndDirectives, Invocation, MetricsAddr, Problem,
+    SandboxOptions, UsageError, confinement,
     directive::{DirectiveKind, RawDirective},
     error::excerpt,
     getopt::{CommandLineItem, CommandLineItems, TopLevelOption},
@@ -22,9 +22,12 @@ use crate::{
     names::DefinedNames,
 };
 
-/// Parses a command line without a command.
-pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
-    let mut daemon = DaemonSettings::default();
+/// Parses a command line without a command. `names` has no names yet.
+pub(crate) fn parse(
+    args: impl Iterator<Item = OsString>,
+    mut names: DefinedNames,
+) -> Result<Invocation, UsageError> {
+    let mut daemon = DaemonSettingsAndDirectives::default();
     let mut config = None;
     let mut object_options = Vec::new();
     for item in CommandLineItems::new(args) {
@@ -64,7 +67,6 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             other => object_options.push(other),
         }
     }
-    let mut names = DefinedNames::default();
     if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
         // It is the first socket: a conflict is an error of the later option.
         names
@@ -82,12 +84,12 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
         let parsed =
             parse_option(opt, value, &option).map_err(|problem| problem.in_option(&option))?;
         match parsed {
-            ParsedOption::Help(text) => return Ok(Invocation::Help(text)),
+            DirectiveOrHelp::Help(text) => return Ok(Invocation::Help(text)),
             // A configuration file changes the order, so the directives are read together with it.
-            ParsedOption::Directive(directive) if config.is_some() => {
+            DirectiveOrHelp::Directive(directive) if config.is_some() => {
                 raw_directives.push(directive)
             }
-            ParsedOption::Directive(RawDirective { kind, object, .. }) => {
+            DirectiveOrHelp::Directive(RawDirective { kind, object, .. }) => {
                 let directive = kind.read_and_register(object, &mut names);
                 let directive = directive.map_err(|problem| problem.in_option(&option))?;
                 daemon.directives.push(directive);
@@ -133,15 +135,17 @@ fn read_metrics_addr(opt: TopLevelOption, text: &OsStr) -> Result<MetricsAddr, U
 }
 
 /// The value of `--sandbox`.
-fn read_sandbox(opt: TopLevelOption, word: &OsStr) -> Result<Sandbox, UsageError> {
-    word.to_str().and_then(Sandbox::from_text).ok_or_else(|| {
-        let problem = Problem::BadValue {
-            key: "WHETHER".to_owned(),
-            value: excerpt(&word.to_string_lossy()),
-            expected: Sandbox::EXPECTED.to_owned(),
-        };
-        problem.in_option(opt.name_with_dashes())
-    })
+fn read_sandbox(opt: TopLevelOption, word: &OsStr) -> Result<SandboxOptions, UsageError> {
+    word.to_str()
+        .and_then(SandboxOptions::from_text)
+        .ok_or_else(|| {
+            let problem = Problem::BadValue {
+                key: "value".to_owned(),
+                value: excerpt(&word.to_string_lossy()),
+                expected: SandboxOptions::EXPECTED.to_owned(),
+            };
+            problem.in_option(opt.name_with_dashes())
+        })
 }
 
 /// The value of `--user`.
@@ -179,7 +183,7 @@ impl OptionCounter {
 }
 
 /// A parsed option.
-enum ParsedOption {
+enum DirectiveOrHelp {
     Directive(RawDirective),
     Help(String),
 }
@@ -189,7 +193,7 @@ fn parse_option(
     opt: TopLevelOption,
     value: OsString,
     option: &str,
-) -> Result<ParsedOption, Problem> {
+) -> Result<DirectiveOrHelp, Problem> {
     let kind = match opt {
         TopLevelOption::Object => DirectiveKind::Object,
         TopLevelOption::Blockdev => DirectiveKind::Blockdev,
@@ -211,9 +215,9 @@ fn parse_option(
         keyval::parse(&text, implied)?
     };
     if wants_help {
-        return help::option_help(opt, object.get(implied)).map(ParsedOption::Help);
+        return help::option_help(opt, object.get(implied)).map(DirectiveOrHelp::Help);
     }
-    Ok(ParsedOption::Directive(RawDirective {
+    Ok(DirectiveOrHelp::Directive(RawDirective {
         kind,
         object,
         option: option.to_owned(),

@@ -1,7 +1,7 @@
 //! Tables of all options, keys and commands, from which manual pages, completions and help texts are generated.
 
 pub use crate::getopt::DescribedOption;
-use crate::{Key, blockdev, check_args, export, generate_args, getopt, monitor, object, serve};
+use crate::{KeySpec, blockdev, check_args, export, generate_args, getopt, monitor, object, serve};
 
 /// Keys that the same kinds of an option take.
 #[derive(Debug, Clone, Copy)]
@@ -12,10 +12,12 @@ pub struct KeyGroup {
     pub table: &'static str,
     /// The kinds that take them; empty: every kind.
     pub kinds: &'static [&'static str],
+    /// What precedes a key on the command line: `inject-error.0.` for the keys of an element of a list.
+    pub prefix: &'static str,
     /// A heading.
     pub title: &'static str,
     /// The keys.
-    pub keys: &'static [Key],
+    pub keys: &'static [KeySpec],
 }
 
 /// The options without a command.
@@ -24,19 +26,29 @@ pub fn top_level_options() -> Vec<DescribedOption> {
     getopt::described_options().collect()
 }
 
-/// The keys of all options.
+/// The keys of all options, without those of elements of lists.
 pub const KEYS: &[KeyGroup] = &[
     KeyGroup {
         option: "object",
         table: "iothread",
         kinds: &["iothread"],
+        prefix: "",
         title: "a thread that runs disks",
         keys: object::IothreadOptions::KEYS,
+    },
+    KeyGroup {
+        option: "object",
+        table: "secret",
+        kinds: &["secret"],
+        prefix: "",
+        title: "a secret, such as the key of a Ceph user",
+        keys: object::SecretOptions::KEYS,
     },
     KeyGroup {
         option: "blockdev",
         table: "blockdev",
         kinds: &[],
+        prefix: "",
         title: "a node: every driver",
         keys: blockdev::CommonNodeOptions::KEYS,
     },
@@ -44,6 +56,7 @@ pub const KEYS: &[KeyGroup] = &[
         option: "blockdev",
         table: "blockdev",
         kinds: &["file", "host_device"],
+        prefix: "",
         title: "drivers file (a file) and host_device (a block device)",
         keys: blockdev::FileOptions::KEYS,
     },
@@ -51,6 +64,7 @@ pub const KEYS: &[KeyGroup] = &[
         option: "blockdev",
         table: "blockdev",
         kinds: &["null-co"],
+        prefix: "",
         title: "driver null-co (no storage at all, for measuring)",
         keys: blockdev::NullOptions::KEYS,
     },
@@ -58,13 +72,23 @@ pub const KEYS: &[KeyGroup] = &[
         option: "blockdev",
         table: "blockdev",
         kinds: &["raw"],
+        prefix: "",
         title: "driver raw (another node, or a part of it)",
         keys: blockdev::RawOffsetAndSize::KEYS,
     },
     KeyGroup {
         option: "blockdev",
         table: "blockdev",
+        kinds: &["rbd"],
+        prefix: "",
+        title: "driver rbd (an image of a Ceph cluster)",
+        keys: blockdev::RbdOptions::KEYS,
+    },
+    KeyGroup {
+        option: "blockdev",
+        table: "blockdev",
         kinds: &["blkdebug"],
+        prefix: "",
         title: "driver blkdebug (faults on purpose, in front of another node)",
         keys: blockdev::BlkdebugSeedKey::KEYS,
     },
@@ -72,6 +96,7 @@ pub const KEYS: &[KeyGroup] = &[
         option: "export",
         table: "export",
         kinds: &[],
+        prefix: "",
         title: "a device for a VMM: every type",
         keys: export::CommonExportOptions::KEYS,
     },
@@ -79,6 +104,7 @@ pub const KEYS: &[KeyGroup] = &[
         option: "export",
         table: "export",
         kinds: &["vhost-user-blk"],
+        prefix: "",
         title: "type vhost-user-blk (a virtio disk)",
         keys: export::VhostUserBlkOptions::KEYS,
     },
@@ -86,6 +112,7 @@ pub const KEYS: &[KeyGroup] = &[
         option: "export",
         table: "export",
         kinds: &["vhost-user-scsi"],
+        prefix: "",
         title: "type vhost-user-scsi (a virtio SCSI controller)",
         keys: export::VhostUserScsiOptions::KEYS,
     },
@@ -93,6 +120,7 @@ pub const KEYS: &[KeyGroup] = &[
         option: "export",
         table: "export",
         kinds: &["vhost-user-scsi", "vfio-user-lsi53c895a"],
+        prefix: "",
         title: "types vhost-user-scsi and vfio-user-lsi53c895a (SCSI disks)",
         keys: export::LUNS_KEYS,
     },
@@ -100,6 +128,7 @@ pub const KEYS: &[KeyGroup] = &[
         option: "export",
         table: "export",
         kinds: &["vhost-user-scsi", "vfio-user-lsi53c895a"],
+        prefix: "",
         title: "a SCSI disk (types vhost-user-scsi, vfio-user-lsi53c895a)",
         keys: export::LunDeviceOptions::KEYS,
     },
@@ -107,6 +136,7 @@ pub const KEYS: &[KeyGroup] = &[
         option: "chardev",
         table: "chardev",
         kinds: &["socket"],
+        prefix: "",
         title: "a Unix socket for a monitor",
         keys: monitor::CommonChardevOptions::KEYS,
     },
@@ -114,14 +144,48 @@ pub const KEYS: &[KeyGroup] = &[
         option: "monitor",
         table: "monitor",
         kinds: &[],
+        prefix: "",
         title: "a monitor (QMP) on a chardev",
         keys: monitor::MonitorOptions::KEYS,
     },
 ];
 
+/// The keys of elements of lists.
+pub const LIST_ELEMENT_KEYS: &[KeyGroup] = &[
+    KeyGroup {
+        option: "blockdev",
+        table: "blockdev",
+        kinds: &["rbd"],
+        prefix: "server.0.",
+        title: "a monitor of driver rbd, an element of the list server",
+        keys: blockdev::RbdServer::KEYS,
+    },
+    KeyGroup {
+        option: "blockdev",
+        table: "blockdev",
+        kinds: &["blkdebug"],
+        prefix: "inject-error.0.",
+        title: "a fault of driver blkdebug, an element of the list inject-error",
+        keys: blockdev::InjectErrorKeys::KEYS,
+    },
+    KeyGroup {
+        option: "export",
+        table: "export",
+        kinds: &["vhost-user-scsi", "vfio-user-lsi53c895a"],
+        prefix: "luns.0.",
+        title: "an element of the list luns; it takes the keys of a SCSI disk too",
+        keys: export::LUN_KEYS,
+    },
+];
+
+/// All keys as they are written on the command line, by groups.
+pub fn key_groups_with_list_elements() -> impl Iterator<Item = &'static KeyGroup> {
+    KEYS.iter().chain(LIST_ELEMENT_KEYS)
+}
+
 /// The grammars of the commands of this crate: `serve`, `check` and `generate`.
 #[must_use]
-pub fn commands() -> Vec<clap::Command> {
+pub fn command_grammars() -> Vec<clap::Command> {
     vec![
         serve::grammar(),
         check_args::grammar(),

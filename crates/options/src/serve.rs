@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub(crate) use args::{grammar, parse};
 pub use device::ServeDevice;
 
-use crate::{AioMode, Confinement, Discard, Locking, LogFormat, LogLevel, MetricsAddr};
+use crate::{AioMode, Confinement, Discard, Locking, LogFormat, LogLevel, MetricsAddr, RbdOptions};
 
 /// Settings of `blockplane serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub struct ServeSettings {
 
 impl ServeSettings {
     /// The socket to listen on: `--socket`, or the file name of the first disk with `.sock` after it, in
-    /// the current directory (`null-co.sock` for `null-co:`).
+    /// the current directory (`null-co.sock` for `null-co:`, `IMAGE.sock` for an image of Ceph).
     #[must_use]
     pub fn socket_path_or_default(&self) -> PathBuf {
         if let Some(socket) = &self.socket {
@@ -94,6 +94,7 @@ impl ServeSettings {
         }
         let mut name = match self.disks.first() {
             Some(ServeDisk::Path(path)) => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
+            Some(ServeDisk::Rbd(rbd)) => rbd.image.replace('/', "-").into(),
             Some(ServeDisk::NullCo) | None => "null-co".into(),
         };
         name.push(".sock");
@@ -108,4 +109,14 @@ pub enum ServeDisk {
     Path(PathBuf),
     /// `null-co:`: a disk without storage, for measuring.
     NullCo,
+    /// `rbd:POOL/IMAGE`: an image of a Ceph cluster. `locking` is that of [`ServeSettings`].
+    Rbd(RbdOptions),
+}
+
+impl ServeDisk {
+    /// Whether it can only be read: it is a snapshot.
+    #[must_use]
+    pub fn is_snapshot(&self) -> bool {
+        matches!(self, ServeDisk::Rbd(rbd) if rbd.snapshot.is_some())
+    }
 }

@@ -48,9 +48,9 @@ macro_rules! settings {
 
         impl $name {
             /// The keys, in the order of help texts.
-            pub(crate) const KEYS: &'static [$crate::key::Key] = &[
+            pub(crate) const KEYS: &'static [$crate::key::KeySpec] = &[
                 $($(
-                    $crate::key::Key::new($beside, $shown, concat!($($beside_help),+), $value_type)
+                    $crate::key::KeySpec::new($beside, $shown, concat!($($beside_help),+), $value_type)
                         $(.$beside_presence())?,
                 )*)?
                 $(settings!(@key $presence ($form).define_key($key, concat!($($help),+))),)*
@@ -110,11 +110,11 @@ macro_rules! settings {
     };
     (@write optional $field:expr, $key:literal, $form:expr, $to:ident) => {
         if let Some(value) = &$field {
-            $to.set_dotted_key($key, $crate::form::ValueForm::to_value(&$form, value)?);
+            $to.push_dotted_key($key, $crate::form::ValueForm::to_value(&$form, value)?);
         }
     };
     (@write $presence:ident $field:expr, $key:literal, $form:expr, $to:ident) => {
-        $to.set_dotted_key($key, $crate::form::ValueForm::to_value(&$form, &$field)?);
+        $to.push_dotted_key($key, $crate::form::ValueForm::to_value(&$form, &$field)?);
     };
 }
 

@@ -2,7 +2,10 @@
 
 /// The known word that is closest to `word`, if at most a third of its letters differ: missing, added, replaced, or swapped with
 /// their neighbour. An underscore counts as a dash.
-pub(crate) fn closest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn closest_if_similar<'a>(
+    word: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     let plain = |text: &str| text.replace('_', "-").to_lowercase();
     let word = plain(word);
     let distance = |candidate: &str| {
@@ -25,12 +28,12 @@ mod tests {
     #[test]
     fn only_close_words_are_suggested() {
         let known = || ["writable", "node-name", "id", "num-queues", "aio"].into_iter();
-        assert_eq!(closest("writeable", known()), Some("writable"));
-        assert_eq!(closest("node_name", known()), Some("node-name"));
-        assert_eq!(closest("numqueue", known()), Some("num-queues"));
-        assert_eq!(closest("ID", known()), Some("id"));
-        assert_eq!(closest("aoi", known()), Some("aio"));
-        assert_eq!(closest("bitmap", known()), None);
-        assert_eq!(closest(&"x".repeat(1_000_000), known()), None);
+        assert_eq!(closest_if_similar("writeable", known()), Some("writable"));
+        assert_eq!(closest_if_similar("node_name", known()), Some("node-name"));
+        assert_eq!(closest_if_similar("numqueue", known()), Some("num-queues"));
+        assert_eq!(closest_if_similar("ID", known()), Some("id"));
+        assert_eq!(closest_if_similar("aoi", known()), Some("aio"));
+        assert_eq!(closest_if_similar("bitmap", known()), None);
+        assert_eq!(closest_if_similar(&"x".repeat(1_000_000), known()), None);
     }
 }

@@ -3,6 +3,8 @@
 //! In key=value all values are text until their key is known; in JSON values have types. [`Value::Text`] keeps that difference
 //! until [`crate::form`] reads the value.
 
+use std::fmt;
+
 /// One value of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
@@ -37,10 +39,26 @@ impl Value {
     }
 }
 
+/// The key of a value that is not to be shown: the content of a secret.
+pub(crate) const HIDDEN_KEY: &str = "data";
+
 /// Keys with their values, each key once, in the order in which they first appeared.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Object {
     pub(crate) entries: Vec<(String, Value)>,
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        for (key, value) in &self.entries {
+            match key.as_str() {
+                HIDDEN_KEY => map.entry(key, &format_args!("…")),
+                _ => map.entry(key, value),
+            };
+        }
+        map.finish()
+    }
 }
 
 impl Object {
@@ -59,7 +77,7 @@ impl Object {
     }
 
     /// Sets the value of a new key. Dots in it separate nested objects.
-    pub(crate) fn set_dotted_key(&mut self, path: &str, value: Value) {
+    pub(crate) fn push_dotted_key(&mut self, path: &str, value: Value) {
         let Some((group, rest)) = path.split_once('.') else {
             return self.push(path.to_owned(), value);
         };
@@ -67,7 +85,7 @@ impl Object {
             self.push(group.to_owned(), Value::Object(Object::default()));
         }
         if let Some(Value::Object(inside)) = self.get_mut(group) {
-            inside.set_dotted_key(rest, value);
+            inside.push_dotted_key(rest, value);
         }
     }
 

@@ -5,11 +5,12 @@
 )]
 
 use options::{
-    ConfigError, ConfigFileWithOptions, DaemonSettings, Directive, Invocation, LogLevel, parse,
+    ConfigError, ConfigFileWithOptions, DaemonSettingsAndDirectives, Directive, Invocation,
+    LogLevel, parse,
 };
 
 /// Parses the file `f.toml` beside these arguments.
-fn with(args: &[&str], text: &str) -> Result<DaemonSettings, ConfigError> {
+fn with(args: &[&str], text: &str) -> Result<DaemonSettingsAndDirectives, ConfigError> {
     let words = ["--config", "f.toml"].iter().chain(args);
     match parse(words.map(Into::into)).unwrap() {
         Invocation::ConfigFile(config) => config.parse(text),
@@ -17,7 +18,7 @@ fn with(args: &[&str], text: &str) -> Result<DaemonSettings, ConfigError> {
     }
 }
 
-fn file(text: &str) -> DaemonSettings {
+fn file(text: &str) -> DaemonSettingsAndDirectives {
     with(&[], text).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -46,7 +47,7 @@ fn assert_wrong(text: &str, expected: &[(&str, &str)]) {
     }
 }
 
-fn line(args: &[&str]) -> DaemonSettings {
+fn line(args: &[&str]) -> DaemonSettingsAndDirectives {
     match parse(args.iter().map(Into::into)).unwrap() {
         Invocation::Daemon(daemon) => daemon,
         other => panic!("not a daemon: {other:?}"),
@@ -109,7 +110,7 @@ fn a_file_has_the_meaning_of_the_same_command_line() {
 
 #[test]
 fn an_empty_file_is_valid() {
-    assert_eq!(file(""), DaemonSettings::default());
+    assert_eq!(file(""), DaemonSettingsAndDirectives::default());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use kinds::{LEAST, keys_of, written};
 
 /// Options before the tested one, for its references.
-const BEFORE: &str = "--object iothread,id=a --object iothread,id=b \
+const BEFORE: &str = "--object iothread,id=a --object iothread,id=b --object secret,id=key,file=/key \
      --blockdev null-co,node-name=below --blockdev null-co,node-name=a \
      --chardev socket,id=m,path=/m,server=on,wait=off --chardev socket,id=a,path=/a,server=on,wait=off";
 
@@ -25,6 +25,7 @@ fn describe(directive: &Directive) -> Value {
     let none = |_: &str| None::<&BlockdevOptions>;
     let described = match directive {
         Directive::Object(ObjectOptions::Iothread(options)) => options.to_json(),
+        Directive::Object(ObjectOptions::Secret(options)) => options.to_json(),
         Directive::Blockdev(options) => options.to_json(&none),
         Directive::Export(options) => options.to_json(),
         Directive::Chardev(options) => options.to_json(),
@@ -44,8 +45,9 @@ fn assert_read_again(option: &str, directive: &Directive) {
 }
 
 /// Values to try for each key, in addition to the words in its help.
-const VALUES: [&str; 10] = [
+const VALUES: [&str; 11] = [
     "a",
+    "key",
     "0",
     "1",
     "2",
@@ -58,7 +60,9 @@ const VALUES: [&str; 10] = [
 ];
 
 /// Keys that need more than one value; the tests below cover them.
-const NOT_ALONE: [&str; 8] = [
+const NOT_ALONE: [&str; 10] = [
+    "auth-client-required",
+    "data",
     "addr.type",
     "addr.str",
     "fd",
@@ -121,6 +125,26 @@ fn sockets_are_read_back_unchanged() {
         ("--chardev", "socket,id=c,path=/s,server=on"),
         ("--chardev", "socket,id=c,fd=7,server=on"),
         ("--chardev", "socket,id=c,fd=name,server=on"),
+    ] {
+        assert_read_again(option, &read(option, text).expect("right"));
+    }
+}
+
+#[test]
+fn secrets_and_images_of_ceph_are_read_back_unchanged() {
+    for (option, text) in [
+        ("--object", "secret,id=s,data=a,,b"),
+        ("--object", "secret,id=s,data=YQ==,format=base64"),
+        (
+            "--blockdev",
+            "rbd,node-name=n,pool=p,image=i,auth-client-required.0=cephx,auth-client-required.1=none,\
+             server.0.host=::1,server.0.port=3300,server.1.host=mon,server.1.port=6789",
+        ),
+        // Inherited settings that an image does not take itself.
+        (
+            "--blockdev",
+            "raw,node-name=n,cache.direct=off,file.driver=rbd,file.node-name=f,file.pool=p,file.image=i,file.snapshot=s",
+        ),
     ] {
         assert_read_again(option, &read(option, text).expect("right"));
     }

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 
-use options::{DaemonSettings, Invocation, parse};
+use options::{DaemonSettingsAndDirectives, Invocation, parse};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -180,7 +180,7 @@ fn export() -> impl Strategy<Value = Keys> {
 }
 
 /// The outcome of an option, after options that it may refer to.
-fn outcome(option: &str, text: String) -> Result<DaemonSettings, String> {
+fn outcome(option: &str, text: String) -> Result<DaemonSettingsAndDirectives, String> {
     let mut args: Vec<OsString> = Vec::new();
     if option == "--export" {
         args.extend(["--object", "iothread,id=i", "--object", "iothread,id=j"].map(OsString::from));

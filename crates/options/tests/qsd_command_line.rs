@@ -11,13 +11,14 @@
 use std::path::PathBuf;
 
 use options::{
-    AioMode, BlockdevOptions, CommonExportOptions, CommonNodeOptions, Confinement, DaemonSettings,
-    Directive, Discard, Driver, ExportKind, ExportOptions, FileOptions, Invocation,
-    IothreadOptions, Locking, NodeRef, NullOptions, ObjectOptions, OnError, Problem,
-    RawOffsetAndSize, Sandbox, SocketAddr, VhostUserBlkOptions, parse,
+    AioMode, BlockdevOptions, CommonExportOptions, CommonNodeOptions, Confinement,
+    DaemonSettingsAndDirectives, Directive, Discard, Driver, ExportKind, ExportOptions,
+    FileOptions, Invocation, IothreadOptions, Locking, NodeRef, NullOptions, ObjectOptions,
+    OnError, Problem, RawOffsetAndSize, Sandbox, SandboxOptions, SocketAddr, VhostUserBlkOptions,
+    parse,
 };
 
-fn daemon(args: &[&str]) -> DaemonSettings {
+fn daemon(args: &[&str]) -> DaemonSettingsAndDirectives {
     match parse(args.iter().map(Into::into)).unwrap() {
         Invocation::Daemon(daemon) => daemon,
         other => panic!("not a daemon: {other:?}"),
@@ -391,7 +392,10 @@ fn wrong_iothread_options_are_refused() {
         error("iothread,id=a,poll-weight=1")
             .contains("'poll-weight' is not supported by blockplane yet")
     );
-    assert!(error("secret,id=a").contains("'qom-type=secret' is not supported by blockplane yet"));
+    assert!(
+        error("tls-creds-x509,id=a")
+            .contains("'qom-type=tls-creds-x509' is not supported by blockplane yet")
+    );
     assert!(error("iothraed,id=a").contains("did you mean 'iothread'? Known: iothread"));
     assert!(error("id=a").contains("'qom-type' is missing: one of iothread"));
 }
@@ -579,7 +583,7 @@ fn a_node_below_an_active_one_is_active() {
         (",active=off,file.active=on", [false, true]),
     ] {
         let raw = node(&format!("raw,node-name=r{said}{file}"));
-        let Some((_, NodeRef::Inline(file))) = raw.driver.child() else {
+        let Some((_, NodeRef::Inline(file))) = raw.driver.child_with_key() else {
             panic!("{raw:?}")
         };
         assert_eq!([raw.settings.active, file.settings.active], expected);
@@ -1118,9 +1122,20 @@ fn sandbox_and_user_are_read() {
         ("off", Sandbox::Off),
         ("strict", Sandbox::Strict),
     ] {
-        assert_eq!(of(&["--sandbox", word]).sandbox, sandbox);
+        for (suffix, allows_rbd) in [("", false), (",rbd=allow", true)] {
+            let expected = SandboxOptions {
+                degree: sandbox,
+                allows_rbd,
+            };
+            let value = format!("{word}{suffix}");
+            assert_eq!(of(&["--sandbox", &value]).sandbox, expected);
+        }
     }
-    assert_eq!(of(&["--sandbox=off", "--sandbox=on"]).sandbox, Sandbox::On);
+    let last = of(&["--sandbox=off,rbd=allow", "--sandbox=on"]).sandbox;
+    assert_eq!(last, SandboxOptions::default());
+    for wrong in ["rbd=allow", "on,rbd=deny", "on,rbd=allow,"] {
+        assert!(error(&["--sandbox", wrong]).contains("or on,rbd=allow"));
+    }
     let user = Some("disks".to_owned());
     assert_eq!(of(&["--user=1", "--user", "disks"]).user, user);
     let wrong = error(&["--sandbox", "yes"]);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use options::{
     AioMode, Confinement, Discard, Invocation, Locking, LogFormat, LogLevel, MetricsAddr, Sandbox,
-    ServeDevice, ServeDisk, ServeSettings, SocketAddr, parse,
+    SandboxOptions, ServeDevice, ServeDisk, ServeSettings, SocketAddr, parse,
 };
 
 fn run(args: &[&str]) -> Result<Invocation, String> {
@@ -108,7 +108,7 @@ fn every_option_is_read() {
         "--pidfile",
         "/p",
         "--metrics=unix:/f",
-        "--sandbox=strict",
+        "--sandbox=strict,rbd=allow",
         "--user=disks",
         "-vv",
         "--log-format=json",
@@ -142,7 +142,10 @@ fn every_option_is_read() {
             path: PathBuf::from("/f"),
         })),
         confinement: Confinement {
-            sandbox: Sandbox::Strict,
+            sandbox: SandboxOptions {
+                degree: Sandbox::Strict,
+                allows_rbd: true,
+            },
             user: Some("disks".to_owned()),
         },
         log_level: LogLevel::Trace,
@@ -327,7 +330,7 @@ fn examples_of_both_help_texts_parse() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 8, "examples were found");
+    assert_eq!(seen, 9, "examples were found");
 }
 
 #[test]

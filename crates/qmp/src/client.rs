@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::client_count::CountedClient;
 use crate::limits::{FULL_OUTPUT_BYTES, MAX_OUTPUT_BYTES, MAX_PENDING};
 use crate::request::Request;
-use crate::session::{Session, SessionAction};
+use crate::session::{ParsedRequest, Session, SessionAction};
 use crate::{Interface, json_text};
 
 /// Most bytes of one read, so that a client that sends much takes turns with others.
@@ -34,8 +34,8 @@ pub(crate) struct Client {
     sent_bytes: usize,
     /// A request of it is in the program.
     has_request_in_program: bool,
-    /// Requests after that one. They wait, so that responses are in the order of requests.
-    queued: VecDeque<Request>,
+    /// In-band requests after that one. They wait, so that responses are in the order of requests.
+    queued: VecDeque<ParsedRequest>,
     /// No more input is read: the client has closed its side, or the server ends.
     input_closed: bool,
     /// The connection is broken, or is given up.
@@ -44,7 +44,7 @@ pub(crate) struct Client {
 
 impl Client {
     /// Greets a client. Its socket is not blocking, and is polled for `polled_events`.
-    pub fn new<C>(
+    pub fn with_greeting<C>(
         id: u64,
         stream: UnixStream,
         counted: CountedClient,
@@ -91,7 +91,7 @@ impl Client {
     }
 
     /// Stops reading requests. Those in the program and in the queue are still answered.
-    pub fn close_input(&mut self) {
+    pub fn discard_and_close_input(&mut self) {
         self.input_closed = true;
         self.input.clear();
     }
@@ -111,22 +111,20 @@ impl Client {
         if readiness.contains(EventFlags::OUT) {
             self.write_socket();
         }
-        self.process_input(interface, forward);
+        self.process_input_and_write(interface, forward);
     }
 
-    /// Sends the response to the request that is in the program, and passes the next one to the program.
-    pub fn complete_request<C>(
+    /// Sends the response to the request that is in the program, and runs those that waited for it.
+    pub fn respond_and_run_queued<C>(
         &mut self,
         response: &Value,
         interface: &Interface<C>,
         forward: &mut dyn FnMut(Request),
     ) {
         self.append_output(response);
-        match self.queued.pop_front() {
-            Some(next) => forward(next),
-            None => self.has_request_in_program = false,
-        }
-        self.process_input(interface, forward);
+        self.has_request_in_program = false;
+        self.run_queued(interface, forward);
+        self.process_input_and_write(interface, forward);
     }
 
     /// Sends an event, if the session is negotiated. A client that has not read for long is disconnected instead.
@@ -143,20 +141,23 @@ impl Client {
     }
 
     /// Processes input while there is room for responses.
-    fn process_input<C>(&mut self, interface: &Interface<C>, forward: &mut dyn FnMut(Request)) {
+    fn process_input_and_write<C>(
+        &mut self,
+        interface: &Interface<C>,
+        forward: &mut dyn FnMut(Request),
+    ) {
         loop {
             let input = std::mem::take(&mut self.input);
             let mut bytes = input.as_slice();
             while !self.has_reached_limits() {
-                match self.session.next_action(interface, &mut bytes) {
+                match self.session.next_request(&mut bytes) {
                     None => break,
-                    Some(SessionAction::Respond(response)) => self.append_output(&response),
-                    Some(SessionAction::Forward(request)) if self.has_request_in_program => {
-                        self.queued.push_back(request)
+                    Some(Ok(request)) if request.oob => {
+                        self.run_request(Ok(request), interface, forward);
                     }
-                    Some(SessionAction::Forward(request)) => {
-                        self.has_request_in_program = true;
-                        forward(request);
+                    Some(request) => {
+                        self.queued.push_back(request);
+                        self.run_queued(interface, forward);
                     }
                 }
             }
@@ -170,6 +171,31 @@ impl Client {
                 || self.disconnected
             {
                 return;
+            }
+        }
+    }
+
+    /// Runs waiting requests in order, until one of them is in the program or none is left.
+    fn run_queued<C>(&mut self, interface: &Interface<C>, forward: &mut dyn FnMut(Request)) {
+        while !self.has_request_in_program
+            && let Some(request) = self.queued.pop_front()
+        {
+            self.run_request(request, interface, forward);
+        }
+    }
+
+    /// Responds to a request, or passes it to the program, which an out-of-band request never needs.
+    fn run_request<C>(
+        &mut self,
+        request: ParsedRequest,
+        interface: &Interface<C>,
+        forward: &mut dyn FnMut(Request),
+    ) {
+        match self.session.run(interface, request) {
+            SessionAction::Respond(response) => self.append_output(&response),
+            SessionAction::Forward(request) => {
+                self.has_request_in_program = true;
+                forward(request);
             }
         }
     }

@@ -31,7 +31,7 @@ pub enum CommandHandler<C> {
     /// Starts like `InBand`, and replies later. Meanwhile commands of other clients run; further ones of the same client
     /// wait.
     Deferred(fn(&mut C, &Arguments, ReplySender)),
-    /// Runs at once on the server's thread, in band or out of band. It must not block.
+    /// Runs on the server's thread: out of band at once, in band after earlier commands of the same client. It must not block.
     Immediate(fn(&Interface<C>, &Arguments) -> Result<Value, Error>),
 }
 
@@ -80,7 +80,7 @@ impl<C> Interface<C> {
     /// # Panics
     /// A name is defined twice, or used and not defined: a mistake in the program.
     #[must_use]
-    pub fn new(
+    pub fn new_with_common_commands(
         product: ProgramVersion,
         definitions: Vec<(&'static str, TypeDefinition)>,
         commands: Vec<Command<C>>,
@@ -97,7 +97,7 @@ impl<C> Interface<C> {
             let previous = interface.definitions.insert(name, definition);
             assert!(previous.is_none(), "{name} is defined twice");
         }
-        schema::assert_names_defined(&interface);
+        schema::assert_type_names_defined(&interface);
         interface
     }
 

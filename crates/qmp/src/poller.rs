@@ -65,7 +65,7 @@ impl Poller {
     ///
     /// # Errors
     /// There is no descriptor left.
-    pub fn new(messages: &OwnedFd) -> io::Result<Self> {
+    pub fn polling_messages(messages: &OwnedFd) -> io::Result<Self> {
         let poller = Poller {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
         };

@@ -18,7 +18,7 @@ pub(crate) struct Request {
 impl Request {
     /// Parses a message. An error comes with the `id`, if the message has one, for the response.
     pub fn parse(text: &[u8]) -> Result<Self, (Option<Value>, Error)> {
-        let value = strict_json::parse(text)
+        let value = strict_json::parse_with_unique_keys(text)
             .map_err(|error| (None, Error::generic(format!("JSON parse error, {error}"))))?;
         let Value::Object(mut members) = value else {
             return Err((None, Error::generic("QMP input must be a JSON object")));

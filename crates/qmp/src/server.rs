@@ -85,7 +85,7 @@ impl Server {
             interface,
             handle: handle.clone(),
             deliver,
-            poller: Poller::new(handle.wake_fd())?,
+            poller: Poller::polling_messages(handle.wake_fd())?,
             listeners: Vec::new(),
             accepting: true,
             paused: false,
@@ -95,14 +95,14 @@ impl Server {
             limit_warning: ClientLimitWarning::default(),
             stop_deadline: None,
         };
-        handle.open_queue();
+        handle.mark_server_started();
         let thread = std::thread::Builder::new()
             .name("monitors".into())
             .spawn(move || {
                 lower_priority();
                 let handle = thread.handle.clone();
                 thread.run();
-                handle.close_queue();
+                handle.mark_server_ended_and_drop_messages();
             })?;
         Ok(Server {
             handle,
@@ -193,7 +193,7 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
             if is_late || self.stop_deadline.is_some() && self.clients.is_empty() {
                 return;
             }
-            match self.wait_for_ready(now) {
+            match self.update_polled_events_and_wait(now) {
                 Ok(ready) => ready.into_iter().for_each(|ready| self.handle_ready(ready)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -209,7 +209,7 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
     }
 
     /// Waits until sockets or messages are ready.
-    fn wait_for_ready(&mut self, now: Instant) -> io::Result<Vec<ReadyDescriptor>> {
+    fn update_polled_events_and_wait(&mut self, now: Instant) -> io::Result<Vec<ReadyDescriptor>> {
         let accepts =
             !self.paused && self.accept_retry_at.is_none() && self.clients.len() < MAX_CLIENTS;
         if accepts != self.accepting {
@@ -243,11 +243,11 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
     fn handle_ready(&mut self, ready: ReadyDescriptor) {
         match ready.source {
             PolledDescriptor::Messages => {
-                for message in self.handle.take_messages() {
+                for message in self.handle.take_messages_and_clear_wake() {
                     self.handle_message(message);
                 }
             }
-            PolledDescriptor::Listener(index) => self.accept_client(index),
+            PolledDescriptor::Listener(index) => self.accept_client_or_schedule_retry(index),
             // Absent if it has left meanwhile.
             PolledDescriptor::Client(id) => {
                 if let Ok(index) = self.clients.binary_search_by_key(&id, |client| client.id) {
@@ -298,7 +298,11 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
                 if let Ok(index) = self.clients.binary_search_by_key(&id, |client| client.id) {
                     let mut forward =
                         request_forwarder(&self.interface, &self.handle, &self.deliver, id);
-                    self.clients[index].complete_request(&response, &self.interface, &mut forward);
+                    self.clients[index].respond_and_run_queued(
+                        &response,
+                        &self.interface,
+                        &mut forward,
+                    );
                 }
             }
             MessageToServer::Event { name, event } => {
@@ -317,14 +321,17 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
             }
             MessageToServer::Stop => {
                 self.listeners.clear();
-                self.clients.iter_mut().for_each(Client::close_input);
+                self.clients
+                    .iter_mut()
+                    .for_each(Client::discard_and_close_input);
                 self.stop_deadline = Some(Instant::now() + STOP_TIMEOUT);
             }
         }
     }
 
-    /// Accepts a client of a monitor, the one whose listening socket has this index.
-    fn accept_client(&mut self, index: usize) {
+    /// Accepts a client of a monitor, the one whose listening socket has this index. After an error, the sockets are polled
+    /// again a little later. At the limit of clients this is not called: their sockets are not polled.
+    fn accept_client_or_schedule_retry(&mut self, index: usize) {
         let Some(listener) = self.listeners.get(index).filter(|_| !self.paused) else {
             return;
         };
@@ -359,7 +366,7 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
             tracing::warn!(%error, "cannot serve a client of a monitor");
             return;
         }
-        let client = Client::new(
+        let client = Client::with_greeting(
             self.last_client_id,
             stream,
             counted,

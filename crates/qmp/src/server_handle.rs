@@ -44,8 +44,8 @@ struct MessageQueue {
 /// What the lock of a queue protects.
 #[derive(Default)]
 struct MessageQueueState {
-    /// The server runs and takes messages.
-    is_open: bool,
+    /// The server runs and takes messages; otherwise they are dropped.
+    is_server_running: bool,
     messages: Vec<MessageToServer>,
 }
 
@@ -85,13 +85,14 @@ impl ServerHandle {
         self.send(MessageToServer::Response { client, response });
     }
 
-    /// Accepts messages from now on: the server runs.
-    pub(crate) fn open_queue(&self) {
-        self.0.lock_state().is_open = true;
+    /// Records that the server has started: messages are queued from now on.
+    pub(crate) fn mark_server_started(&self) {
+        self.0.lock_state().is_server_running = true;
     }
 
-    /// Drops all messages from now on: the server has ended. Senders that wait for a message to be applied are released.
-    pub(crate) fn close_queue(&self) {
+    /// Records that the server has ended, which calls this itself: queued messages and all later ones are dropped. Senders
+    /// that wait for a message to be applied are released.
+    pub(crate) fn mark_server_ended_and_drop_messages(&self) {
         *self.0.lock_state() = MessageQueueState::default();
     }
 
@@ -104,7 +105,7 @@ impl ServerHandle {
     pub(crate) fn send(&self, message: MessageToServer) {
         {
             let mut state = self.0.lock_state();
-            if !state.is_open {
+            if !state.is_server_running {
                 return;
             }
             state.messages.push(message);
@@ -118,7 +119,7 @@ impl ServerHandle {
     }
 
     /// Takes all messages.
-    pub(crate) fn take_messages(&self) -> Vec<MessageToServer> {
+    pub(crate) fn take_messages_and_clear_wake(&self) -> Vec<MessageToServer> {
         // Fails only when the counter is zero.
         let _ = rustix::io::read(&self.0.wake_fd, &mut [0; 8]);
         mem::take(&mut self.0.lock_state().messages)

@@ -1,7 +1,8 @@
 //! Protocol state of one QMP client: its greeting, the negotiation of capabilities, and then each request, which is run
 //! here, passed on or answered with an error.
 //!
-//! It takes bytes and returns responses, without sockets.
+//! It takes bytes and returns responses, without sockets. Its caller decides when a request is run: out-of-band requests at
+//! once, others after those before them.
 
 use serde_json::{Value, json};
 
@@ -11,7 +12,10 @@ use crate::request::Request;
 use crate::response;
 use crate::{CommandHandler, Error, Interface};
 
-/// The next action of a session.
+/// A request, or the error of a message that is none, with its `id`. As in QEMU, such an error is answered in its turn.
+pub(crate) type ParsedRequest = Result<Request, (Option<Value>, Error)>;
+
+/// The action that a request needs.
 #[derive(Debug)]
 pub(crate) enum SessionAction {
     /// Send this to the client.
@@ -42,33 +46,28 @@ impl Session {
         self.negotiated
     }
 
-    /// Consumes bytes until there is an action; `None` when they are used up.
-    pub fn next_action<C>(
-        &mut self,
-        interface: &Interface<C>,
-        bytes: &mut &[u8],
-    ) -> Option<SessionAction> {
-        let text = match self.framer.next_frame(bytes)? {
-            Frame::Message(text) => text,
+    /// Consumes bytes until a request is complete; `None` when they are used up.
+    pub fn next_request(&mut self, bytes: &mut &[u8]) -> Option<ParsedRequest> {
+        Some(match self.framer.next_frame(bytes)? {
+            Frame::Message(text) => Request::parse(&text),
             Frame::Bad(reason) => {
                 let error = Error::generic(format!("JSON parse error, {reason}"));
-                return Some(SessionAction::Respond(response::to_json(Err(error), None)));
+                Err((None, error))
             }
+        })
+    }
+
+    /// Runs a request as far as that does not need the program.
+    pub fn run<C>(&mut self, interface: &Interface<C>, request: ParsedRequest) -> SessionAction {
+        let (outcome, id) = match request {
+            Err((id, error)) => (Err(error), id),
+            Ok(request) => match self.try_run_in_session(interface, &request) {
+                Ok(None) => return SessionAction::Forward(request),
+                Ok(Some(result)) => (Ok(result), request.id),
+                Err(error) => (Err(error), request.id),
+            },
         };
-        let request = match Request::parse(&text) {
-            Ok(request) => request,
-            Err((id, error)) => {
-                return Some(SessionAction::Respond(response::to_json(Err(error), id)));
-            }
-        };
-        let outcome = match self.try_run_in_session(interface, &request) {
-            Ok(None) => return Some(SessionAction::Forward(request)),
-            Ok(Some(result)) => Ok(result),
-            Err(error) => Err(error),
-        };
-        Some(SessionAction::Respond(response::to_json(
-            outcome, request.id,
-        )))
+        SessionAction::Respond(response::to_json(outcome, id))
     }
 
     /// The result of a request that is run here; `None` if the program has to run it.

@@ -16,7 +16,7 @@ fn interface() -> Interface<()> {
             cases: vec![("round", "Round")],
         }),
     };
-    Interface::new(
+    Interface::new_with_common_commands(
         ProgramVersion {
             package: "test 1".to_owned(),
             version: [1, 2, 3],
@@ -53,12 +53,9 @@ fn interface() -> Interface<()> {
 fn feed(session: &mut Session, interface: &Interface<()>, line: &str) -> String {
     let line = format!("{line}\n");
     let mut bytes = line.as_bytes();
-    let step = session.next_action(interface, &mut bytes).unwrap();
-    assert!(
-        session.next_action(interface, &mut bytes).is_none(),
-        "{line}"
-    );
-    match step {
+    let request = session.next_request(&mut bytes).unwrap();
+    assert!(session.next_request(&mut bytes).is_none(), "{line}");
+    match session.run(interface, request) {
         SessionAction::Respond(value) => match value["error"]["desc"].as_str() {
             Some(text) => format!("{}: {text}", value["error"]["class"].as_str().unwrap()),
             None => value.to_string(),
@@ -307,5 +304,5 @@ fn an_undefined_type_panics() {
         package: String::new(),
         version: [0; 3],
     };
-    let _ = Interface::new(product, vec![], vec![command], vec![]);
+    let _ = Interface::new_with_common_commands(product, vec![], vec![command], vec![]);
 }

@@ -6,25 +6,27 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 use serde_json::{Map, Number, Value};
 
 /// Parses one document.
-pub(crate) fn parse(text: &[u8]) -> Result<Value, String> {
-    let document: StrictDocument =
+pub(crate) fn parse_with_unique_keys(text: &[u8]) -> Result<Value, String> {
+    let document: UniqueKeysDocument =
         serde_json::from_slice(text).map_err(|error| error.to_string())?;
     Ok(document.0)
 }
 
 /// A document without duplicate keys.
-struct StrictDocument(Value);
+struct UniqueKeysDocument(Value);
 
-impl<'de> Deserialize<'de> for StrictDocument {
+impl<'de> Deserialize<'de> for UniqueKeysDocument {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        StrictVisitor.deserialize(deserializer).map(StrictDocument)
+        UniqueKeysVisitor
+            .deserialize(deserializer)
+            .map(UniqueKeysDocument)
     }
 }
 
 /// Builds values, and refuses objects with duplicate keys.
-struct StrictVisitor;
+struct UniqueKeysVisitor;
 
-impl<'de> DeserializeSeed<'de> for StrictVisitor {
+impl<'de> DeserializeSeed<'de> for UniqueKeysVisitor {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -32,7 +34,7 @@ impl<'de> DeserializeSeed<'de> for StrictVisitor {
     }
 }
 
-impl<'de> Visitor<'de> for StrictVisitor {
+impl<'de> Visitor<'de> for UniqueKeysVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,7 +69,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(value) = seq.next_element_seed(StrictVisitor)? {
+        while let Some(value) = seq.next_element_seed(UniqueKeysVisitor)? {
             list.push(value);
         }
         Ok(list.into())
@@ -76,7 +78,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            let value = map.next_value_seed(StrictVisitor)?;
+            let value = map.next_value_seed(UniqueKeysVisitor)?;
             if object.contains_key(&key) {
                 return Err(A::Error::custom("duplicate key"));
             }
@@ -95,7 +97,7 @@ mod tests {
     fn values_keep_their_types_and_digits() {
         let text = r#"{"a":[1,-2,18446744073709551615,1.5,null,true],"b":{"c":"\u00e4"}}"#;
         let value = json!({"a": [1, -2, u64::MAX, 1.5, null, true], "b": {"c": "ä"}});
-        assert_eq!(parse(text.as_bytes()), Ok(value));
+        assert_eq!(parse_with_unique_keys(text.as_bytes()), Ok(value));
     }
 
     #[test]
@@ -108,7 +110,7 @@ mod tests {
             (b"\"\xc3\"", "unicode"),
             (b"01", "number"),
         ] {
-            let error = parse(text).unwrap_err();
+            let error = parse_with_unique_keys(text).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
     }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 
+#[path = "server/response_order.rs"]
+mod response_order;
 #[path = "server/slow_reader.rs"]
 mod slow_reader;
 
@@ -65,7 +67,7 @@ fn interface() -> Interface<State> {
         package: "test".to_owned(),
         version: [1, 0, 0],
     };
-    Interface::new(product, vec![], vec![count, wait], vec![event])
+    Interface::new_with_common_commands(product, vec![], vec![count, wait], vec![event])
 }
 
 impl Program {

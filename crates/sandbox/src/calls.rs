@@ -33,6 +33,13 @@ pub(crate) fn allowed_calls(kind: ThreadKind) -> impl Iterator<Item = AllowedCal
             CALLS_OF_IOTHREADS,
             CALLS_OF_CONTROL_THREADS,
         ],
+        ThreadKind::CephClient => &[
+            CALLS_OF_EVERY_THREAD,
+            CALLS_OF_WORKERS,
+            CALLS_OF_IOTHREADS,
+            CALLS_OF_CONTROL_THREADS,
+            CALLS_OF_CEPH_CLIENTS,
+        ],
     };
     let unconditional = lists.iter().copied().flatten();
     let unconditional = unconditional.map(|name| AllowedCall {
@@ -209,6 +216,19 @@ const CALLS_OF_CONTROL_THREADS: &[&str] = &[
     "uname",
 ];
 
+/// The event loops and timers of librados, and queries of a name server.
+const CALLS_OF_CEPH_CLIENTS: &[&str] = &[
+    "epoll_create",
+    "epoll_pwait",
+    "epoll_wait",
+    "get_mempolicy",
+    "recvmmsg",
+    "sendmmsg",
+    "timerfd_create",
+    "timerfd_gettime",
+    "timerfd_settime",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,14 +239,14 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn every_name_is_a_system_call() {
-        for AllowedCall { name, .. } in allowed_calls(ThreadKind::Control) {
+        for AllowedCall { name, .. } in allowed_calls(ThreadKind::CephClient) {
             assert!(Sysno::from_str(name).is_ok(), "{name}");
         }
     }
 
     #[test]
     fn no_system_call_is_listed_twice() {
-        let mut names: Vec<_> = allowed_calls(ThreadKind::Control)
+        let mut names: Vec<_> = allowed_calls(ThreadKind::CephClient)
             .map(|call| call.name)
             .collect();
         names.sort_unstable();

@@ -75,6 +75,19 @@ impl fmt::Display for FileRestriction {
     }
 }
 
+/// Restricts the calling thread, and the threads that it starts, to these files, without signals to other processes.
+pub(crate) fn apply_landlock_allowing_tcp(rules: &[PathRule<'_>]) -> Result<(), RulesetError> {
+    let ruleset = Ruleset::default().handle_access(AccessFs::from_all(NEWEST_ABI))?;
+    let mut ruleset = ruleset.scope(Scope::Signal)?.create()?;
+    for PathRule { path, access } in rules {
+        if let Ok(path) = PathFd::new(path) {
+            ruleset = ruleset.add_rule(PathBeneath::new(path, landlock_rights_of(*access)))?;
+        }
+    }
+    ruleset.restrict_self()?;
+    Ok(())
+}
+
 /// Adds to the restrictions: no connections over TCP, no signals to other processes.
 fn forbid_tcp_and_signals(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
     ruleset

@@ -26,7 +26,7 @@ pub enum UserError {
 }
 
 /// A user of the system, as in passwd(5).
-struct User {
+struct PasswdUser {
     uid: u32,
     gid: u32,
     name: CString,
@@ -57,7 +57,7 @@ pub fn become_user(name: &str) -> Result<(), UserError> {
 }
 
 /// Looks a user up: getpwnam_r(3), or with a number getpwuid_r(3).
-fn find_user(name: &str) -> Option<User> {
+fn find_user(name: &str) -> Option<PasswdUser> {
     let c_name = CString::new(name).ok()?;
     let mut buffer = vec![0; 16 << 10];
     let mut entry = MaybeUninit::<libc::passwd>::uninit();
@@ -87,7 +87,7 @@ fn find_user(name: &str) -> Option<User> {
     // SAFETY: the user was found, so the entry is filled, and its name lies in the buffer.
     unsafe {
         let entry = entry.assume_init();
-        Some(User {
+        Some(PasswdUser {
             uid: entry.pw_uid,
             gid: entry.pw_gid,
             name: std::ffi::CStr::from_ptr(entry.pw_name).to_owned(),
@@ -96,7 +96,7 @@ fn find_user(name: &str) -> Option<User> {
 }
 
 /// A user's groups: getgrouplist(3).
-fn groups_of_user(user: &User) -> Vec<Gid> {
+fn groups_of_user(user: &PasswdUser) -> Vec<Gid> {
     let mut groups = vec![0; 64];
     loop {
         let mut count = libc::c_int::try_from(groups.len()).unwrap_or(libc::c_int::MAX);

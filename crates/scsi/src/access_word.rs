@@ -61,8 +61,8 @@ impl AccessWord {
         self.add_bit_if(on, nexus_mask(nexus, ATTENTION_SHIFT));
     }
 
-    /// Adds that a reservation forbids reads, or writes.
-    pub fn add_blocked_if(&mut self, nexus: NexusNumber, reads: bool, writes: bool) {
+    /// Adds that a reservation blocks reads, or writes, of an initiator.
+    pub fn add_blocked_accesses(&mut self, nexus: NexusNumber, reads: bool, writes: bool) {
         self.add_bit_if(reads, nexus_mask(nexus, READS_SHIFT));
         self.add_bit_if(writes, nexus_mask(nexus, WRITES_SHIFT));
     }
@@ -130,8 +130,8 @@ mod tests {
     fn obstacles_of_one_initiator_do_not_concern_others() {
         let mut word = AccessWord::default();
         word.add_attention_if(NexusNumber(1), true);
-        word.add_blocked_if(NexusNumber(2), false, true);
-        word.add_blocked_if(NexusNumber(3), true, true);
+        word.add_blocked_accesses(NexusNumber(2), false, true);
+        word.add_blocked_accesses(NexusNumber(3), true, true);
         let open = |nexus| {
             (
                 word.allows_unchecked(NexusNumber(nexus), false),

@@ -63,7 +63,7 @@ impl Cdb {
 
     /// Refuses a CDB that is too short, or has bits set that the command does not use. `mask` has the used bits, and is as
     /// long as the command.
-    pub fn check_unused_bits(&self, mask: &[u8]) -> Result<(), Sense> {
+    pub fn check_len_and_unused_bits(&self, mask: &[u8]) -> Result<(), Sense> {
         if self.len < mask.len() {
             return Err(Sense::invalid_cdb_field(
                 crate::bytes::saturated_u16(self.len),
@@ -151,20 +151,20 @@ mod tests {
     fn the_sense_data_names_an_unsupported_bit() {
         let mask = [0x28, 0x18, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0];
         assert_eq!(
-            Cdb::new(&[0x28, 0x18, 1, 2, 3, 4, 0, 5, 6, 0]).check_unused_bits(&mask),
+            Cdb::new(&[0x28, 0x18, 1, 2, 3, 4, 0, 5, 6, 0]).check_len_and_unused_bits(&mask),
             Ok(())
         );
         assert_eq!(
-            Cdb::new(&[0x28, 0x3a, 1, 2, 3, 4, 0, 5, 6, 0]).check_unused_bits(&mask),
+            Cdb::new(&[0x28, 0x3a, 1, 2, 3, 4, 0, 5, 6, 0]).check_len_and_unused_bits(&mask),
             Err(Sense::invalid_cdb_field(1, Some(5)))
         );
         // NACA: there is no auto contingent allegiance.
         assert_eq!(
-            Cdb::new(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 4]).check_unused_bits(&mask),
+            Cdb::new(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 4]).check_len_and_unused_bits(&mask),
             Err(Sense::invalid_cdb_field(9, Some(2)))
         );
         assert_eq!(
-            Cdb::new(&[0x28, 0, 1, 2]).check_unused_bits(&mask),
+            Cdb::new(&[0x28, 0, 1, 2]).check_len_and_unused_bits(&mask),
             Err(Sense::invalid_cdb_field(4, None))
         );
     }

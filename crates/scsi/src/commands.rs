@@ -40,7 +40,7 @@ pub(crate) enum Command {
 /// The access that a command needs while another initiator has reserved the unit (SPC-4, table of commands allowed in the
 /// presence of reservations).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum AccessWhenReserved {
     /// None: always allowed.
     Free,
     /// Allowed except while another initiator holds RESERVE(6) or (10).
@@ -59,7 +59,7 @@ pub(crate) struct CommandEntry {
     /// For commands that have one.
     pub service_action: Option<u8>,
     pub command: Command,
-    pub access: Access,
+    pub access: AccessWhenReserved,
     /// It needs the unit to be started.
     pub needs_medium: bool,
     /// The bits of the CDB that it uses; as long as the CDB.
@@ -72,7 +72,7 @@ pub(crate) struct CommandEntry {
 const fn plain_entry(
     opcode: u8,
     command: Command,
-    access: Access,
+    access: AccessWhenReserved,
     mask: &'static [u8],
 ) -> CommandEntry {
     CommandEntry {
@@ -90,7 +90,7 @@ const fn plain_entry(
 const fn medium_entry(
     opcode: u8,
     command: Command,
-    access: Access,
+    access: AccessWhenReserved,
     mask: &'static [u8],
 ) -> CommandEntry {
     CommandEntry {
@@ -104,7 +104,7 @@ const fn service_action_entry(
     opcode: u8,
     service_action: u8,
     command: Command,
-    access: Access,
+    access: AccessWhenReserved,
     mask: &'static [u8],
 ) -> CommandEntry {
     CommandEntry {
@@ -119,7 +119,7 @@ const fn reserve_in_entry(service_action: u8, mask: &'static [u8]) -> CommandEnt
         0x5e,
         service_action,
         Command::PersistentIn,
-        Access::Reservations,
+        AccessWhenReserved::Reservations,
         mask,
     )
 }
@@ -130,7 +130,7 @@ const fn reserve_out_entry(service_action: u8, mask: &'static [u8]) -> CommandEn
         0x5f,
         service_action,
         Command::PersistentOut,
-        Access::Reservations,
+        AccessWhenReserved::Reservations,
         mask,
     )
 }
@@ -143,7 +143,7 @@ macro_rules! mask {
 /// All commands, by opcode and service action. Group numbers are accepted and ignored.
 #[rustfmt::skip]
 pub(crate) static TABLE: &[CommandEntry] = {
-    use Access::{Free, Reads, Ready, Reservations, Writes};
+    use AccessWhenReserved::{Free, Reads, Ready, Reservations, Writes};
     use Command::*;
     &[
         medium_entry(0x00, TestUnitReady, Ready, mask!(0x00 0 0 0 0 0)),
@@ -234,11 +234,11 @@ pub(crate) fn supported_entries(thin: bool) -> impl Iterator<Item = &'static Com
 
 impl CommandEntry {
     /// The access that a CDB of this command needs.
-    pub fn access_for_cdb(&self, cdb: &Cdb) -> Access {
+    pub fn access_for_cdb(&self, cdb: &Cdb) -> AccessWhenReserved {
         match self.command {
             // Starting the unit and allowing removal are always allowed.
-            Command::StartStop if cdb.bit(4, 0) => Access::Free,
-            Command::PreventAllow if cdb.byte(4) == 0 => Access::Free,
+            Command::StartStop if cdb.bit(4, 0) => AccessWhenReserved::Free,
+            Command::PreventAllow if cdb.byte(4) == 0 => AccessWhenReserved::Free,
             _ => self.access,
         }
     }

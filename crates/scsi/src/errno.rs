@@ -15,7 +15,7 @@ pub(crate) enum CommandFailure {
 }
 
 /// Maps an error of a read or write. The mapping is that of QEMU and Linux, which guests know.
-pub(crate) fn failure_from_errno(errno: Errno, write: bool) -> CommandFailure {
+pub(crate) fn command_failure_from_errno(errno: Errno, write: bool) -> CommandFailure {
     let (key, code) = match errno {
         Errno::BADE => return CommandFailure::Conflict,
         Errno::DOM => return CommandFailure::TaskSetFull,
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_and_a_broken_one_have_different_sense_data() {
-        let code = |errno, write| match failure_from_errno(errno, write) {
+        let code = |errno, write| match command_failure_from_errno(errno, write) {
             CommandFailure::Sense(sense) => (sense.key, sense.code),
             other => panic!("{other:?}"),
         };
@@ -50,11 +50,11 @@ mod tests {
         assert_eq!(code(Errno::NODATA, true), (SenseKey::MediumError, 0x0c00));
         assert_eq!(code(Errno::IO, true), (SenseKey::AbortedCommand, 0x0006));
         assert_eq!(
-            failure_from_errno(Errno::BADE, true),
+            command_failure_from_errno(Errno::BADE, true),
             CommandFailure::Conflict
         );
         assert_eq!(
-            failure_from_errno(Errno::DOM, true),
+            command_failure_from_errno(Errno::DOM, true),
             CommandFailure::TaskSetFull
         );
     }

@@ -7,15 +7,15 @@
 //!   state is behind a lock.
 //! - [`Target`]: units by number. Each thread has a [`TargetView`] of it.
 //! - [`Task`]: one command. [`Task::receive`] parses it and returns the data phase; [`Task::run`] gets the initiator's buffers; the
-//!   adapter executes each [`Step`] that is returned, and [`Task::on_step_completed`] returns the next, until the task is finished. Reads
-//!   and writes use the initiator's own buffers, allocate nothing and take no lock.
+//!   adapter executes each [`AdapterStep`] that is returned, and [`Task::on_step_completed`] returns the next, until the task is
+//!   finished. Reads and writes use the initiator's own buffers, allocate nothing and take no lock.
 //! - [`PlainTransfer`]: a plain read or write, for adapters that execute it without a task.
 //! - [`TaskSet`]: the order of the tasks of a queue.
 //!
-//! Adapters implement task management, since they have the tasks: they [cancel](Task::cancel) them, wait for requests in flight,
-//! and then report the event to the unit, which raises unit attentions: [`Unit::reset`] for LOGICAL UNIT RESET (and for each unit
-//! after TARGET RESET or a reset of the bus), [`Unit::on_nexus_lost`] for I_T NEXUS RESET, [`Unit::on_commands_cleared`] for CLEAR TASK
-//! SET, nothing for ABORT TASK and ABORT TASK SET.
+//! Adapters implement task management, since they have the tasks: they [cancel](Task::cancel) them, wait for requests
+//! in flight, and then report the event to the unit, which raises unit attentions: [`Unit::reset`] for LOGICAL UNIT
+//! RESET (and for each unit after TARGET RESET or a reset of the bus), [`Unit::on_nexus_lost`] for I_T NEXUS RESET,
+//! [`Unit::raise_commands_cleared_attention`] for CLEAR TASK SET, nothing for ABORT TASK and ABORT TASK SET.
 //!
 //! ```no_run
 //! # fn submit(_: block::Request) -> Result<(), engine::Errno> { Ok(()) }
@@ -25,7 +25,7 @@
 //! let count = u32::try_from(iov.len()).expect("a list of segments");
 //! // SAFETY: the segments are the initiator's memory, and stay.
 //! let mut step = unsafe { task.run(iov.as_mut_ptr(), count, len) };
-//! while let scsi::Step::Submit(request) = step {
+//! while let scsi::AdapterStep::Submit(request) = step {
 //!     step = task.on_step_completed(submit(request)); // Later, in earnest.
 //! }
 //! println!("{:?}, {} bytes, {:x?}", task.status(), task.transferred_bytes(), task.sense());
@@ -42,11 +42,11 @@ mod errno;
 mod identity;
 mod inquiry;
 mod locked_state;
-mod medium_access;
 mod mode_pages;
 mod mode_select;
 mod mode_sense;
 mod nexus;
+mod op_and_first_lba;
 mod persistent_in;
 mod persistent_out;
 mod plain_transfer;
@@ -71,13 +71,13 @@ mod unit_state;
 mod vpd;
 
 pub use identity::{IdentityError, MAX_SERIAL_BYTES, UnitIdentity};
-pub use medium_access::MediumAccess;
 pub use nexus::{NexusNumber, NexusPorts, TransportId};
+pub use op_and_first_lba::OpAndFirstLba;
 pub use plain_transfer::{CdbWords, PlainTransfer};
 pub use reservation_store::ReservationStore;
 pub use reservation_text::{NO_RESERVATIONS, ReservationTextError};
 pub use sense::{MAX_SENSE_BYTES, Sense, SenseData, SenseKey, SenseKeySpecific};
-pub use step::{DataPhase, Status, Step};
+pub use step::{AdapterStep, DataPhase, Status};
 pub use target::{AddUnitError, MAX_LUN, Target, TargetView, decode_lun, encode_lun};
 pub use task::Task;
 pub use task_mutex::{Resume, Waker};

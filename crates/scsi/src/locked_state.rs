@@ -2,7 +2,7 @@
 //! reservations, and whether it is stopped or read-only.
 
 use crate::access_word::AccessWord;
-use crate::commands::Access;
+use crate::commands::AccessWhenReserved;
 use crate::mode_pages::ModeParameters;
 use crate::nexus::{NexusNumber, NexusPorts};
 use crate::reservations::{AttentionList, Reservations};
@@ -10,7 +10,7 @@ use crate::sense::Sense;
 use crate::unit_attention::PendingAttentions;
 
 /// An attached initiator.
-struct Initiator {
+struct AttachedInitiator {
     nexus: NexusNumber,
     ports: NexusPorts,
     pending_attentions: PendingAttentions,
@@ -18,7 +18,7 @@ struct Initiator {
 
 /// Everything behind the lock.
 pub(crate) struct LockedState {
-    initiators: Vec<Initiator>,
+    initiators: Vec<AttachedInitiator>,
     write_through: bool,
     pub read_only: bool,
     pub modes: ModeParameters,
@@ -60,15 +60,19 @@ impl LockedState {
         let known = self.initiators.iter().map(|initiator| initiator.nexus);
         for nexus in known.chain(unattached) {
             let may = |access| self.allows_access(nexus, access);
-            word.add_blocked_if(nexus, !may(Access::Reads), !may(Access::Writes));
+            word.add_blocked_accesses(
+                nexus,
+                !may(AccessWhenReserved::Reads),
+                !may(AccessWhenReserved::Writes),
+            );
         }
         word
     }
 
     /// Attaches an initiator, without pending attentions.
-    pub fn add_initiator(&mut self, nexus: NexusNumber, ports: NexusPorts) {
+    pub fn add_or_replace_initiator(&mut self, nexus: NexusNumber, ports: NexusPorts) {
         self.initiators.retain(|initiator| initiator.nexus != nexus);
-        self.initiators.push(Initiator {
+        self.initiators.push(AttachedInitiator {
             nexus,
             ports,
             pending_attentions: PendingAttentions::default(),
@@ -82,7 +86,7 @@ impl LockedState {
     }
 
     /// Resets what a reset of the unit resets. Persistent reservations and attentions stay.
-    pub fn reset(&mut self) {
+    pub fn apply_unit_reset(&mut self) {
         self.legacy_holder = None;
         self.stopped = false;
         self.modes = ModeParameters::new(self.write_through);
@@ -189,10 +193,13 @@ impl LockedState {
     }
 
     /// Whether reservations allow this access.
-    pub fn allows_access(&self, nexus: NexusNumber, access: Access) -> bool {
+    pub fn allows_access(&self, nexus: NexusNumber, access: AccessWhenReserved) -> bool {
         match self.legacy_holder {
             Some(holder) if holder != nexus => {
-                matches!(access, Access::Free | Access::Reservations)
+                matches!(
+                    access,
+                    AccessWhenReserved::Free | AccessWhenReserved::Reservations
+                )
             }
             _ => self.reservations.allows(self.ports_of_nexus(nexus), access),
         }

@@ -107,7 +107,7 @@ pub(crate) struct InvalidField {
 }
 
 /// Sets the changeable bits of a page. Others must be unchanged.
-pub(crate) fn apply_page(
+pub(crate) fn check_and_apply_page(
     sent: &[u8],
     modes: &mut ModeParameters,
     defaults: &ModeParameters,
@@ -159,7 +159,7 @@ mod tests {
                 let mut sent = current.clone();
                 sent[bit / 8] ^= 1 << (bit % 8);
                 let may = changeable[bit / 8] & 1 << (bit % 8) != 0;
-                let done = apply_page(&sent, &mut modes, &defaults);
+                let done = check_and_apply_page(&sent, &mut modes, &defaults);
                 assert_eq!(done.is_ok(), may, "page {code:#x}, bit {bit}");
                 let now = encode_page(code, PageControl::Current, &modes, &defaults).unwrap();
                 assert_eq!(now, if may { sent } else { current.clone() });
@@ -168,7 +168,7 @@ mod tests {
         }
         let caching = encode_page(CACHING, PageControl::Current, &modes, &defaults).unwrap();
         assert_eq!(
-            apply_page(&caching[..19], &mut modes, &defaults),
+            check_and_apply_page(&caching[..19], &mut modes, &defaults),
             Err(InvalidField { byte: 1, bit: None })
         );
     }

@@ -41,13 +41,13 @@ pub(crate) fn mode_select(
     }
     let long = cdb.opcode() == 0x55;
     let pages_at = checked_pages_offset(unit, long, list)?;
-    unit.change_state(|state| {
+    unit.change_state_and_access_word(|state| {
         let mut wanted = state.modes;
         let mut at = pages_at;
         while at < list.len() {
             let end = checked_page_end(list, at)?;
             let page = &list[at..end];
-            mode_pages::apply_page(page, &mut wanted, &unit.default_modes())
+            mode_pages::check_and_apply_page(page, &mut wanted, &unit.default_modes())
                 .map_err(|invalid| Sense::invalid_parameter(at + invalid.byte, invalid.bit))?;
             at = end;
         }

@@ -29,7 +29,7 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
         return Err(Sense::invalid_cdb_field(3, None));
     }
     let (modes, protected) =
-        unit.with_state(|state| (state.modes, state.write_protection_error().is_some()));
+        unit.read_state(|state| (state.modes, state.write_protection_error().is_some()));
     let defaults = unit.default_modes();
     let mut pages = Vec::new();
     if code == ALL_PAGES {

@@ -12,7 +12,7 @@ const REPORT_CAPABILITIES: u8 = 0x02;
 /// Appends the data to `out`, and returns the allocation length. The table has only four service actions.
 pub(crate) fn persistent_in(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64 {
     let has_store = unit.options.reservation_store.is_some();
-    unit.with_state(|state| match cdb.service_action() {
+    unit.read_state(|state| match cdb.service_action() {
         READ_KEYS => append_keys(&state.reservations, out),
         READ_RESERVATION => append_reservation(&state.reservations, out),
         REPORT_CAPABILITIES => append_capabilities(&state.reservations, has_store, out),

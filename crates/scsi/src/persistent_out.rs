@@ -3,7 +3,7 @@
 use crate::bytes::{be16, be32, be64, byte};
 use crate::cdb::Cdb;
 use crate::nexus::{NexusNumber, NexusPorts, TransportId, transport_id_len};
-use crate::refusal::Refusal;
+use crate::refusal::RefusalStatus;
 use crate::reservations::{
     AttentionList, MAX_REGISTRATIONS, PreemptError, ReservationConflict, ReservationKind,
     Reservations,
@@ -40,9 +40,9 @@ pub(crate) fn checked_parameter_list_len(cdb: &Cdb) -> Result<u64, Sense> {
     }
 }
 
-impl From<ReservationConflict> for Refusal {
+impl From<ReservationConflict> for RefusalStatus {
     fn from(_: ReservationConflict) -> Self {
-        Refusal::Conflict
+        RefusalStatus::Conflict
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn no_room_sense(cdb: &Cdb) -> Option<Sense> {
 }
 
 /// A planned change.
-pub(crate) struct PlannedChange {
+pub(crate) struct PlannedReservationChange {
     planned: Reservations,
     attentions: AttentionList,
     /// Initiators whose tasks are to end.
@@ -73,24 +73,24 @@ pub(crate) struct PlannedChange {
 }
 
 /// Plans the change of a command. No other change may be in progress.
-pub(crate) fn plan_change(
+pub(crate) fn plan_reservation_change(
     cdb: &Cdb,
     unit: &Unit,
     nexus: NexusNumber,
     list: &[u8],
-) -> Result<PlannedChange, Refusal> {
+) -> Result<PlannedReservationChange, RefusalStatus> {
     let has_store = unit.options.reservation_store.is_some();
-    unit.with_state(|state| {
+    unit.read_state(|state| {
         // An initiator that is not attached cannot be registered.
         let ports = state
             .ports_of_nexus(nexus)
-            .ok_or(Refusal::Conflict)?
+            .ok_or(RefusalStatus::Conflict)?
             .clone();
         let before = &state.reservations;
         let mut planned = before.clone();
         let request = ReserveOutRequest { cdb, list, ports };
         let (attentions, preempted) = request.apply_to(&mut planned, has_store)?;
-        Ok(PlannedChange {
+        Ok(PlannedReservationChange {
             must_be_stored: planned != *before && (before.persist || planned.persist),
             planned,
             attentions,
@@ -99,7 +99,7 @@ pub(crate) fn plan_change(
     })
 }
 
-impl PlannedChange {
+impl PlannedReservationChange {
     /// Whether it changes what is stored across restarts.
     pub fn must_be_stored(&self) -> bool {
         self.must_be_stored
@@ -112,7 +112,7 @@ impl PlannedChange {
 
     /// Applies the change. Returns the initiators whose tasks are to end.
     pub fn apply(self, unit: &Unit, nexus: NexusNumber) -> Vec<NexusNumber> {
-        unit.change_state(|state| {
+        unit.change_state_and_access_word(|state| {
             state.reservations = self.planned;
             state.raise_attentions(&self.attentions);
             let mut preempted = state.nexuses_of_ports(&self.preempted);
@@ -154,7 +154,7 @@ impl ReserveOutRequest<'_> {
         &self,
         reservations: &mut Reservations,
         has_store: bool,
-    ) -> Result<Effects, Refusal> {
+    ) -> Result<Effects, RefusalStatus> {
         let action = self.cdb.service_action();
         let registers = matches!(action, REGISTER | REGISTER_AND_IGNORE);
         // SPEC_I_PT and ALL_TG_PT, which only registering has, are not supported; APTPL is if there is a store.
@@ -171,7 +171,9 @@ impl ReserveOutRequest<'_> {
             reservations.check_key(ports, self.reservation_key())?;
         }
         match action {
-            REGISTER | REGISTER_AND_IGNORE => self.register(reservations, flags & 0x01 != 0),
+            REGISTER | REGISTER_AND_IGNORE => {
+                self.register_or_unregister(reservations, flags & 0x01 != 0)
+            }
             RESERVE => {
                 reservations.reserve(ports, self.checked_kind()?)?;
                 Ok((AttentionList::new(), None))
@@ -185,7 +187,7 @@ impl ReserveOutRequest<'_> {
                 let (attentions, preempted) = reservations
                     .preempt(ports, self.new_key(), self.kind())
                     .map_err(|error| match error {
-                        PreemptError::Conflict => Refusal::Conflict,
+                        PreemptError::Conflict => RefusalStatus::Conflict,
                         PreemptError::NoKey => Sense::invalid_parameter(8, None).into(),
                         PreemptError::NoKind => Sense::invalid_cdb_field(2, Some(3)).into(),
                     })?;
@@ -200,12 +202,16 @@ impl ReserveOutRequest<'_> {
     }
 
     /// REGISTER, and REGISTER AND IGNORE EXISTING KEY: adds, changes or removes a registration.
-    fn register(&self, reservations: &mut Reservations, persist: bool) -> Result<Effects, Refusal> {
+    fn register_or_unregister(
+        &self,
+        reservations: &mut Reservations,
+        persist: bool,
+    ) -> Result<Effects, RefusalStatus> {
         let ignores_key = self.cdb.service_action() == REGISTER_AND_IGNORE;
         let registered = reservations.registered_key(&self.ports);
         // The key of an initiator that is not registered is 0.
         if !ignores_key && registered.unwrap_or(0) != self.reservation_key() {
-            return Err(Refusal::Conflict);
+            return Err(RefusalStatus::Conflict);
         }
         let adds = registered.is_none() && self.new_key() != 0;
         if adds && reservations.registrations.len() >= MAX_REGISTRATIONS {
@@ -215,7 +221,10 @@ impl ReserveOutRequest<'_> {
             return Ok((AttentionList::new(), None));
         }
         reservations.persist = persist;
-        Ok((reservations.register(&self.ports, self.new_key()), None))
+        Ok((
+            reservations.register_or_unregister(&self.ports, self.new_key()),
+            None,
+        ))
     }
 
     /// REGISTER AND MOVE, whose list has another layout.
@@ -223,7 +232,7 @@ impl ReserveOutRequest<'_> {
         &self,
         reservations: &mut Reservations,
         has_store: bool,
-    ) -> Result<Effects, Refusal> {
+    ) -> Result<Effects, RefusalStatus> {
         let flags = byte(self.list, 17);
         let id_len = be32(self.list, 20);
         let id = &self.list[LIST_BYTES.min(self.list.len())..];
@@ -241,7 +250,7 @@ impl ReserveOutRequest<'_> {
             .as_ref()
             .is_some_and(|held| !held.kind.is_of_all_registrants());
         if !individual || !reservations.is_holder(&self.ports) {
-            return Err(Refusal::Conflict);
+            return Err(RefusalStatus::Conflict);
         }
         if self.new_key() == 0 {
             return Err(Sense::invalid_parameter(8, None).into());
@@ -263,7 +272,7 @@ impl ReserveOutRequest<'_> {
             return Err(Sense::NO_REGISTRATION_LEFT.into());
         }
         reservations.persist = flags & 0x01 != 0;
-        reservations.move_reservation(&self.ports, &to, self.new_key(), flags & 0x02 != 0);
+        reservations.register_and_move(&self.ports, &to, self.new_key(), flags & 0x02 != 0);
         Ok((AttentionList::new(), None))
     }
 }

@@ -126,7 +126,8 @@ impl PlainTransfer {
 }
 
 impl TargetView {
-    /// Parses a command for the [selected](Self::select_unit) unit, if it is a plain read, or write, that needs no further checks.
+    /// Parses a command for the [selected](Self::refresh_and_select_unit) unit, if it is a plain read, or write, that
+    /// needs no further checks.
     #[inline(always)]
     #[must_use]
     pub fn try_parse_transfer<const WRITES: bool>(
@@ -197,7 +198,7 @@ mod tests {
         else {
             panic!("a disk reads and writes");
         };
-        cdb.check_unused_bits(entry.mask).ok()?;
+        cdb.check_len_and_unused_bits(entry.mask).ok()?;
         (write || !cdb.has_fua()).then(|| (write, cdb.block_range()))
     }
 

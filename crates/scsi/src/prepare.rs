@@ -9,12 +9,12 @@ use crate::bytes::{be16, be32, be64};
 use crate::cdb::{BlockRange, Cdb};
 use crate::commands::Command;
 use crate::nexus::{NexusNumber, TransportId};
-use crate::refusal::Refusal;
+use crate::refusal::RefusalStatus;
 use crate::sense::Sense;
 use crate::step::DataPhase;
 use crate::steps::{
-    AfterFlush, CompareAndWrite, Comparison, Extent, FlushThen, MultiStepCommand, OrWrite,
-    PersistentReserveOut, ReadWithPartialBlock, Unmap, Verify, WriteSame,
+    AfterFlush, CompareAndWrite, Extent, FlushThen, MultiStepCommand, OrWrite,
+    PersistentReserveOut, ReadIntoShortBuffer, Unmap, Verify, VerifyComparison, WriteSame,
 };
 use crate::task::{RemainingWork, Task};
 use crate::unit::Unit;
@@ -27,7 +27,7 @@ const UNMAP_RANGE_BYTES: usize = 16;
 
 /// Executes a command whose reply is available at once: appends that to `data`, and returns the allocation length. `None`:
 /// it is another command.
-pub(crate) fn append_reply(
+pub(crate) fn try_append_immediate_reply(
     command: Command,
     cdb: &Cdb,
     unit: &Unit,
@@ -38,7 +38,7 @@ pub(crate) fn append_reply(
     Ok(Some(match command {
         Command::Inquiry => {
             let port = unit
-                .with_state(|state| state.ports_of_nexus(nexus).map_or(1, |ports| ports.target));
+                .read_state(|state| state.ports_of_nexus(nexus).map_or(1, |ports| ports.target));
             inquiry::inquiry(cdb, unit, port, data)?
         }
         Command::ModeSense => mode_sense::mode_sense(cdb, unit, data)?,
@@ -47,7 +47,7 @@ pub(crate) fn append_reply(
         Command::LogSense => report::log_sense(cdb, data)?,
         Command::ReportOpcodes => report::report_opcodes(cdb, thin, data)?,
         Command::ReportTaskManagement => {
-            let parallel = unit.with_state(|state| {
+            let parallel = unit.read_state(|state| {
                 let ports = state.ports_of_nexus(nexus);
                 ports.is_some_and(|ports| matches!(ports.initiator, TransportId::Parallel { .. }))
             });
@@ -65,10 +65,10 @@ pub(crate) fn append_reply(
 
 /// Whether another initiator holds RESERVE(6) or (10), which excludes commands whatever their service action.
 fn is_legacy_reserved_by_another(unit: &Unit, nexus: NexusNumber) -> bool {
-    unit.with_state(|state| state.legacy_holder.is_some_and(|holder| holder != nexus))
+    unit.read_state(|state| state.legacy_holder.is_some_and(|holder| holder != nexus))
 }
 
-type PrepareResult = Result<(DataPhase, RemainingWork), Refusal>;
+type PrepareResult = Result<(DataPhase, RemainingWork), RefusalStatus>;
 
 const DONE: (DataPhase, RemainingWork) = (DataPhase::Status, RemainingWork::Nothing);
 
@@ -89,7 +89,7 @@ pub(crate) fn execute_or_prepare(
         Command::WriteSame => prepare_write_same(cdb, unit),
         Command::CompareAndWrite => prepare_compare_and_write(cdb, unit),
         Command::OrWrite => {
-            let extent = transfer_extent(cdb, unit)?;
+            let extent = checked_transfer_extent(cdb, unit)?;
             let steps = OrWrite::new(extent, effective_fua(cdb, unit));
             Ok(prepare_unless_empty(
                 DataPhase::DataOut(extent.len),
@@ -106,7 +106,7 @@ pub(crate) fn execute_or_prepare(
             Ok(prepare_flush(AfterFlush::Nothing))
         }
         Command::StartStop => start_unit_or_prepare_stop(cdb, unit),
-        Command::SendDiagnostic => prepare_self_test(cdb, unit),
+        Command::SendDiagnostic => prepare_self_test_read(cdb, unit),
         Command::Reserve | Command::Release => {
             reserve_or_release_legacy(command == Command::Reserve, unit, nexus)
         }
@@ -125,7 +125,7 @@ pub(crate) fn execute_or_prepare(
         Command::PersistentOut if !is_legacy_reserved_by_another(unit, nexus) => Ok(
             prepare_parameter_list(cdb, persistent_out::checked_parameter_list_len(cdb)?),
         ),
-        Command::PersistentIn | Command::PersistentOut => Err(Refusal::Conflict),
+        Command::PersistentIn | Command::PersistentOut => Err(RefusalStatus::Conflict),
         // No effect, or handled above.
         _ => Ok(DONE),
     }
@@ -161,7 +161,7 @@ fn effective_fua(cdb: &Cdb, unit: &Unit) -> bool {
 }
 
 /// The range of a command that moves all of its data, limited to the largest transfer.
-fn transfer_extent(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
+fn checked_transfer_extent(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
     let range = cdb.block_range();
     let (offset, len) = unit.checked_byte_range(range)?;
     if range.blocks > unit.max_transfer_blocks() {
@@ -172,7 +172,7 @@ fn transfer_extent(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
 
 /// READ and WRITE. A read with FUA flushes first, so that the data comes from the medium.
 fn prepare_read_or_write(write: bool, cdb: &Cdb, unit: &Unit) -> PrepareResult {
-    let extent = transfer_extent(cdb, unit)?;
+    let extent = checked_transfer_extent(cdb, unit)?;
     // READ(6) and WRITE(6) have no FUA: the bit is one of the address.
     let fua_requested = cdb.opcode() >> 5 != 0 && cdb.has_fua();
     if extent.len == 0 {
@@ -188,7 +188,7 @@ fn prepare_read_or_write(write: bool, cdb: &Cdb, unit: &Unit) -> PrepareResult {
     }
     let work = if fua_requested {
         RemainingWork::MultiStepCommand(MultiStepCommand::Flush(FlushThen::new(AfterFlush::Read(
-            ReadWithPartialBlock::new(extent, unit.block_bytes()),
+            ReadIntoShortBuffer::new(extent, unit.block_bytes()),
         ))))
     } else {
         let op = Op::Read;
@@ -205,24 +205,24 @@ fn prepare_read_or_write(write: bool, cdb: &Cdb, unit: &Unit) -> PrepareResult {
 fn prepare_verify(write: bool, cdb: &Cdb, unit: &Unit) -> PrepareResult {
     let block = unit.block_bytes();
     let how = match cdb.byte(1) >> 1 & 3 {
-        0 => Comparison::Medium,
-        1 => Comparison::Data,
-        3 => Comparison::Block,
+        0 => VerifyComparison::Medium,
+        1 => VerifyComparison::Data,
+        3 => VerifyComparison::Block,
         _ => return Err(Sense::invalid_cdb_field(1, Some(2)).into()),
     };
     let (offset, len) = unit.checked_byte_range(cdb.block_range())?;
     let mut extent = Extent { offset, len };
     let bytes = match how {
         _ if write => {
-            extent = transfer_extent(cdb, unit)?;
+            extent = checked_transfer_extent(cdb, unit)?;
             len
         }
-        Comparison::Medium => 0,
-        Comparison::Data => {
-            extent = transfer_extent(cdb, unit)?;
+        VerifyComparison::Medium => 0,
+        VerifyComparison::Data => {
+            extent = checked_transfer_extent(cdb, unit)?;
             len
         }
-        Comparison::Block => len.min(u64::from(block)),
+        VerifyComparison::Block => len.min(u64::from(block)),
     };
     let phase = match bytes {
         0 => DataPhase::Status,
@@ -290,25 +290,25 @@ fn prepare_compare_and_write(cdb: &Cdb, unit: &Unit) -> PrepareResult {
 fn start_unit_or_prepare_stop(cdb: &Cdb, unit: &Unit) -> PrepareResult {
     let (start, no_flush) = (cdb.bit(4, 0), cdb.bit(4, 2));
     if start {
-        unit.change_state(|state| state.stopped = false);
+        unit.change_state_and_access_word(|state| state.stopped = false);
         return Ok(DONE);
     }
     if no_flush {
-        unit.change_state(|state| state.stopped = true);
+        unit.change_state_and_access_word(|state| state.stopped = true);
         return Ok(DONE);
     }
     Ok(prepare_flush(AfterFlush::Stop))
 }
 
 /// SEND DIAGNOSTIC has one test, the default one, which reads a block.
-fn prepare_self_test(cdb: &Cdb, unit: &Unit) -> PrepareResult {
+fn prepare_self_test_read(cdb: &Cdb, unit: &Unit) -> PrepareResult {
     if !cdb.bit(1, 2) {
         return Ok(DONE);
     }
     let (offset, len) = unit.checked_byte_range(BlockRange { lba: 0, blocks: 1 })?;
     let steps = Verify::new(
         Extent { offset, len },
-        Comparison::Medium,
+        VerifyComparison::Medium,
         unit.block_bytes(),
         false,
     );
@@ -320,13 +320,13 @@ fn prepare_self_test(cdb: &Cdb, unit: &Unit) -> PrepareResult {
 
 /// RESERVE and RELEASE, which conflict with persistent registrations.
 fn reserve_or_release_legacy(reserve: bool, unit: &Unit, nexus: NexusNumber) -> PrepareResult {
-    unit.change_state(|state| {
+    unit.change_state_and_access_word(|state| {
         if !state.reservations.registrations.is_empty() {
-            return Err(Refusal::Conflict);
+            return Err(RefusalStatus::Conflict);
         }
         let another = state.legacy_holder.is_some_and(|holder| holder != nexus);
         match (reserve, another) {
-            (true, true) => return Err(Refusal::Conflict),
+            (true, true) => return Err(RefusalStatus::Conflict),
             (true, false) => state.legacy_holder = Some(nexus),
             (false, true) => {}
             (false, false) => state.legacy_holder = None,
@@ -340,7 +340,7 @@ impl Task {
     pub(crate) fn execute_parameter_list(
         &self,
         cdb: &Cdb,
-    ) -> Result<Option<MultiStepCommand>, Refusal> {
+    ) -> Result<Option<MultiStepCommand>, RefusalStatus> {
         let (Some(unit), list) = (&self.unit, self.data.as_slice()) else {
             return Err(Sense::TARGET_FAILURE.into());
         };

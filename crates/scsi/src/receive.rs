@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use crate::cdb::{Cdb, INQUIRY};
-use crate::commands::{Access, Command, CommandEntry, CommandLookup, find_command};
+use crate::commands::{AccessWhenReserved, Command, CommandEntry, CommandLookup, find_command};
 use crate::nexus::NexusNumber;
 use crate::plain_transfer::{CdbWords, PlainTransfer};
 use crate::prepare;
-use crate::refusal::Refusal;
+use crate::refusal::RefusalStatus;
 use crate::sense::Sense;
 use crate::step::DataPhase;
 use crate::target::TargetView;
@@ -88,7 +88,7 @@ impl Task {
         view: &TargetView,
         cdb: &Cdb,
         previous_sense: Option<Sense>,
-    ) -> Result<(DataPhase, RemainingWork), Refusal> {
+    ) -> Result<(DataPhase, RemainingWork), RefusalStatus> {
         let CommandLookup::Known(entry) = find_command(cdb.opcode(), cdb.service_action(), true)
         else {
             return Err(Sense::LUN_NOT_SUPPORTED.into());
@@ -96,15 +96,15 @@ impl Task {
         let data = &mut self.data;
         let allocation = match cdb.opcode() {
             INQUIRY => {
-                cdb.check_unused_bits(entry.mask)?;
+                cdb.check_len_and_unused_bits(entry.mask)?;
                 inquiry::inquiry_without_unit(cdb, data)?
             }
             REPORT_LUNS => {
-                cdb.check_unused_bits(entry.mask)?;
+                cdb.check_len_and_unused_bits(entry.mask)?;
                 report::report_luns(cdb, view.units().map(|(lun, _)| lun), data)?
             }
             REQUEST_SENSE => {
-                cdb.check_unused_bits(entry.mask)?;
+                cdb.check_len_and_unused_bits(entry.mask)?;
                 let sense = previous_sense.unwrap_or(Sense::LUN_NOT_SUPPORTED);
                 data.extend(sense.encode(cdb.bit(1, 0)).as_bytes());
                 u64::from(cdb.byte(4))
@@ -122,11 +122,12 @@ impl Task {
         nexus: NexusNumber,
         cdb: &Cdb,
         previous_sense: Option<Sense>,
-    ) -> Result<(DataPhase, RemainingWork), Refusal> {
+    ) -> Result<(DataPhase, RemainingWork), RefusalStatus> {
         let opcode = cdb.opcode();
         if !matches!(opcode, INQUIRY | REPORT_LUNS | REQUEST_SENSE)
             && unit.access_word().may_have_attention(nexus)
-            && let Some(attention) = unit.change_state(|state| state.take_attention(nexus))
+            && let Some(attention) =
+                unit.change_state_and_access_word(|state| state.take_attention(nexus))
         {
             return Err(attention.into());
         }
@@ -135,7 +136,7 @@ impl Task {
             CommandLookup::UnknownAction => return Err(Sense::invalid_cdb_field(1, Some(4)).into()),
             CommandLookup::UnknownOpcode => return Err(Sense::INVALID_OPCODE.into()),
         };
-        cdb.check_unused_bits(entry.mask)?;
+        cdb.check_len_and_unused_bits(entry.mask)?;
         check_permitted(unit, entry, nexus, cdb)?;
         let data = &mut self.data;
         let allocation = match entry.command {
@@ -152,14 +153,16 @@ impl Task {
                 data.extend(sense.encode(cdb.bit(1, 0)).as_bytes());
                 u64::from(cdb.byte(4))
             }
-            command => match prepare::append_reply(command, cdb, unit, nexus, data)? {
-                Some(allocation) => allocation,
-                None => {
-                    self.needs_exact_data_len =
-                        matches!(command, Command::WriteSame | Command::CompareAndWrite);
-                    return prepare::execute_or_prepare(command, cdb, unit, nexus);
+            command => {
+                match prepare::try_append_immediate_reply(command, cdb, unit, nexus, data)? {
+                    Some(allocation) => allocation,
+                    None => {
+                        self.needs_exact_data_len =
+                            matches!(command, Command::WriteSame | Command::CompareAndWrite);
+                        return prepare::execute_or_prepare(command, cdb, unit, nexus);
+                    }
                 }
-            },
+            }
         };
         Ok(reply_phase_and_work(allocation, data))
     }
@@ -167,7 +170,7 @@ impl Task {
 
 /// The sense data of REQUEST SENSE when no command has failed: takes a pending unit attention, or reports a stopped unit.
 fn take_attention_or_stopped_sense(unit: &Unit, nexus: NexusNumber) -> Sense {
-    unit.change_state(|state| match state.take_attention(nexus) {
+    unit.change_state_and_access_word(|state| match state.take_attention(nexus) {
         Some(attention) => attention,
         None if state.stopped => Sense::STOPPED,
         None => Sense::NONE,
@@ -180,7 +183,7 @@ fn check_permitted(
     entry: &CommandEntry,
     nexus: NexusNumber,
     cdb: &Cdb,
-) -> Result<(), Refusal> {
+) -> Result<(), RefusalStatus> {
     if unit.access_word().allows_unchecked(nexus, true) {
         // An initiator that may write may do anything: a flush needs no lock.
         return Ok(());
@@ -195,9 +198,9 @@ fn check_permitted(
             | Command::OrWrite
     );
     let access = entry.access_for_cdb(cdb);
-    unit.with_state(|state| {
-        if access != Access::Reservations && !state.allows_access(nexus, access) {
-            return Err(Refusal::Conflict);
+    unit.read_state(|state| {
+        if access != AccessWhenReserved::Reservations && !state.allows_access(nexus, access) {
+            return Err(RefusalStatus::Conflict);
         }
         if entry.needs_medium && state.stopped {
             return Err(Sense::STOPPED.into());

@@ -4,15 +4,15 @@ use crate::sense::Sense;
 
 /// The status of a command that is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum RefusalStatus {
     /// CHECK CONDITION.
     Sense(Sense),
     /// RESERVATION CONFLICT.
     Conflict,
 }
 
-impl From<Sense> for Refusal {
+impl From<Sense> for RefusalStatus {
     fn from(sense: Sense) -> Self {
-        Refusal::Sense(sense)
+        RefusalStatus::Sense(sense)
     }
 }

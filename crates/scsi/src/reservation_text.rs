@@ -171,8 +171,8 @@ mod tests {
     /// Two registrations, and a reservation of the second, or of all.
     fn reserved(kind: ReservationKind) -> Reservations {
         let mut all = Reservations::default();
-        all.register(&ports(1), 0xdead_beef_0000_0001);
-        all.register(&ports(2), 2);
+        all.register_or_unregister(&ports(1), 0xdead_beef_0000_0001);
+        all.register_or_unregister(&ports(2), 2);
         all.reserve(&ports(2), kind).unwrap();
         all.persist = true;
         all.generation = 0;

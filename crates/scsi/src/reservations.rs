@@ -1,6 +1,6 @@
 //! Persistent reservations (SPC-4, section 5.13): registrations, the reservation, and the access that it allows.
 
-use crate::commands::Access;
+use crate::commands::AccessWhenReserved;
 use crate::nexus::NexusPorts;
 use crate::unit_attention::code;
 
@@ -124,7 +124,7 @@ impl Reservations {
     }
 
     /// Whether an access is allowed. `ports` is `None` for an initiator that is not attached.
-    pub fn allows(&self, ports: Option<&NexusPorts>, access: Access) -> bool {
+    pub fn allows(&self, ports: Option<&NexusPorts>, access: AccessWhenReserved) -> bool {
         let Some(held) = &self.reservation else {
             return true;
         };
@@ -135,9 +135,11 @@ impl Reservations {
             return true;
         }
         match access {
-            Access::Free | Access::Ready | Access::Reservations => true,
-            Access::Reads => held.kind.allows_others_to_read(),
-            Access::Writes => false,
+            AccessWhenReserved::Free
+            | AccessWhenReserved::Ready
+            | AccessWhenReserved::Reservations => true,
+            AccessWhenReserved::Reads => held.kind.allows_others_to_read(),
+            AccessWhenReserved::Writes => false,
         }
     }
 
@@ -155,7 +157,7 @@ impl Reservations {
     }
 
     /// Registers an initiator, changes its key, or (with key 0) unregisters it.
-    pub fn register(&mut self, ports: &NexusPorts, key: u64) -> AttentionList {
+    pub fn register_or_unregister(&mut self, ports: &NexusPorts, key: u64) -> AttentionList {
         self.generation = self.generation.wrapping_add(1);
         let at = self
             .registrations
@@ -168,7 +170,7 @@ impl Reservations {
                 self.registrations.push(Registration { ports, key });
                 Vec::new()
             }
-            (Some(at), 0) => self.unregister(at),
+            (Some(at), 0) => self.unregister_and_release(at),
             (Some(at), _) => {
                 self.registrations[at].key = key;
                 Vec::new()
@@ -177,7 +179,7 @@ impl Reservations {
     }
 
     /// Removes a registration, and with it the reservation that it holds. Returns the attentions to raise.
-    fn unregister(&mut self, at: usize) -> AttentionList {
+    fn unregister_and_release(&mut self, at: usize) -> AttentionList {
         let gone = self.registrations.remove(at);
         let Some(held) = &self.reservation else {
             return Vec::new();
@@ -310,12 +312,12 @@ impl Reservations {
     }
 
     /// Registers another initiator, moves the reservation to it, and unregisters the first if wanted.
-    pub fn move_reservation(
+    pub fn register_and_move(
         &mut self,
         from: &NexusPorts,
         to: &NexusPorts,
         key: u64,
-        unregister: bool,
+        unregister_and_release: bool,
     ) {
         self.generation = self.generation.wrapping_add(1);
         match self
@@ -332,7 +334,7 @@ impl Reservations {
         if let Some(held) = &mut self.reservation {
             held.holder = Some(to.clone());
         }
-        if unregister {
+        if unregister_and_release {
             self.registrations
                 .retain(|registration| registration.ports != *from);
         }

@@ -15,20 +15,20 @@ use block::{Op, Request};
 
 use crate::buffer::TaskBuffer;
 use crate::nexus::NexusNumber;
-use crate::refusal::Refusal;
+use crate::refusal::RefusalStatus;
 use crate::segments::Segments;
 use crate::sense::Sense;
-use crate::task_mutex::{MutexKind, Ticket, Waker};
+use crate::task_mutex::{MutexKind, MutexTicket, Waker};
 use crate::unit::Unit;
 
 pub(crate) use compare::CompareAndWrite;
 pub(crate) use flush::{AfterFlush, FlushThen};
 pub(crate) use lba_status::GetLbaStatus;
 pub(crate) use or_write::OrWrite;
-pub(crate) use read::ReadWithPartialBlock;
+pub(crate) use read::ReadIntoShortBuffer;
 pub(crate) use reserve::PersistentReserveOut;
 pub(crate) use unmap::Unmap;
-pub(crate) use verify::{Comparison, Verify};
+pub(crate) use verify::{Verify, VerifyComparison};
 pub(crate) use write_same::WriteSame;
 
 /// Most bytes of a range that are processed in one step.
@@ -40,7 +40,7 @@ pub(crate) struct StepContext<'a> {
     pub segments: &'a mut Segments,
     pub buffer: &'a mut TaskBuffer,
     pub waker: &'a Waker,
-    pub ticket: &'a mut Option<Ticket>,
+    pub ticket: &'a mut Option<MutexTicket>,
 }
 
 /// The next step of a command.
@@ -57,7 +57,7 @@ pub(crate) enum NextStep {
     /// Finished; so many bytes were moved.
     FinishedWithBytes(u64),
     Failed(Sense),
-    Refused(Refusal),
+    Refused(RefusalStatus),
 }
 
 /// A command in progress. `next` returns a step, and is called again when that is done.
@@ -88,13 +88,13 @@ impl MultiStepCommand {
     }
 
     /// Whether the last request was a write, or a flush of writes, on which the sense data of some errors depends.
-    pub fn last_request_writes(&self) -> bool {
+    pub fn failure_is_write_error(&self) -> bool {
         match self {
-            MultiStepCommand::Flush(steps) => steps.last_request_writes(),
+            MultiStepCommand::Flush(steps) => steps.failure_is_write_error(),
             MultiStepCommand::GetLbaStatus(_) => false,
-            MultiStepCommand::Verify(steps) => steps.last_request_writes(),
-            MultiStepCommand::CompareAndWrite(steps) => steps.last_request_writes(),
-            MultiStepCommand::OrWrite(steps) => steps.last_request_writes(),
+            MultiStepCommand::Verify(steps) => steps.failure_is_write_error(),
+            MultiStepCommand::CompareAndWrite(steps) => steps.failure_is_write_error(),
+            MultiStepCommand::OrWrite(steps) => steps.failure_is_write_error(),
             MultiStepCommand::WriteSame(_)
             | MultiStepCommand::Unmap(_)
             | MultiStepCommand::PersistentReserveOut(_) => true,

@@ -67,7 +67,11 @@ impl Target {
     ///
     /// # Errors
     /// [`AddUnitError`].
-    pub fn add(&self, lun: u16, unit: Arc<Unit>) -> Result<(), AddUnitError> {
+    pub fn add_unit_and_raise_attentions(
+        &self,
+        lun: u16,
+        unit: Arc<Unit>,
+    ) -> Result<(), AddUnitError> {
         if lun > MAX_LUN {
             return Err(AddUnitError::TooLarge(lun));
         }
@@ -88,7 +92,7 @@ impl Target {
     }
 
     /// Removes a unit: no new command reaches it once views are refreshed. Commands in flight go on. `None`: there was none.
-    pub fn remove(&self, lun: u16) -> Option<Arc<Unit>> {
+    pub fn remove_unit_and_raise_attentions(&self, lun: u16) -> Option<Arc<Unit>> {
         self.change_members(|members| {
             let at = members
                 .map
@@ -96,7 +100,7 @@ impl Target {
                 .ok()?;
             let (_, unit) = Arc::make_mut(&mut members.map).remove(at);
             for (nexus, _) in &members.initiators {
-                unit.detach_initiator(*nexus);
+                unit.detach_initiator_and_release_reserve(*nexus);
             }
             for (_, other) in members.map.iter() {
                 other.raise_luns_changed_attention();
@@ -105,8 +109,8 @@ impl Target {
         })
     }
 
-    /// Attaches an initiator to all units, also to those that are added later.
-    pub fn attach_initiator(&self, nexus: NexusNumber, ports: &NexusPorts) {
+    /// Attaches an initiator to all units, which are started, and to those that are added later.
+    pub fn attach_initiator_and_start_units(&self, nexus: NexusNumber, ports: &NexusPorts) {
         self.change_members(|members| {
             members.initiators.retain(|(known, _)| *known != nexus);
             members.initiators.push((nexus, ports.clone()));
@@ -121,7 +125,7 @@ impl Target {
         self.change_members(|members| {
             members.initiators.retain(|(known, _)| *known != nexus);
             for (_, unit) in members.map.iter() {
-                unit.detach_initiator(nexus);
+                unit.detach_initiator_and_release_reserve(nexus);
             }
         });
     }
@@ -164,13 +168,13 @@ impl TargetView {
     #[inline]
     pub fn refresh(&mut self) {
         if self.target.version.load(Ordering::Acquire) != self.version {
-            self.reload();
+            self.reload_and_deselect();
         }
     }
 
     /// Copies the present units from the target. The selection is lost.
     #[cold]
-    fn reload(&mut self) {
+    fn reload_and_deselect(&mut self) {
         let members = self.target.members.lock();
         let members = members.unwrap_or_else(PoisonError::into_inner);
         self.version = self.target.version.load(Ordering::Acquire);
@@ -187,7 +191,7 @@ impl TargetView {
     }
 
     /// Refreshes the view and selects the unit of this number. False: there is none.
-    pub fn select_unit(&mut self, lun: u16) -> bool {
+    pub fn refresh_and_select_unit(&mut self, lun: u16) -> bool {
         self.refresh();
         self.select_without_refresh(lun).is_some()
     }

@@ -8,16 +8,16 @@ use libc::iovec;
 
 use crate::buffer::TaskBuffer;
 use crate::cdb::Cdb;
-use crate::errno::{CommandFailure, failure_from_errno};
+use crate::errno::{CommandFailure, command_failure_from_errno};
 use crate::nexus::NexusNumber;
-use crate::refusal::Refusal;
+use crate::refusal::RefusalStatus;
 use crate::segments::Segments;
 use crate::sense::{Sense, SenseData};
-use crate::step::{DataPhase, Status, Step};
+use crate::step::{AdapterStep, DataPhase, Status};
 use crate::steps::{
-    Extent, MultiStepCommand, NextStep, ReadWithPartialBlock, StepContext, data_request,
+    Extent, MultiStepCommand, NextStep, ReadIntoShortBuffer, StepContext, data_request,
 };
-use crate::task_mutex::{Ticket, Waker};
+use crate::task_mutex::{MutexTicket, Waker};
 use crate::unit::Unit;
 
 /// The work of a task.
@@ -27,7 +27,7 @@ pub(crate) enum RemainingWork {
     /// A read or write of one request.
     Transfer { op: Op, fua: bool, extent: Extent },
     /// A read of more than one request.
-    Read(ReadWithPartialBlock),
+    Read(ReadIntoShortBuffer),
     /// Data for the initiator is in `data`.
     DataIn,
     /// A parameter list will come.
@@ -58,7 +58,7 @@ pub struct Task {
     pub(crate) data: Vec<u8>,
     segments: Segments,
     buffer: TaskBuffer,
-    ticket: Option<Ticket>,
+    ticket: Option<MutexTicket>,
     preempted_nexuses: Vec<NexusNumber>,
     /// [`on_step_completed`](Self::on_step_completed) is still to be called.
     in_flight: bool,
@@ -70,7 +70,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// A task for one slot of an adapter. The waker is called after [`Step::Wait`].
+    /// A task for one slot of an adapter. The waker is called after [`AdapterStep::Wait`].
     #[must_use]
     pub fn new(waker: Waker) -> Self {
         Task {
@@ -120,9 +120,10 @@ impl Task {
     ///
     /// # Safety
     /// The segments can be read and written, from any thread, and the list changed, until the task is
-    /// [finished](Step::Finished) or, if it was [cancelled](Self::cancel), its request is completed. The task lives as long.
+    /// [finished](AdapterStep::Finished) or, if it was [cancelled](Self::cancel), its request is completed. The task
+    /// lives as long.
     #[inline]
-    pub unsafe fn run(&mut self, iov: *mut iovec, count: u32, len: u64) -> Step {
+    pub unsafe fn run(&mut self, iov: *mut iovec, count: u32, len: u64) -> AdapterStep {
         // SAFETY: the caller meets the same conditions.
         self.segments = unsafe { Segments::new(iov, count, len) };
         if let RemainingWork::Transfer { op, fua, extent } = self.work
@@ -132,7 +133,7 @@ impl Task {
                 self.segments.truncate(extent.len);
             }
             self.in_flight = true;
-            return Step::Submit(data_request(op, fua, extent, &self.segments));
+            return AdapterStep::Submit(data_request(op, fua, extent, &self.segments));
         }
         self.run_slow_path()
     }
@@ -145,7 +146,7 @@ impl Task {
 
     /// Runs commands other than plain reads and writes.
     #[cold]
-    fn run_slow_path(&mut self) -> Step {
+    fn run_slow_path(&mut self) -> AdapterStep {
         let given = self.segments.len();
         if let DataPhase::DataOut(bytes) = self.phase {
             if given < bytes || self.needs_exact_data_len && given > bytes {
@@ -157,8 +158,7 @@ impl Task {
             RemainingWork::Nothing => self.release_and_finish(),
             RemainingWork::Transfer { extent, .. } => {
                 // A read into buffers that are smaller than the blocks.
-                self.work =
-                    RemainingWork::Read(ReadWithPartialBlock::new(extent, self.block_bytes));
+                self.work = RemainingWork::Read(ReadIntoShortBuffer::new(extent, self.block_bytes));
                 self.next_step()
             }
             RemainingWork::DataIn => {
@@ -178,7 +178,7 @@ impl Task {
     }
 
     /// Copies the parameter list from the initiator's buffers and executes it.
-    fn run_parameter_list(&mut self, cdb: &Cdb) -> Step {
+    fn run_parameter_list(&mut self, cdb: &Cdb) -> AdapterStep {
         let len = usize::try_from(self.transferred).unwrap_or(0);
         self.data.clear();
         self.data.resize(len, 0);
@@ -193,7 +193,7 @@ impl Task {
         }
     }
 
-    /// The call of [`Step::Call`].
+    /// The call of [`AdapterStep::Call`].
     #[must_use]
     pub fn requested_disk_call(&self) -> Option<DiskCall> {
         match (&self.work, &self.unit) {
@@ -208,23 +208,23 @@ impl Task {
         }
     }
 
-    /// Continues after a [`Step`], with its result.
+    /// Continues after an [`AdapterStep`], with its result.
     #[inline]
-    pub fn on_step_completed(&mut self, result: Result<(), Errno>) -> Step {
+    pub fn on_step_completed(&mut self, result: Result<(), Errno>) -> AdapterStep {
         self.in_flight = false;
         if let (RemainingWork::Transfer { extent, .. }, Ok(()), false) =
             (&self.work, result, self.cancelled)
         {
             self.transferred = extent.len;
             self.work = RemainingWork::Nothing;
-            return Step::Finished;
+            return AdapterStep::Finished;
         }
         self.on_step_completed_slow_path(result)
     }
 
     /// Continues all but plain reads and writes that have succeeded: cancelled, failed, or with more steps.
     #[cold]
-    fn on_step_completed_slow_path(&mut self, result: Result<(), Errno>) -> Step {
+    fn on_step_completed_slow_path(&mut self, result: Result<(), Errno>) -> AdapterStep {
         if self.cancelled {
             if let (
                 RemainingWork::MultiStepCommand(MultiStepCommand::PersistentReserveOut(steps)),
@@ -244,12 +244,12 @@ impl Task {
                         steps,
                     )) => CommandFailure::Sense(steps.sense_of_failed_save(errno)),
                     RemainingWork::MultiStepCommand(steps) => {
-                        failure_from_errno(errno, steps.last_request_writes())
+                        command_failure_from_errno(errno, steps.failure_is_write_error())
                     }
                     RemainingWork::Transfer { op, .. } => {
-                        failure_from_errno(errno, *op == Op::Write)
+                        command_failure_from_errno(errno, *op == Op::Write)
                     }
-                    _ => failure_from_errno(errno, false),
+                    _ => command_failure_from_errno(errno, false),
                 };
                 match failure {
                     CommandFailure::Sense(sense) => self.finish_with_sense(sense),
@@ -264,7 +264,7 @@ impl Task {
 
     /// Continues after a call of the waker. `None`: it was not for the present command, but for one that was
     /// [cancelled](Self::cancel).
-    pub fn on_resumed(&mut self) -> Option<Step> {
+    pub fn on_resumed(&mut self) -> Option<AdapterStep> {
         let (Some(ticket), Some(unit)) = (self.ticket, &self.unit) else {
             return None;
         };
@@ -275,7 +275,7 @@ impl Task {
     }
 
     /// Gets the next step of the command, or finishes it.
-    fn next_step(&mut self) -> Step {
+    fn next_step(&mut self) -> AdapterStep {
         let next = match (&mut self.work, &self.unit) {
             (RemainingWork::Read(read), _) => read.next(&self.segments, &mut self.buffer),
             (RemainingWork::MultiStepCommand(steps), Some(unit)) => steps.next(&mut StepContext {
@@ -289,15 +289,15 @@ impl Task {
         };
         self.in_flight = true;
         match next {
-            NextStep::Submit(request) => Step::Submit(request),
+            NextStep::Submit(request) => AdapterStep::Submit(request),
             NextStep::Wait => {
                 self.in_flight = false;
-                Step::Wait
+                AdapterStep::Wait
             }
-            NextStep::Call => Step::Call,
+            NextStep::Call => AdapterStep::Call,
             NextStep::EndTasksOf(lost) => {
                 self.preempted_nexuses = lost;
-                Step::SettlePreempted
+                AdapterStep::SettlePreempted
             }
             NextStep::Finished => {
                 if let DataPhase::DataIn(bytes) = self.phase {
@@ -315,28 +315,28 @@ impl Task {
     }
 
     /// Finishes the task with the status of a refusal.
-    pub(crate) fn refuse(&mut self, refusal: Refusal) -> Step {
+    pub(crate) fn refuse(&mut self, refusal: RefusalStatus) -> AdapterStep {
         match refusal {
-            Refusal::Sense(sense) => self.finish_with_sense(sense),
-            Refusal::Conflict => self.finish_with_status(Status::ReservationConflict),
+            RefusalStatus::Sense(sense) => self.finish_with_sense(sense),
+            RefusalStatus::Conflict => self.finish_with_status(Status::ReservationConflict),
         }
     }
 
     /// Finishes the task with CHECK CONDITION and this sense data.
-    fn finish_with_sense(&mut self, sense: Sense) -> Step {
+    fn finish_with_sense(&mut self, sense: Sense) -> AdapterStep {
         self.sense = Some(sense);
         self.sense_data = sense.encode(self.descriptor_sense);
         self.finish_with_status(Status::CheckCondition)
     }
 
     /// Finishes the task with a status.
-    fn finish_with_status(&mut self, status: Status) -> Step {
+    fn finish_with_status(&mut self, status: Status) -> AdapterStep {
         self.status = status;
         self.release_and_finish()
     }
 
     /// Finishes the task: ends its turn, and releases what it holds. The status is set before.
-    fn release_and_finish(&mut self) -> Step {
+    fn release_and_finish(&mut self) -> AdapterStep {
         self.in_flight = false;
         if let (Some(ticket), Some(unit)) = (self.ticket.take(), &self.unit) {
             unit.task_mutexes.unlock_or_dequeue(ticket);
@@ -345,10 +345,10 @@ impl Task {
         self.unit = None;
         self.buffer.release();
         self.segments = Segments::EMPTY;
-        Step::Finished
+        AdapterStep::Finished
     }
 
-    /// Cancels the task: ABORT TASK, a reset, a queue that stops. True: a [step](Step) is in progress, and the task may be
+    /// Cancels the task: ABORT TASK, a reset, a queue that stops. True: a [step](AdapterStep) is in progress, and the task may be
     /// reused only after [`on_step_completed`](Self::on_step_completed). Its status is not for the initiator.
     pub fn cancel(&mut self) -> bool {
         self.cancelled = true;
@@ -410,11 +410,11 @@ impl Task {
 
     /// Its unit, while it executes a command other than a plain read or write.
     #[must_use]
-    pub fn unit(&self) -> Option<&Arc<Unit>> {
+    pub fn unit_unless_plain_transfer(&self) -> Option<&Arc<Unit>> {
         self.unit.as_ref()
     }
 
-    /// The initiators whose tasks must end for [`Step::SettlePreempted`].
+    /// The initiators whose tasks must end for [`AdapterStep::SettlePreempted`].
     #[must_use]
     pub fn preempted_nexuses(&self) -> &[NexusNumber] {
         &self.preempted_nexuses

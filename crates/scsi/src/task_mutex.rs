@@ -46,18 +46,18 @@ impl TaskMutexes {
     }
 
     /// Locks a mutex for a task, or enqueues the task. True: it has the mutex; otherwise the waker is called when it has.
-    pub fn lock_or_enqueue(&self, kind: MutexKind, waker: &Waker) -> (Ticket, bool) {
+    pub fn lock_or_enqueue(&self, kind: MutexKind, waker: &Waker) -> (MutexTicket, bool) {
         let (number, locked) = self.mutex_of_kind(kind).lock_or_enqueue(waker);
-        (Ticket { kind, number }, locked)
+        (MutexTicket { kind, number }, locked)
     }
 
     /// Whether the task has the mutex.
-    pub fn is_held_by(&self, ticket: Ticket) -> bool {
+    pub fn is_held_by(&self, ticket: MutexTicket) -> bool {
         self.mutex_of_kind(ticket.kind).is_held_by(ticket.number)
     }
 
     /// Passes the mutex of a task to the next one, which is resumed; or removes a task that waits.
-    pub fn unlock_or_dequeue(&self, ticket: Ticket) {
+    pub fn unlock_or_dequeue(&self, ticket: MutexTicket) {
         self.mutex_of_kind(ticket.kind)
             .unlock_or_dequeue(ticket.number);
     }
@@ -77,7 +77,7 @@ struct TaskMutex(Mutex<TaskMutexState>);
 
 /// A task's number at a mutex, which it has or waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
+pub(crate) struct MutexTicket {
     kind: MutexKind,
     number: u64,
 }

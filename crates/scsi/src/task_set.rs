@@ -21,7 +21,7 @@ pub enum TaskAttribute {
 pub enum StartOrWait {
     /// It may start.
     Go,
-    /// It may start when [`TaskSet::finish_task`] returns it.
+    /// It may start when [`TaskSet::finish_task_and_start_others`] returns it.
     Wait,
 }
 
@@ -47,10 +47,10 @@ impl<T> Default for TaskSet<T> {
 impl<T: Copy + PartialEq> TaskSet<T> {
     /// Adds a task, and says whether it may start now.
     #[inline]
-    pub fn add_task(&mut self, task: T, attribute: TaskAttribute) -> StartOrWait {
+    pub fn start_or_enqueue_task(&mut self, task: T, attribute: TaskAttribute) -> StartOrWait {
         let may_start = match attribute {
             TaskAttribute::HeadOfQueue => true,
-            _ => self.waiting.is_empty() && self.may_start(attribute),
+            _ => self.waiting.is_empty() && self.may_start_beside_running(attribute),
         };
         if may_start {
             self.add_started_task(attribute);
@@ -88,7 +88,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     }
 
     /// Whether a task of this attribute may start now, if none waits before it.
-    fn may_start(&self, attribute: TaskAttribute) -> bool {
+    fn may_start_beside_running(&self, attribute: TaskAttribute) -> bool {
         match attribute {
             TaskAttribute::Ordered => self.in_flight == 0,
             TaskAttribute::Simple | TaskAttribute::HeadOfQueue => self.blocking == 0,
@@ -103,7 +103,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
 
     /// Removes a task that has finished. Calls `start` with each that may start now.
     #[inline]
-    pub fn finish_task(&mut self, attribute: TaskAttribute, start: impl FnMut(T)) {
+    pub fn finish_task_and_start_others(&mut self, attribute: TaskAttribute, start: impl FnMut(T)) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if attribute != TaskAttribute::Simple {
             self.blocking = self.blocking.saturating_sub(1);
@@ -117,7 +117,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     #[cold]
     fn start_waiting_tasks(&mut self, mut start: impl FnMut(T)) {
         while let Some(&(task, attribute)) = self.waiting.front() {
-            if !self.may_start(attribute) {
+            if !self.may_start_beside_running(attribute) {
                 return;
             }
             self.waiting.pop_front();
@@ -149,20 +149,20 @@ mod tests {
 
     fn done(set: &mut TaskSet<u32>, attribute: TaskAttribute) -> Vec<u32> {
         let mut went = Vec::new();
-        set.finish_task(attribute, |task| went.push(task));
+        set.finish_task_and_start_others(attribute, |task| went.push(task));
         went
     }
 
     #[test]
     fn simple_tasks_overtake_only_each_other() {
         let mut set = TaskSet::default();
-        assert_eq!(set.add_task(1, Simple), StartOrWait::Go);
-        assert_eq!(set.add_task(2, Simple), StartOrWait::Go);
-        assert_eq!(set.add_task(3, Ordered), StartOrWait::Wait);
-        assert_eq!(set.add_task(4, Simple), StartOrWait::Wait);
-        assert_eq!(set.add_task(5, Simple), StartOrWait::Wait);
-        assert_eq!(set.add_task(6, Ordered), StartOrWait::Wait);
-        assert_eq!(set.add_task(7, HeadOfQueue), StartOrWait::Go);
+        assert_eq!(set.start_or_enqueue_task(1, Simple), StartOrWait::Go);
+        assert_eq!(set.start_or_enqueue_task(2, Simple), StartOrWait::Go);
+        assert_eq!(set.start_or_enqueue_task(3, Ordered), StartOrWait::Wait);
+        assert_eq!(set.start_or_enqueue_task(4, Simple), StartOrWait::Wait);
+        assert_eq!(set.start_or_enqueue_task(5, Simple), StartOrWait::Wait);
+        assert_eq!(set.start_or_enqueue_task(6, Ordered), StartOrWait::Wait);
+        assert_eq!(set.start_or_enqueue_task(7, HeadOfQueue), StartOrWait::Go);
         assert_eq!(done(&mut set, Simple), []);
         assert_eq!(done(&mut set, Simple), []);
         assert_eq!(done(&mut set, HeadOfQueue), [3]);
@@ -174,16 +174,16 @@ mod tests {
     #[test]
     fn no_task_overtakes_one_at_the_head_of_the_queue() {
         let mut set = TaskSet::default();
-        assert_eq!(set.add_task(1, HeadOfQueue), StartOrWait::Go);
-        assert_eq!(set.add_task(2, Simple), StartOrWait::Wait);
-        assert_eq!(set.add_task(3, HeadOfQueue), StartOrWait::Go);
-        assert_eq!(set.add_task(4, Ordered), StartOrWait::Wait);
+        assert_eq!(set.start_or_enqueue_task(1, HeadOfQueue), StartOrWait::Go);
+        assert_eq!(set.start_or_enqueue_task(2, Simple), StartOrWait::Wait);
+        assert_eq!(set.start_or_enqueue_task(3, HeadOfQueue), StartOrWait::Go);
+        assert_eq!(set.start_or_enqueue_task(4, Ordered), StartOrWait::Wait);
         assert_eq!(done(&mut set, HeadOfQueue), []);
         assert_eq!(done(&mut set, HeadOfQueue), [2]);
         assert_eq!(done(&mut set, Simple), [4]);
         // A head-of-queue task starts while an ordered one runs: later tasks wait for both.
-        assert_eq!(set.add_task(5, HeadOfQueue), StartOrWait::Go);
-        assert_eq!(set.add_task(6, Simple), StartOrWait::Wait);
+        assert_eq!(set.start_or_enqueue_task(5, HeadOfQueue), StartOrWait::Go);
+        assert_eq!(set.start_or_enqueue_task(6, Simple), StartOrWait::Wait);
         assert_eq!(done(&mut set, Ordered), []);
         assert_eq!(done(&mut set, HeadOfQueue), [6]);
     }
@@ -191,9 +191,9 @@ mod tests {
     #[test]
     fn removing_a_waiting_task_lets_later_ones_start() {
         let mut set = TaskSet::default();
-        assert_eq!(set.add_task(1, Simple), StartOrWait::Go);
-        assert_eq!(set.add_task(2, Ordered), StartOrWait::Wait);
-        assert_eq!(set.add_task(3, Simple), StartOrWait::Wait);
+        assert_eq!(set.start_or_enqueue_task(1, Simple), StartOrWait::Go);
+        assert_eq!(set.start_or_enqueue_task(2, Ordered), StartOrWait::Wait);
+        assert_eq!(set.start_or_enqueue_task(3, Simple), StartOrWait::Wait);
         let mut went = Vec::new();
         assert!(set.remove_waiting_and_start_others(2, |task| went.push(task)));
         assert_eq!(went, [3]);

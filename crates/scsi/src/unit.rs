@@ -128,7 +128,7 @@ impl Unit {
             state: Mutex::new(LockedState::new(options.read_only, options.write_through)),
             options,
         };
-        unit.change_state(|_| ());
+        unit.change_state_and_access_word(|_| ());
         Ok(unit)
     }
 
@@ -167,14 +167,16 @@ impl Unit {
         let blocks = size >> self.block_shift;
         let changed = self.blocks.swap(blocks, Ordering::Relaxed) != blocks;
         if changed {
-            self.change_state(|state| state.raise_attention_for_all(code::CAPACITY_CHANGED));
+            self.change_state_and_access_word(|state| {
+                state.raise_attention_for_all(code::CAPACITY_CHANGED)
+            });
         }
         changed
     }
 
     /// Sets whether writes are refused.
     pub fn set_read_only(&self, read_only: bool) {
-        self.change_state(|state| {
+        self.change_state_and_access_word(|state| {
             if state.read_only != read_only {
                 state.read_only = read_only;
                 state.raise_attention_for_all(code::MODE_PARAMETERS_CHANGED);
@@ -185,22 +187,22 @@ impl Unit {
     /// Attaches an initiator, to which power on is reported first. A unit that was stopped is
     /// started, since firmware does not start it.
     pub fn attach_initiator_and_start(&self, nexus: NexusNumber, ports: NexusPorts) {
-        self.change_state(|state| {
-            state.add_initiator(nexus, ports);
+        self.change_state_and_access_word(|state| {
+            state.add_or_replace_initiator(nexus, ports);
             state.stopped = false;
             state.raise_attention(nexus, code::POWER_ON_OR_RESET);
         });
     }
 
     /// Detaches an initiator, and releases its RESERVE. Persistent reservations stay.
-    pub fn detach_initiator(&self, nexus: NexusNumber) {
-        self.change_state(|state| state.remove_initiator_and_its_reserve(nexus));
+    pub fn detach_initiator_and_release_reserve(&self, nexus: NexusNumber) {
+        self.change_state_and_access_word(|state| state.remove_initiator_and_its_reserve(nexus));
     }
 
-    /// I_T nexus loss: releases the initiator's RESERVE, as [`detach_initiator`](Self::detach_initiator) does, and reports the loss
-    /// to it.
+    /// I_T nexus loss: releases the initiator's RESERVE, as
+    /// [`detach_initiator_and_release_reserve`](Self::detach_initiator_and_release_reserve) does, and reports the loss to it.
     pub fn on_nexus_lost(&self, nexus: NexusNumber) {
-        self.change_state(|state| {
+        self.change_state_and_access_word(|state| {
             state.release_legacy_reservation(nexus);
             state.raise_attention(nexus, code::NEXUS_LOSS);
         });
@@ -209,8 +211,8 @@ impl Unit {
     /// Resets the state except persistent reservations, and reports that to all initiators. The
     /// adapters cancel their tasks before.
     pub fn reset(&self, reset: BusOrUnitReset) {
-        self.change_state(|state| {
-            state.reset();
+        self.change_state_and_access_word(|state| {
+            state.apply_unit_reset();
             state.raise_attention_for_all(match reset {
                 BusOrUnitReset::Bus => code::BUS_RESET,
                 // The code for a reset of any kind, as other targets report it.
@@ -221,18 +223,24 @@ impl Unit {
 
     /// Reports to an initiator that another has cancelled its tasks (CLEAR TASK SET), since they have no
     /// status.
-    pub fn on_commands_cleared(&self, nexus: NexusNumber) {
-        self.change_state(|state| state.raise_attention(nexus, code::COMMANDS_CLEARED));
+    pub fn raise_commands_cleared_attention(&self, nexus: NexusNumber) {
+        self.change_state_and_access_word(|state| {
+            state.raise_attention(nexus, code::COMMANDS_CLEARED)
+        });
     }
 
     /// Reports to all initiators that units of the target were added or removed.
     pub(crate) fn raise_luns_changed_attention(&self) {
-        self.change_state(|state| state.raise_attention_for_all(code::LUNS_CHANGED));
+        self.change_state_and_access_word(|state| {
+            state.raise_attention_for_all(code::LUNS_CHANGED)
+        });
     }
 
     /// Removes that unit attention of an initiator, which has listed the units.
     pub(crate) fn remove_luns_changed_attention(&self, nexus: NexusNumber) {
-        self.change_state(|state| state.remove_attention(nexus, code::LUNS_CHANGED));
+        self.change_state_and_access_word(|state| {
+            state.remove_attention(nexus, code::LUNS_CHANGED)
+        });
     }
 
     /// Restores reservations from a [`ReservationStore`], before the first initiator is attached.
@@ -241,17 +249,20 @@ impl Unit {
     /// [`ReservationTextError`](crate::ReservationTextError) if the text cannot be parsed.
     pub fn restore_reservations(&self, text: &str) -> Result<(), crate::ReservationTextError> {
         let persistent = Reservations::from_text(text)?;
-        self.change_state(|state| state.reservations = persistent);
+        self.change_state_and_access_word(|state| state.reservations = persistent);
         Ok(())
     }
 
     /// Reads the state behind the lock.
-    pub(crate) fn with_state<R>(&self, read: impl FnOnce(&LockedState) -> R) -> R {
+    pub(crate) fn read_state<R>(&self, read: impl FnOnce(&LockedState) -> R) -> R {
         read(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changes the state behind the lock, and recomputes the access word.
-    pub(crate) fn change_state<R>(&self, change: impl FnOnce(&mut LockedState) -> R) -> R {
+    pub(crate) fn change_state_and_access_word<R>(
+        &self,
+        change: impl FnOnce(&mut LockedState) -> R,
+    ) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
         self.access_word.store(state.compute_access_word());
@@ -276,7 +287,7 @@ impl Unit {
     }
 
     /// Bytes that one discard, or one request for zeroes, may have: whole blocks.
-    pub(crate) fn max_discard_bytes(&self) -> u64 {
+    pub(crate) fn max_discard_or_zeroes_bytes(&self) -> u64 {
         let most = self.geometry.discard.max_bytes >> self.block_shift;
         most.max(1) << self.block_shift
     }

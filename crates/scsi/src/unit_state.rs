@@ -37,7 +37,7 @@ impl Unit {
     #[must_use]
     pub fn save_state(&self) -> UnitState {
         let blocks = self.blocks();
-        self.with_state(|state| UnitState {
+        self.read_state(|state| UnitState {
             blocks,
             stopped: state.stopped,
             write_cache: state.modes.write_cache,
@@ -62,7 +62,7 @@ impl Unit {
             ..Reservations::from_text(&handed.persistent)?
         };
         self.blocks.store(handed.blocks, Ordering::Relaxed);
-        self.change_state(|state| {
+        self.change_state_and_access_word(|state| {
             state.stopped = handed.stopped;
             state.modes.write_cache = handed.write_cache;
             state.modes.descriptor_sense = handed.descriptor_sense;

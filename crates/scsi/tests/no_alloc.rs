@@ -7,8 +7,8 @@ use std::sync::Arc;
 use block::{DiscardLimits, Geometry};
 use libc::iovec;
 use scsi::{
-    NexusNumber, NexusPorts, Resume, Status, Step, Target, TargetView, Task, TransportId, Unit,
-    UnitOptions, Waker,
+    AdapterStep, NexusNumber, NexusPorts, Resume, Status, Target, TargetView, Task, TransportId,
+    Unit, UnitOptions, Waker,
 };
 
 #[global_allocator]
@@ -35,12 +35,14 @@ fn reads_and_writes_allocate_nothing() {
     };
     let unit = Unit::new(UnitOptions::default(), geometry).unwrap();
     let target = Target::new();
-    target.add(0, Arc::new(unit)).unwrap();
+    target
+        .add_unit_and_raise_attentions(0, Arc::new(unit))
+        .unwrap();
     let ports = NexusPorts {
         initiator: TransportId::Sas(1),
         target: 1,
     };
-    target.attach_initiator(NexusNumber(0), &ports);
+    target.attach_initiator_and_start_units(NexusNumber(0), &ports);
     let mut view = TargetView::new(target);
     let mut task = Task::new(Waker {
         resume: Arc::new(NeverResumed),
@@ -55,7 +57,7 @@ fn reads_and_writes_allocate_nothing() {
         }];
         // SAFETY: memory and list stay until the task is finished, below.
         let mut step = unsafe { task.run(list.as_mut_ptr(), 1, 1024) };
-        while let Step::Submit(_) = step {
+        while let AdapterStep::Submit(_) = step {
             step = task.on_step_completed(Ok(()));
         }
         task.status()

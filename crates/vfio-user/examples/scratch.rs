@@ -13,7 +13,7 @@ use std::io::Read;
 use rustix::io::Errno;
 use unix_socket::listener::Listener;
 use vfio_user::testing::Scratch;
-use vfio_user::{DmaId, Host, PciDevice, ServerThread};
+use vfio_user::{DmaId, PciDevice, PciHost, ServerThread};
 
 /// A device that prints its calls.
 #[derive(Default)]
@@ -29,17 +29,17 @@ impl PciDevice for Loud {
         self.0.region_bytes(region)
     }
 
-    fn read_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
+    fn read_region(&mut self, host: &mut dyn PciHost, region: u32, offset: u64, data: &mut [u8]) {
         self.0.read_region(host, region, offset, data);
         println!("region {region}: read {offset:#x}: {data:02x?}");
     }
 
-    fn write_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
+    fn write_region(&mut self, host: &mut dyn PciHost, region: u32, offset: u64, data: &[u8]) {
         println!("region {region}: write {offset:#x}: {data:02x?}");
         self.0.write_region(host, region, offset, data);
     }
 
-    fn reset(&mut self, host: &mut dyn Host) {
+    fn reset(&mut self, host: &mut dyn PciHost) {
         println!("reset");
         self.0.reset(host);
     }
@@ -48,7 +48,7 @@ impl PciDevice for Loud {
         self.0.is_reset_done()
     }
 
-    fn on_memory_changed(&mut self, host: &mut dyn Host) {
+    fn on_memory_changed(&mut self, host: &mut dyn PciHost) {
         let regions = host.mapped_guest_memory().regions().iter();
         let regions: Vec<_> = regions
             .map(|region| format!("{:#x}+{:#x}", region.guest_addr, region.len))
@@ -57,12 +57,12 @@ impl PciDevice for Loud {
         self.0.on_memory_changed(host);
     }
 
-    fn on_dma_done(&mut self, host: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>) {
+    fn on_dma_done(&mut self, host: &mut dyn PciHost, id: DmaId, result: Result<Vec<u8>, Errno>) {
         println!("{id:?}: {result:02x?}");
         self.0.on_dma_done(host, id, result);
     }
 
-    fn do_pending_work(&mut self, host: &mut dyn Host) -> bool {
+    fn do_pending_work(&mut self, host: &mut dyn PciHost) -> bool {
         self.0.do_pending_work(host)
     }
 }

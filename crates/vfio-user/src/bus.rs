@@ -1,18 +1,18 @@
-//! The bus of a device: its interrupt line and its access to memory, as the device's [`Host`].
+//! The bus of a device: its interrupt line and its access to memory, as the device's [`PciHost`].
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use virtqueue::GuestMemory;
 
-use crate::device::{DmaId, Host};
+use crate::device::{DmaId, PciHost};
 use crate::dma::{DmaDirection, DmaTransfers};
 use crate::intx::Intx;
 use crate::maps::DmaMaps;
 use crate::wire::{DMA_READ_ALLOWED, DMA_WRITE_ALLOWED};
 
 /// The device's side of a connection. Without one there is no memory, and the interrupt line is not connected.
-pub(crate) struct Bus {
+pub(crate) struct DeviceBus {
     pub intx: Intx,
     pub dma: DmaTransfers,
     pub maps: DmaMaps,
@@ -21,33 +21,33 @@ pub(crate) struct Bus {
     pub connected: bool,
 }
 
-impl Bus {
+impl DeviceBus {
     /// The bus of a device without a front-end.
     pub fn new() -> Self {
         let maps = DmaMaps::default();
-        Bus {
+        DeviceBus {
             intx: Intx::default(),
             dma: DmaTransfers::default(),
-            memory: maps.guest_memory(),
+            memory: maps.build_guest_memory(),
             maps,
             now_ns: 0,
             connected: false,
         }
     }
 
-    /// Updates the memory after a change of [`Bus::maps`].
+    /// Updates the memory after a change of [`DeviceBus::maps`].
     pub fn rebuild_memory(&mut self) {
-        self.memory = self.maps.guest_memory();
+        self.memory = self.maps.build_guest_memory();
     }
 }
 
-impl Host for Bus {
+impl PciHost for DeviceBus {
     fn is_connected(&self) -> bool {
         self.connected
     }
 
-    fn set_irq(&mut self, level: bool) {
-        self.intx.set_level(level);
+    fn set_irq_level(&mut self, level: bool) {
+        self.intx.set_level_and_signal_if_pending(level);
     }
 
     fn mapped_guest_memory(&self) -> &Arc<GuestMemory> {
@@ -55,7 +55,7 @@ impl Host for Bus {
     }
 
     /// Begins a read, which fails at once if the front-end does not let the device read there.
-    fn begin_dma_read(&mut self, address: u64, len: usize) -> DmaId {
+    fn begin_dma_read_by_messages(&mut self, address: u64, len: usize) -> DmaId {
         if !self
             .maps
             .is_access_allowed(address, len as u64, DMA_READ_ALLOWED)
@@ -64,16 +64,16 @@ impl Host for Bus {
         }
         let data = vec![0; len];
         self.dma
-            .queue_transfer(DmaDirection::Read, address, data, self.now_ns)
+            .queue_or_fail_transfer(DmaDirection::Read, address, data, self.now_ns)
     }
 
     /// Begins a write, which fails at once if the front-end does not let the device write there.
-    fn begin_dma_write(&mut self, address: u64, data: Vec<u8>) -> DmaId {
+    fn begin_dma_write_by_messages(&mut self, address: u64, data: Vec<u8>) -> DmaId {
         let len = data.len() as u64;
         if !self.maps.is_access_allowed(address, len, DMA_WRITE_ALLOWED) {
             return self.dma.add_failed_transfer(Errno::FAULT);
         }
         self.dma
-            .queue_transfer(DmaDirection::Write, address, data, self.now_ns)
+            .queue_or_fail_transfer(DmaDirection::Write, address, data, self.now_ns)
     }
 }

@@ -153,8 +153,8 @@ impl ConfigSpace {
         data[..len].copy_from_slice(&from[..len]);
     }
 
-    /// Writes the writable bits.
-    pub fn write(&mut self, offset: u64, data: &[u8]) {
+    /// Stores the writable bits of these bytes. Has no other effect: the caller acts on the registers.
+    pub fn store_writable_bits(&mut self, offset: u64, data: &[u8]) {
         let Ok(offset) = usize::try_from(offset) else {
             return;
         };
@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn put(config: &mut ConfigSpace, offset: u64, dword: u32) {
-        config.write(offset, &dword.to_le_bytes());
+        config.store_writable_bits(offset, &dword.to_le_bytes());
     }
 
     #[test]
@@ -302,12 +302,12 @@ mod tests {
     #[test]
     fn byte_and_word_writes_change_what_they_cover() {
         let mut config = config();
-        config.write(0x15, &[0xfe, 0x12]);
+        config.store_writable_bits(0x15, &[0xfe, 0x12]);
         assert_eq!(dword(&config, 0x14), 0x0012_fc00);
-        config.write(0x3c, &[11, 9, 9, 9]);
+        config.store_writable_bits(0x3c, &[11, 9, 9, 9]);
         assert_eq!(dword(&config, 0x3c), 0x010b);
-        config.write(0xff, &[1, 2, 3]);
-        config.write(u64::MAX, &[1]);
+        config.store_writable_bits(0xff, &[1, 2, 3]);
+        config.store_writable_bits(u64::MAX, &[1]);
         let mut data = [9; 4];
         config.read(0xfe, &mut data);
         assert_eq!(data, [0; 4]);

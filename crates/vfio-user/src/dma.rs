@@ -54,7 +54,7 @@ impl DmaTransfer {
 }
 
 /// A message that was sent and has no reply yet.
-struct PendingMessage {
+struct PendingDmaMessage {
     message_id: u16,
     direction: DmaDirection,
     transfer: DmaId,
@@ -66,7 +66,7 @@ struct PendingMessage {
 #[derive(Default)]
 pub(crate) struct DmaTransfers {
     transfers: VecDeque<DmaTransfer>,
-    pending: Vec<PendingMessage>,
+    pending: Vec<PendingDmaMessage>,
     finished: VecDeque<(DmaId, Result<Vec<u8>, Errno>)>,
     last_id: u64,
     last_message_id: u16,
@@ -87,7 +87,7 @@ impl DmaTransfers {
     }
 
     /// Begins a transfer of as many bytes as `data` has.
-    pub fn queue_transfer(
+    pub fn queue_or_fail_transfer(
         &mut self,
         direction: DmaDirection,
         address: u64,
@@ -128,7 +128,7 @@ impl DmaTransfers {
                 while {
                     self.last_message_id = self.last_message_id.wrapping_add(1);
                     let same =
-                        |message: &PendingMessage| message.message_id == self.last_message_id;
+                        |message: &PendingDmaMessage| message.message_id == self.last_message_id;
                     self.pending.iter().any(same)
                 } {}
                 let header = Header {
@@ -151,7 +151,7 @@ impl DmaTransfers {
                 out.bytes.extend_from_slice(data);
                 transfer.requested_bytes += len;
                 transfer.pending_messages += 1;
-                self.pending.push(PendingMessage {
+                self.pending.push(PendingDmaMessage {
                     message_id: header.id,
                     direction: transfer.direction,
                     transfer: transfer.id,
@@ -193,14 +193,14 @@ impl DmaTransfers {
                 transfer.error.get_or_insert(error);
             }
             if transfer.is_finished() {
-                self.finish_transfer(index);
+                self.remove_and_queue_result(index);
             }
         }
         Ok(())
     }
 
     /// Removes a transfer from the list, and queues its result for the device.
-    fn finish_transfer(&mut self, index: usize) {
+    fn remove_and_queue_result(&mut self, index: usize) {
         if let Some(transfer) = self.transfers.remove(index) {
             let result = transfer.error.map_or(Ok(transfer.data), Err);
             self.finished.push_back((transfer.id, result));
@@ -220,7 +220,7 @@ impl DmaTransfers {
             .is_some_and(|deadline| deadline <= now_ns)
         {
             self.transfers[0].error = Some(Errno::TIMEDOUT);
-            self.finish_transfer(0);
+            self.remove_and_queue_result(0);
         }
     }
 
@@ -229,7 +229,7 @@ impl DmaTransfers {
         self.pending.clear();
         while let Some(transfer) = self.transfers.front_mut() {
             transfer.error = Some(Errno::NOTCONN);
-            self.finish_transfer(0);
+            self.remove_and_queue_result(0);
         }
     }
 
@@ -248,7 +248,7 @@ impl DmaTransfers {
 fn check_reply_and_store_data(
     header: &Header,
     payload: &[u8],
-    message: &PendingMessage,
+    message: &PendingDmaMessage,
     to: &mut [u8],
 ) -> Result<(), Errno> {
     if header.flags & wire::ERROR != 0 {

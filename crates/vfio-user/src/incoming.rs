@@ -45,7 +45,7 @@ impl IncomingBuffer {
     }
 
     /// The buffer for the next read; never empty. All complete messages must have been taken.
-    pub fn buffer_for_next_read(&mut self) -> &mut [u8] {
+    pub fn compact_and_get_read_buffer(&mut self) -> &mut [u8] {
         self.bytes.copy_within(self.start..self.end, 0);
         for (end, _) in &mut self.fds {
             *end -= self.start;

@@ -19,7 +19,7 @@ pub(crate) struct Intx {
 
 impl Intx {
     /// Raises or lowers the line.
-    pub fn set_level(&mut self, level: bool) {
+    pub fn set_level_and_signal_if_pending(&mut self, level: bool) {
         self.level = level;
         self.signal_and_mask_if_pending();
     }
@@ -30,7 +30,7 @@ impl Intx {
     }
 
     /// Unmasks the interrupt.
-    pub fn unmask(&mut self) {
+    pub fn unmask_and_signal_if_pending(&mut self) {
         self.masked = false;
         self.signal_and_mask_if_pending();
     }
@@ -44,7 +44,7 @@ impl Intx {
     }
 
     /// Sets the eventfd that interrupts are signalled by.
-    pub fn set_trigger_eventfd(&mut self, trigger: Option<OwnedFd>) {
+    pub fn set_trigger_eventfd_and_signal_if_pending(&mut self, trigger: Option<OwnedFd>) {
         self.trigger = trigger;
         self.signal_and_mask_if_pending();
     }
@@ -55,18 +55,18 @@ impl Intx {
         self.generation += 1;
     }
 
-    /// The eventfd for unmasking. When it is readable, call [`Intx::unmask_if_signalled`].
+    /// The eventfd for unmasking. When it is readable, call [`Intx::unmask_if_eventfd_signalled`].
     pub fn unmask_fd(&self) -> Option<BorrowedFd<'_>> {
         self.unmask.as_ref().map(AsFd::as_fd)
     }
 
     /// Unmasks the interrupt if the eventfd for that was signalled.
-    pub fn unmask_if_signalled(&mut self) {
+    pub fn unmask_if_eventfd_signalled(&mut self) {
         let mut count = [0; 8];
         if let Some(unmask) = &self.unmask
             && rustix::io::read(unmask, &mut count) == Ok(count.len())
         {
-            self.unmask();
+            self.unmask_and_signal_if_pending();
         }
     }
 
@@ -147,7 +147,7 @@ mod tests {
                 match step {
                     Step::Level(new) => {
                         level = new;
-                        line.set_level(new);
+                        line.set_level_and_signal_if_pending(new);
                     }
                     Step::Mask => {
                         masked = true;
@@ -155,17 +155,17 @@ mod tests {
                     }
                     Step::Unmask => {
                         masked = false;
-                        line.unmask();
+                        line.unmask_and_signal_if_pending();
                     }
                     Step::UnmaskBySignal => {
                         masked &= !has_unmask;
                         rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
-                        line.unmask_if_signalled();
+                        line.unmask_if_eventfd_signalled();
                         prop_assert_eq!(take_signals(&unmask), u64::from(!has_unmask), "it is read");
                     }
                     Step::Connect(new) => {
                         connected = new;
-                        line.set_trigger_eventfd(new.then(|| trigger.try_clone().unwrap()));
+                        line.set_trigger_eventfd_and_signal_if_pending(new.then(|| trigger.try_clone().unwrap()));
                     }
                     Step::TriggerOnce => {
                         signals += u64::from(connected);
@@ -190,9 +190,9 @@ mod tests {
         let full = new_eventfd();
         rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let mut line = Intx::default();
-        line.set_trigger_eventfd(Some(full));
-        line.set_level(true);
+        line.set_trigger_eventfd_and_signal_if_pending(Some(full));
+        line.set_level_and_signal_if_pending(true);
         line.set_unmask_eventfd(Some(new_eventfd()));
-        line.unmask_if_signalled();
+        line.unmask_if_eventfd_signalled();
     }
 }

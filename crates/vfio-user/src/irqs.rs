@@ -70,7 +70,7 @@ impl Session {
             )
             .map_err(|error| CommandError::invalid(format!("SET_IRQS with {error}")))?;
             if action == wire::IRQ_ACTION_TRIGGER {
-                intx.set_trigger_eventfd(eventfd);
+                intx.set_trigger_eventfd_and_signal_if_pending(eventfd);
             } else {
                 intx.set_unmask_eventfd(eventfd);
             }
@@ -78,7 +78,7 @@ impl Session {
         }
         match action {
             wire::IRQ_ACTION_MASK if applies => intx.mask(),
-            wire::IRQ_ACTION_UNMASK if applies => intx.unmask(),
+            wire::IRQ_ACTION_UNMASK if applies => intx.unmask_and_signal_if_pending(),
             wire::IRQ_ACTION_TRIGGER if applies => intx.trigger_once(),
             wire::IRQ_ACTION_MASK | wire::IRQ_ACTION_UNMASK | wire::IRQ_ACTION_TRIGGER => {}
             _ => return Err(wrong()),

@@ -4,7 +4,7 @@
 //! shares the guest's memory, and receives interrupts. The device implements [`PciDevice`].
 //!
 //! - [`Server`]: a device and its front-end's socket. It never blocks, so that it can share an iothread with the disks of the
-//!   device; [`Watches`] registers its descriptors with the iothread's loop. [`ServerThread`] runs it on a thread of its own.
+//!   device; [`ServerLoopHandlers`] registers its descriptors with the iothread's loop. [`ServerThread`] runs it on a thread of its own.
 //! - [`ConfigSpace`]: the configuration space of a PCI device.
 //! - [`wire`]: the messages.
 //! - [`testing`]: a device for tests.
@@ -24,6 +24,7 @@ mod incoming;
 mod intx;
 mod irqs;
 mod limits;
+mod loop_handlers;
 mod maps;
 mod outgoing;
 mod payload;
@@ -33,11 +34,10 @@ mod server_thread;
 mod session;
 pub mod testing;
 mod version;
-mod watches;
 pub mod wire;
 
 pub use config_space::{Bar, ConfigSpace, PciIdentity};
-pub use device::{DmaId, Host, PciDevice};
+pub use device::{DmaId, PciDevice, PciHost};
+pub use loop_handlers::{ServerLoopHandlers, ServerReadiness};
 pub use server::Server;
 pub use server_thread::ServerThread;
-pub use watches::{ServerDescriptorEvent, Watches};

@@ -79,7 +79,7 @@ impl DmaMaps {
         }
         let mapping = match fd {
             Some(fd) if flags == read_and_write => {
-                self.check_total_bytes(size)?;
+                self.check_total_bytes_after_adding(size)?;
                 Some(Arc::new(map_file(fd, request)?))
             }
             _ => None,
@@ -144,7 +144,7 @@ impl DmaMaps {
     }
 
     /// The memory that is mapped in this process.
-    pub fn guest_memory(&self) -> Arc<GuestMemory> {
+    pub fn build_guest_memory(&self) -> Arc<GuestMemory> {
         let regions = self.maps.iter().filter_map(|(address, map)| {
             let mapping = map.mapping.as_ref()?;
             Some(Region {
@@ -163,7 +163,7 @@ impl DmaMaps {
     }
 
     /// Checks that with `size` bytes more, the mapped memory is not too large.
-    fn check_total_bytes(&self, size: u64) -> Result<(), CommandError> {
+    fn check_total_bytes_after_adding(&self, size: u64) -> Result<(), CommandError> {
         let mapped = self.maps.values().filter(|map| map.mapping.is_some());
         let total = mapped.map(|map| map.size).fold(size, u64::saturating_add);
         if total > MAX_TOTAL_BYTES {
@@ -266,7 +266,7 @@ mod tests {
         maps.map(&request(0x1000, 0x1000, BOTH), file(0x1000), 9)
             .unwrap();
         maps.map(&request(0x2000, 0x1000, BOTH), None, 9).unwrap();
-        let memory = maps.guest_memory();
+        let memory = maps.build_guest_memory();
         assert!(memory.host_addr_of_range(0x1000, 0x1000).is_ok());
         assert_eq!(memory.regions().len(), 1);
         assert!(
@@ -284,7 +284,7 @@ mod tests {
         let mut maps = DmaMaps::default();
         maps.map(&request(0x1000, 0x1000, BOTH), file(0x1000), 9)
             .unwrap();
-        let in_use = maps.guest_memory();
+        let in_use = maps.build_guest_memory();
         for (address, size) in [(0x1000, 0x2000), (0, 0x1000), (0x2000, 0x1000)] {
             assert_eq!(maps.unmap(address, size).unwrap_err().errno, Errno::NOENT);
         }
@@ -301,6 +301,6 @@ mod tests {
         let mut maps = DmaMaps::default();
         let mapped = maps.map(&request(0, 0x2000, BOTH), file(0x1000), 9);
         assert_eq!(errno(mapped), Errno::INVAL);
-        assert!(maps.guest_memory().regions().is_empty());
+        assert!(maps.build_guest_memory().regions().is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! The server of a device: serves it to one front-end at a time on a connected socket, without blocking calls.
+//! The socket side of a device's server: moves bytes between the connected socket of its only front-end and the
+//! [`Session`], which has the protocol, without blocking calls.
 //!
 //! An event loop watches the server's descriptors and calls the methods for those that are ready: an iothread's,
 //! which also serves the disks of the device, or a [`crate::ServerThread`]'s.
@@ -13,7 +14,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
 };
 
-use crate::device::{Host, PciDevice};
+use crate::device::{PciDevice, PciHost};
 use crate::error::ProtocolViolation;
 use crate::limits::{MAX_FDS, MESSAGE_BUDGET};
 use crate::session::Session;
@@ -74,7 +75,7 @@ impl<D: PciDevice> Server<D> {
     /// Whether to call [`Server::handle_readable`] when the socket is readable.
     #[must_use]
     pub fn wants_read(&self) -> bool {
-        self.socket.is_some() && self.session.wants_input()
+        self.socket.is_some() && self.session.has_room_for_output()
     }
 
     /// Whether to call [`Server::handle_writable`] when the socket is writable.
@@ -101,7 +102,7 @@ impl<D: PciDevice> Server<D> {
     }
 
     /// The device and its bus. Call [`Server::do_pending_work`] afterwards.
-    pub fn device_and_host(&mut self) -> (&mut D, &mut dyn Host) {
+    pub fn device_and_host(&mut self) -> (&mut D, &mut dyn PciHost) {
         (&mut self.device, &mut self.session.bus)
     }
 
@@ -110,17 +111,17 @@ impl<D: PciDevice> Server<D> {
         self.session.bus.now_ns = now_ns;
         let mut left = MESSAGE_BUDGET;
         loop {
-            left = self.handle_messages(left);
+            left = self.handle_received_within_budget(left);
             // `wants_read` is also false after a message that has ended the connection.
             if left == 0 || !self.wants_read() {
                 return;
             }
             match self.read_socket_or_disconnect() {
-                ReadResult::Nothing => return,
-                ReadResult::MayHaveMore => {}
+                SocketReadResult::Nothing => return,
+                SocketReadResult::MayHaveMore => {}
                 // If more bytes come, the socket becomes readable again.
-                ReadResult::Drained => {
-                    self.handle_messages(left);
+                SocketReadResult::Drained => {
+                    self.handle_received_within_budget(left);
                     return;
                 }
             }
@@ -129,18 +130,18 @@ impl<D: PciDevice> Server<D> {
 
     /// Polls the socket: true if there are messages, which [`Server::do_pending_work`] handles. For an event loop that
     /// expects a message soon and does not sleep.
-    pub fn poll_socket(&mut self) -> bool {
+    pub fn has_or_reads_message(&mut self) -> bool {
         if !self.wants_read() {
             return false;
         }
         // Messages that were received already are handled first.
         self.session.incoming.has_message()
-            || self.read_socket_or_disconnect() != ReadResult::Nothing
+            || self.read_socket_or_disconnect() != SocketReadResult::Nothing
             || self.socket.is_none()
     }
 
     /// Handles up to `left` messages that were received. Returns how many more it could have handled.
-    fn handle_messages(&mut self, mut left: usize) -> usize {
+    fn handle_received_within_budget(&mut self, mut left: usize) -> usize {
         while left > 0 && self.wants_read() {
             match self.session.handle_next_message(&mut self.device) {
                 Ok(true) => left -= 1,
@@ -177,7 +178,7 @@ impl<D: PciDevice> Server<D> {
 
     /// Unmasks the interrupt if its eventfd was signalled.
     pub fn handle_unmask(&mut self) {
-        self.session.bus.intx.unmask_if_signalled();
+        self.session.bus.intx.unmask_if_eventfd_signalled();
     }
 
     /// Runs the device, and sends its messages. Call it after any other method, and after any event
@@ -185,26 +186,28 @@ impl<D: PciDevice> Server<D> {
     pub fn do_pending_work(&mut self, now_ns: u64) -> bool {
         // Messages that were received and had to wait: the socket does not become readable for them.
         self.session.bus.now_ns = now_ns;
-        self.handle_messages(MESSAGE_BUDGET);
-        let more = self.session.run_device(&mut self.device, now_ns);
+        self.handle_received_within_budget(MESSAGE_BUDGET);
+        let more = self
+            .session
+            .run_device_and_append_messages(&mut self.device, now_ns);
         self.handle_writable();
         more || (self.wants_read() && self.session.incoming.has_message())
     }
 
     /// Reads from the socket once, if there is a connection.
-    fn read_socket_or_disconnect(&mut self) -> ReadResult {
+    fn read_socket_or_disconnect(&mut self) -> SocketReadResult {
         let mut fds = Vec::new();
         loop {
             let Some(socket) = &self.socket else {
-                return ReadResult::Nothing;
+                return SocketReadResult::Nothing;
             };
-            let room = self.session.incoming.buffer_for_next_read();
+            let room = self.session.incoming.compact_and_get_read_buffer();
             let wanted = room.len();
             let (count, lost) = match receive_bytes_and_fds(socket, room, &mut fds) {
                 Ok((0, _)) => break,
                 Ok(received) => received,
                 Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return ReadResult::Nothing,
+                Err(Errno::AGAIN) => return SocketReadResult::Nothing,
                 Err(_) => break,
             };
             if lost {
@@ -220,16 +223,16 @@ impl<D: PciDevice> Server<D> {
             let all = count < wanted && fds.is_empty();
             if let Err(error) = self.session.incoming.add_received(count, &mut fds) {
                 self.disconnect_for_violation(&error);
-                return ReadResult::Nothing;
+                return SocketReadResult::Nothing;
             }
             return if all {
-                ReadResult::Drained
+                SocketReadResult::Drained
             } else {
-                ReadResult::MayHaveMore
+                SocketReadResult::MayHaveMore
             };
         }
         self.disconnect();
-        ReadResult::Nothing
+        SocketReadResult::Nothing
     }
 
     /// Disconnects a front-end that violates the protocol.
@@ -246,7 +249,7 @@ impl<D: PciDevice> Server<D> {
 
 /// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ReadResult {
+enum SocketReadResult {
     /// No bytes, or the end of the connection.
     Nothing,
     /// All bytes of the socket.

@@ -9,7 +9,7 @@ use std::sync::Weak;
 
 use unix_socket::passed_fds::Mapping;
 
-use crate::bus::Bus;
+use crate::bus::DeviceBus;
 use crate::device::PciDevice;
 use crate::error::{CommandError, ProtocolViolation};
 use crate::incoming::{IncomingBuffer, IncomingMessage};
@@ -51,7 +51,7 @@ impl DelayedReply {
 pub(crate) struct Session {
     pub incoming: IncomingBuffer,
     pub outgoing: OutgoingBuffer,
-    pub bus: Bus,
+    pub bus: DeviceBus,
     pub negotiated: Option<NegotiatedLimits>,
     pub delayed_replies: Vec<(Header, DelayedReply)>,
 }
@@ -62,14 +62,14 @@ impl Session {
         Session {
             incoming: IncomingBuffer::default(),
             outgoing: OutgoingBuffer::default(),
-            bus: Bus::new(),
+            bus: DeviceBus::new(),
             negotiated: None,
             delayed_replies: Vec::new(),
         }
     }
 
     /// Whether to read messages: not while the front-end does not read the replies.
-    pub fn wants_input(&self) -> bool {
+    pub fn has_room_for_output(&self) -> bool {
         self.outgoing.unsent().len() < FULL_OUTPUT_BYTES
     }
 
@@ -159,7 +159,11 @@ impl Session {
 
     /// Runs the device, passes it the transfers that have finished, and sends its new ones to the front-end. True:
     /// there is more to do at once.
-    pub fn run_device(&mut self, device: &mut dyn PciDevice, now_ns: u64) -> bool {
+    pub fn run_device_and_append_messages(
+        &mut self,
+        device: &mut dyn PciDevice,
+        now_ns: u64,
+    ) -> bool {
         self.bus.now_ns = now_ns;
         self.bus.dma.fail_timed_out(now_ns);
         let mut more = device.do_pending_work(&mut self.bus);

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use virtqueue::GuestMemory;
 
 use crate::config_space::{Bar, ConfigSpace, PciIdentity};
-use crate::device::{DmaId, Host, PciDevice};
+use crate::device::{DmaId, PciDevice, PciHost};
 use crate::wire::CONFIG_REGION;
 
 /// Bytes of registers, in BAR 0 and repeatedly in BAR 1.
@@ -119,10 +119,10 @@ impl Scratch {
     }
 
     /// Sets the interrupt line to the level in the register [`LEVEL`].
-    fn update_interrupt_line(&mut self, host: &mut dyn Host) {
+    fn update_interrupt_line(&mut self, host: &mut dyn PciHost) {
         let level = *self.register(LEVEL) & 1 != 0;
         let level = self.config.set_interrupt_status_and_get_line(level);
-        host.set_irq(level);
+        host.set_irq_level(level);
     }
 }
 
@@ -140,7 +140,7 @@ impl PciDevice for Scratch {
     }
 
     /// Reads registers, memory or configuration space.
-    fn read_region(&mut self, _: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
+    fn read_region(&mut self, _: &mut dyn PciHost, region: u32, offset: u64, data: &mut [u8]) {
         match region {
             CONFIG_REGION => self.config.read(offset, data),
             2 => data
@@ -154,9 +154,9 @@ impl PciDevice for Scratch {
     }
 
     /// Writes registers, some of which queue a command, memory or configuration space.
-    fn write_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
+    fn write_region(&mut self, host: &mut dyn PciHost, region: u32, offset: u64, data: &[u8]) {
         match region {
-            CONFIG_REGION => self.config.write(offset, data),
+            CONFIG_REGION => self.config.store_writable_bits(offset, data),
             2 => self.ram[usize::try_from(offset).unwrap_or(RAM)..][..data.len()]
                 .copy_from_slice(data),
             _ => {
@@ -178,7 +178,7 @@ impl PciDevice for Scratch {
         self.update_interrupt_line(host);
     }
 
-    fn reset(&mut self, host: &mut dyn Host) {
+    fn reset(&mut self, host: &mut dyn PciHost) {
         self.config.reset();
         self.registers = Scratch::default().registers;
         self.commands.clear();
@@ -191,10 +191,10 @@ impl PciDevice for Scratch {
         self.kept_memory.is_none()
     }
 
-    fn on_memory_changed(&mut self, _: &mut dyn Host) {}
+    fn on_memory_changed(&mut self, _: &mut dyn PciHost) {}
 
     /// Records the result of an access by message in registers.
-    fn on_dma_done(&mut self, _: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>) {
+    fn on_dma_done(&mut self, _: &mut dyn PciHost, id: DmaId, result: Result<Vec<u8>, Errno>) {
         self.finished += 1;
         let errno = result
             .as_ref()
@@ -212,15 +212,15 @@ impl PciDevice for Scratch {
     }
 
     /// Carries out the next command that was written to a register.
-    fn do_pending_work(&mut self, host: &mut dyn Host) -> bool {
+    fn do_pending_work(&mut self, host: &mut dyn PciHost) -> bool {
         match self.commands.pop_front() {
             Some(DMA_READ) => {
-                let id = host.begin_dma_read(self.address_register(), 16);
+                let id = host.begin_dma_read_by_messages(self.address_register(), 16);
                 self.reads.push(id);
             }
             Some(DMA_WRITE) => {
                 let data = self.data_registers()[..4].to_vec();
-                host.begin_dma_write(self.address_register(), data);
+                host.begin_dma_write_by_messages(self.address_register(), data);
             }
             Some(command) => {
                 let mut data = self.data_registers();

@@ -10,19 +10,19 @@ use std::os::unix::net::UnixStream;
 
 use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::{
-    EventLoop, HandlerId, IdlePeriod, PollSettings, Readiness, Remote, Runner, SpawnError, TimerId,
+    EventLoop, HandlerId, IdleEnd, PollSettings, Readiness, Remote, Runner, SpawnError, TimerId,
 };
 use test_support::events::{becomes_readable, event, take};
 use test_support::vfio_user::connection::Connection;
 use test_support::vfio_user::{access, set_irqs};
 use vfio_user::testing::{LEVEL, Scratch};
 use vfio_user::wire::{self, command};
-use vfio_user::{Server, ServerDescriptorEvent, Watches};
+use vfio_user::{Server, ServerLoopHandlers, ServerReadiness};
 
 /// A device and its handlers.
 struct Devices {
     server: Server<Scratch>,
-    watches: Watches,
+    watches: ServerLoopHandlers,
     timer: Option<(u64, TimerId)>,
     more: bool,
 }
@@ -44,7 +44,7 @@ impl Devices {
 }
 
 impl Runner for Devices {
-    type Handler = ServerDescriptorEvent;
+    type Handler = ServerReadiness;
     type Timer = ();
     type Message = UnixStream;
 
@@ -52,13 +52,13 @@ impl Runner for Devices {
         &mut self,
         cx: &mut RunnerContext<Self>,
         _: HandlerId,
-        watched: ServerDescriptorEvent,
+        watched: ServerReadiness,
         _: Readiness,
     ) {
         match watched {
-            ServerDescriptorEvent::Read => self.server.handle_readable(cx.now_ns()),
-            ServerDescriptorEvent::Write => self.server.handle_writable(),
-            ServerDescriptorEvent::Unmask => self.server.handle_unmask(),
+            ServerReadiness::Read => self.server.handle_readable(cx.now_ns()),
+            ServerReadiness::Write => self.server.handle_writable(),
+            ServerReadiness::Unmask => self.server.handle_unmask(),
         }
         self.more = true;
     }
@@ -80,7 +80,7 @@ impl Runner for Devices {
         }
     }
 
-    fn is_busy(&self) -> bool {
+    fn has_work_for_next_iteration(&self) -> bool {
         self.more
     }
 
@@ -91,11 +91,11 @@ impl Runner for Devices {
     fn poll_sources_once(&mut self) -> bool {
         false
     }
-    fn poll_deadline_ns(&mut self, _: &PollSettings, now_ns: u64) -> u64 {
+    fn predict_poll_deadline_ns(&mut self, _: &PollSettings, now_ns: u64) -> u64 {
         now_ns
     }
-    fn learn_from_idle(&mut self, _: &PollSettings, _: IdlePeriod) {}
-    fn enable_kicks_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn learn_from_idle(&mut self, _: &PollSettings, _: IdleEnd) {}
+    fn prepare_to_block_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
         false
     }
     fn on_stop(&mut self, cx: &mut RunnerContext<Self>) {
@@ -125,7 +125,7 @@ fn a_device_shares_a_thread_with_an_event_loop() {
     let make = |_: &mut RunnerContext<Devices>, _: &Remote<UnixStream>| {
         Ok::<_, Failed>(Devices {
             server: Server::new(Scratch::default()),
-            watches: Watches::default(),
+            watches: ServerLoopHandlers::default(),
             timer: None,
             more: false,
         })

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use test_support::vfio_user::rig::Rig;
 use test_support::vfio_user::{Message, access};
 use vfio_user::wire::{Header, NO_REPLY, command};
-use vfio_user::{DmaId, Host, PciDevice};
+use vfio_user::{DmaId, PciDevice, PciHost};
 
 /// A device that reads the front-end's end of the socket, to count the bytes that were sent.
 #[derive(Default)]
@@ -31,23 +31,23 @@ impl PciDevice for Spy {
         1
     }
 
-    fn read_region(&mut self, _: &mut dyn Host, _: u32, _: u64, _: &mut [u8]) {}
+    fn read_region(&mut self, _: &mut dyn PciHost, _: u32, _: u64, _: &mut [u8]) {}
 
-    fn write_region(&mut self, _: &mut dyn Host, _: u32, _: u64, _: &[u8]) {
+    fn write_region(&mut self, _: &mut dyn PciHost, _: u32, _: u64, _: &[u8]) {
         self.writes += 1;
     }
 
-    fn reset(&mut self, _: &mut dyn Host) {}
+    fn reset(&mut self, _: &mut dyn PciHost) {}
 
     fn is_reset_done(&self) -> bool {
         true
     }
 
-    fn on_memory_changed(&mut self, _: &mut dyn Host) {}
+    fn on_memory_changed(&mut self, _: &mut dyn PciHost) {}
 
-    fn on_dma_done(&mut self, _: &mut dyn Host, _: DmaId, _: Result<Vec<u8>, Errno>) {}
+    fn on_dma_done(&mut self, _: &mut dyn PciHost, _: DmaId, _: Result<Vec<u8>, Errno>) {}
 
-    fn do_pending_work(&mut self, _: &mut dyn Host) -> bool {
+    fn do_pending_work(&mut self, _: &mut dyn PciHost) -> bool {
         if let Some(front_end) = &mut self.front_end {
             let got = front_end.read(&mut [0; 1024]).unwrap_or(0);
             self.turns.push((self.writes, got));
@@ -90,18 +90,21 @@ fn received_messages_are_handled_without_the_socket_becoming_readable() {
 fn polling_the_socket_reads_messages_but_does_not_handle_them() {
     let mut rig = Rig::around(Spy::default());
     rig.agree();
-    assert!(!rig.server.poll_socket());
+    assert!(!rig.server.has_or_reads_message());
     let write = Message::command(1, command::REGION_WRITE, 0, &access(0, 0, 1, b"x"));
     rig.send(&write.bytes().repeat(2), &[]);
-    assert!(rig.server.poll_socket());
-    assert!(rig.server.poll_socket(), "until the messages are handled");
+    assert!(rig.server.has_or_reads_message());
+    assert!(
+        rig.server.has_or_reads_message(),
+        "until the messages are handled"
+    );
     assert_eq!(rig.server.device_and_host().0.writes, 0);
     assert!(rig.receive().is_none());
     rig.server.do_pending_work(0);
     assert_eq!(rig.server.device_and_host().0.writes, 2);
     assert!(rig.receive().is_some());
-    assert!(!rig.server.poll_socket());
+    assert!(!rig.server.has_or_reads_message());
     rig.front_end.shutdown(std::net::Shutdown::Both).unwrap();
-    assert!(rig.server.poll_socket(), "disconnected");
+    assert!(rig.server.has_or_reads_message(), "disconnected");
     assert!(!rig.is_connected());
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::park;
 
 use unix_socket::listener::Listener;
-use vhost_user::Server;
+use vhost_user::{ControlThreads, Server};
 use virtqueue::queue_setup::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};
 
@@ -78,7 +78,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         sectors: SECTORS,
         serve: Arc::new(spin),
     };
-    let _server = Server::spawn(Listener::bind(&path)?, Arc::new(disk))?;
+    let threads = Arc::new(ControlThreads::start()?);
+    let _server = Server::start(&threads, Listener::bind(&path)?, Arc::new(disk))?;
     // It runs until a signal ends it.
     loop {
         park();

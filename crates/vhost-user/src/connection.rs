@@ -118,7 +118,7 @@ impl Connection {
     /// Passes the active log, or that there is none, to all queues.
     fn update_queue_logs(&self) {
         for vring in &self.vrings {
-            vring.set_dirty_log(self.active_dirty_log());
+            vring.set_dirty_log_if_running(self.active_dirty_log());
         }
     }
 
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     /// Logs that a dirty log cannot be used, and returns the error of its message.
-    fn warn_of_bad_log(&self, error: &DirtyLogError) -> Error {
+    fn warn_of_bad_log_and_make_error(&self, error: &DirtyLogError) -> Error {
         tracing::warn!(
             export = self.device.name(), %error,
             advice = "the front-end has to share a log for all memory that it shares, and a larger one before there is more memory",
@@ -167,7 +167,11 @@ impl Connection {
     }
 
     /// Accepts an eventfd from the front-end, and makes it non-blocking. Any other file is an error of the front-end.
-    fn accept_eventfd(&self, what: &'static str, fd: Option<File>) -> Result<Option<OwnedFd>> {
+    fn check_eventfd_and_set_nonblocking(
+        &self,
+        what: &'static str,
+        fd: Option<File>,
+    ) -> Result<Option<OwnedFd>> {
         unix_socket::passed_fds::check_eventfd_and_set_nonblocking(what, fd).map_err(|error| {
             tracing::warn!(export = self.device.name(), %error, "bad descriptor");
             Error::InvalidParam
@@ -220,7 +224,7 @@ impl Connection {
             self.drop_dirty_log_if_too_small(&memory);
         } else if let Some(log) = self.active_dirty_log() {
             dirty_log::check_log_bytes(log.len_bytes(), Some(&memory))
-                .map_err(|error| self.warn_of_bad_log(&error))?;
+                .map_err(|error| self.warn_of_bad_log_and_make_error(&error))?;
         }
         for running in self.vrings.iter().filter_map(Vring::running_queue) {
             running.send_and_wait(|reply| QueueCommand::SetMemory(memory.clone(), reply));
@@ -260,17 +264,18 @@ impl Connection {
         }
     }
 
-    /// Lets the queues take no requests until [`Connection::end_node_exchange`]. They reply when the requests that they have taken
-    /// are done.
-    pub fn begin_node_exchange(&mut self) -> Vec<Receiver<()>> {
+    /// Lets the queues take no requests until [`Connection::resume_queues_after_node_exchange`]. They reply when the
+    /// requests that they have taken are done.
+    pub fn pause_queues_for_node_exchange(&mut self) -> Vec<Receiver<()>> {
         for vring in &mut self.vrings {
             vring.set_paused_for_exchange(true);
         }
         self.begin_settle()
     }
 
-    /// Lets the queues go on after [`Connection::begin_node_exchange`]; with the node that is behind the device now, if it was `exchanged`.
-    pub fn end_node_exchange(&mut self, exchanged: bool) {
+    /// Lets the queues go on after [`Connection::pause_queues_for_node_exchange`]; with the node that is behind the
+    /// device now, if it was `exchanged`.
+    pub fn resume_queues_after_node_exchange(&mut self, exchanged: bool) {
         for vring in &mut self.vrings {
             if let Some(running) = vring.running_queue().filter(|_| exchanged) {
                 // Nothing is in flight. An error: the queue is gone.
@@ -282,7 +287,7 @@ impl Connection {
 
     /// Lets the queues go on with the node that is behind the device now, if it was `exchanged`. They reply when the requests are
     /// done that they had taken before. Requests that they take from now on are not waited for.
-    pub fn begin_node_switch(&self, exchanged: bool) -> Vec<Receiver<()>> {
+    pub fn begin_node_switch_if_exchanged(&self, exchanged: bool) -> Vec<Receiver<()>> {
         if !exchanged {
             return Vec::new();
         }
@@ -297,7 +302,7 @@ impl Connection {
     }
 
     /// Waits until all requests are done that the queues have taken so far.
-    pub fn settle(&self) {
+    pub fn settle_queues(&self) {
         for reply in self.begin_settle() {
             // An error: the queue is gone.
             let _ = reply.recv();
@@ -338,15 +343,15 @@ impl Connection {
 
 impl Connection {
     /// Stops all queues, since the front-end is gone or is to be disconnected.
-    pub fn stop_queues(&mut self) {
-        self.begin_stop_queues();
+    pub fn stop_queues_leaving_parked(&mut self) {
+        self.begin_stop_queues_leaving_parked();
         for vring in &mut self.vrings {
             vring.wait_for_stop(None);
         }
     }
 
     /// Lets all queues stop. Recovered requests that they have not resubmitted stay in the in-flight region.
-    pub fn begin_stop_queues(&mut self) {
+    pub fn begin_stop_queues_leaving_parked(&mut self) {
         // A disabled queue resubmits no recovered requests while it stops.
         for running in self.vrings.iter().filter_map(Vring::running_queue) {
             running.send_command(QueueCommand::Enable(false));
@@ -365,7 +370,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.stop_queues();
+        self.stop_queues_leaving_parked();
     }
 }
 

@@ -8,7 +8,7 @@ use virtqueue::queue_setup::{QueueCommand, QueueSetup, StartError};
 
 /// A device that a front-end may be connected to.
 ///
-/// All calls come from the control thread of its server, one at a time.
+/// All calls of a server come one at a time.
 pub trait VirtioDevice: Send + Sync {
     /// Its name in messages: the id of its export.
     fn name(&self) -> &str;
@@ -42,7 +42,7 @@ pub trait VirtioDevice: Send + Sync {
     ) -> Result<Box<dyn StartedQueue>, StartError>;
     /// How long a front-end that keeps an in-flight region waits for a queue that stops, before it is disconnected
     /// instead; `None`: without a limit.
-    fn stop_timeout(&self) -> Option<Duration> {
+    fn stop_timeout_with_inflight_region(&self) -> Option<Duration> {
         None
     }
 }

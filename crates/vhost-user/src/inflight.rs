@@ -53,7 +53,7 @@ pub(crate) fn make_inflight_file(
     let file = memfd_create("blockplane inflight", flags)?;
     ftruncate(&file, len_bytes)?;
     let desc_num = MAX_QUEUE_SIZE.to_le_bytes();
-    rustix::io::pwrite(&file, &desc_num, InflightRegion::DESC_NUM as u64)?;
+    rustix::io::pwrite(&file, &desc_num, InflightRegion::DESC_NUM_OFFSET as u64)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     let description = VhostUserInflight::new(len_bytes, 0, queues, MAX_QUEUE_SIZE);
     Ok((description, file.into()))
@@ -66,13 +66,17 @@ fn region_bytes(packed: bool, entries: u16) -> u64 {
 
 /// Bytes of a file from `offset` to its end. The length of a device or a pipe is unknown: mapping it fails, or shows that it is
 /// long enough.
-fn file_bytes_from(file: &File, offset: u64) -> u64 {
+fn file_len_from(file: &File, offset: u64) -> u64 {
     let metadata = file.metadata().ok().filter(Metadata::is_file);
     metadata.map_or(u64::MAX, |file| file.len().saturating_sub(offset))
 }
 
 /// Checks that a buffer has as many bytes as its regions need.
-fn check_buffer_bytes(has: u64, needs: u64, entries: u16) -> Result<(), InflightBufferError> {
+fn check_buffer_large_enough(
+    has: u64,
+    needs: u64,
+    entries: u16,
+) -> Result<(), InflightBufferError> {
     match has >= needs {
         true => Ok(()),
         false => Err(InflightBufferError::NoRoom {
@@ -109,8 +113,8 @@ impl InflightBuffer {
         // No more than the file has, and than can be used.
         let most = region_bytes(true, u16::MAX) * u64::from(queues);
         let size = description.mmap_size;
-        let len_bytes = size.min(most).min(file_bytes_from(&file, offset));
-        check_buffer_bytes(len_bytes, region_bytes(false, 1), 1)?;
+        let len_bytes = size.min(most).min(file_len_from(&file, offset));
+        check_buffer_large_enough(len_bytes, region_bytes(false, 1), 1)?;
         let mapping = Arc::new(Mapping::new(file, offset, len_bytes)?);
         let entries_in_file = region_in_mapping(&mapping, 0, false, 1).desc_num();
         Ok(InflightBuffer {
@@ -144,7 +148,7 @@ impl InflightBuffer {
         }
         let start = region_bytes(packed, entries) * u64::from(queue);
         let needs = start + region_bytes(packed, entries);
-        check_buffer_bytes(self.len_bytes, needs, entries)?;
+        check_buffer_large_enough(self.len_bytes, needs, entries)?;
         // Within the mapping, and so fits.
         let start = usize::try_from(start).unwrap_or(usize::MAX);
         Ok(region_in_mapping(&self.mapping, start, packed, entries))

@@ -1,11 +1,11 @@
 //! The vhost-user transport: sockets, memory maps, queue start and stop.
 //!
-//! A [`Server`] listens on one Unix socket, on a thread of its own, and serves one front-end after
-//! the other. The messages' wire format is the `vhost` crate's; what they do to memory and queues
-//! is implemented here. The device behind a socket is a [`VirtioDevice`].
+//! A [`Server`] listens on one Unix socket, and serves one front-end after the other. The [`ControlThreads`]
+//! handle the messages of the front-ends of all servers. Their wire format is the `vhost` crate's; what they
+//! do to memory and queues is implemented here. The device behind a socket is a [`VirtioDevice`].
 //!
 //! A front-end may send anything. A bad message costs it its connection and affects no other front-end:
-//! a message that never ends blocks only the thread of its own socket.
+//! a message that never ends blocks one thread, and another one serves the others.
 
 mod backend_channel;
 mod connection;
@@ -19,4 +19,6 @@ mod vring;
 
 pub use device::{StartedQueue, VirtioDevice};
 pub use message::Message;
-pub use server::{ConnectionHandover, FrontEndHandle, PausedServer, RestoredConnection, Server};
+pub use server::{
+    ConnectionHandover, ControlThreads, FrontEndHandle, PausedServer, RestoredConnection, Server,
+};

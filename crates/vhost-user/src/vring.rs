@@ -179,7 +179,7 @@ impl Vring {
     }
 
     /// Sets the dirty log, or that there is none.
-    pub fn set_dirty_log(&self, log: Option<&Arc<DirtyLog>>) {
+    pub fn set_dirty_log_if_running(&self, log: Option<&Arc<DirtyLog>>) {
         if let Some(running) = &self.running {
             let log = self.make_queue_log(log);
             running.send_and_wait(|reply| QueueCommand::SetLog(log, reply));

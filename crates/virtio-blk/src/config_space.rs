@@ -21,7 +21,7 @@ impl Device {
     /// The configuration space as the driver reads it.
     #[must_use]
     pub fn config_space(&self) -> [u8; CONFIG_BYTES] {
-        let geometry = self.geometry();
+        let geometry = self.node_block_limits();
         let block = self.options().logical_block_size;
         let sectors = |bytes: u64| u32::try_from(bytes / SECTOR_BYTES).unwrap_or(u32::MAX);
         let in_blocks = |bytes: u32| (bytes / block).max(1);

@@ -1,4 +1,5 @@
-//! The device: options, features, capacity, cache mode and merge limits, which all of its queues share.
+//! State of a virtio-blk device that all of its queues share: options, feature bits, capacity, cache mode, limits of merging,
+//! and whether writes may stay in a write cache. `config_space.rs` has the configuration space.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -90,8 +91,8 @@ pub enum OptionsError {
 pub struct Device {
     options: DeviceOptions,
     geometry: Geometry,
-    request_limits: RequestLimits,
-    /// Capacity in bytes; `request_limits` has the first one.
+    initial_request_limits: RequestLimits,
+    /// Capacity in bytes; `initial_request_limits` has the first one.
     capacity_bytes: AtomicU64,
     /// The cache mode in the configuration space: as created, or as a driver last set it.
     cache_mode: AtomicBool,
@@ -133,7 +134,7 @@ impl Device {
         }
         let write_back = !options.write_through;
         let capacity_bytes = round_down_to_blocks(geometry.size, block);
-        let request_limits = RequestLimits {
+        let initial_request_limits = RequestLimits {
             capacity_bytes,
             block_mask: u64::from(block) - 1,
             max_discard_bytes: geometry.discard.max_bytes,
@@ -143,7 +144,7 @@ impl Device {
         Ok(Device {
             options,
             geometry,
-            request_limits,
+            initial_request_limits,
             capacity_bytes: AtomicU64::new(capacity_bytes),
             cache_mode: AtomicBool::new(write_back),
             acked_features: AtomicU64::new(CACHE_FEATURES),
@@ -159,7 +160,7 @@ impl Device {
     }
 
     /// The block sizes and limits of the node.
-    pub(crate) fn geometry(&self) -> &Geometry {
+    pub(crate) fn node_block_limits(&self) -> &Geometry {
         &self.geometry
     }
 
@@ -170,16 +171,17 @@ impl Device {
         self.capacity_bytes.load(Ordering::Relaxed)
     }
 
-    /// Sets the size of the node. Queues check against it from their next batch of requests on; requests in flight continue. True
-    /// if the capacity that the guest sees has changed.
+    /// Sets the capacity to `size`, the node's new size in bytes, rounded down to whole blocks. Queues check against it from
+    /// their next batch of requests on; requests in flight continue. True if the capacity that the guest sees has changed.
     pub fn resize(&self, size: u64) -> bool {
         let capacity = round_down_to_blocks(size, self.options.logical_block_size);
         self.capacity_bytes.swap(capacity, Ordering::Relaxed) != capacity
     }
 
-    /// Limits that requests are checked against. Only the capacity ever changes: see [`Device::resize`].
-    pub(crate) fn request_limits(&self) -> RequestLimits {
-        self.request_limits
+    /// Limits that requests are checked against, as of the device's creation. Of them only the capacity ever changes: see
+    /// [`Device::resize`] and [`Device::capacity_bytes`].
+    pub(crate) fn initial_request_limits(&self) -> RequestLimits {
+        self.initial_request_limits
     }
 
     /// Maximal number of data segments of a request: a chain as long as the queue, less header and status.

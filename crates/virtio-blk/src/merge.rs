@@ -156,7 +156,7 @@ impl MergeBuffer {
                     slot,
                 )
             {
-                slots.merge_into_leader(self.slot_of_merged_request(merged - 1), slot);
+                slots.append_segments_to_leader(self.slot_of_merged_request(merged - 1), slot);
                 slots.set_next_merged(last, slot);
                 parts += 1;
             } else {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use block::{DiskIo, Op, Request, token};
 use engine::{Completion, Errno};
 use libc::iovec;
-use telemetry::queue::{Admission, AdmitTime, CompletionGroup, QueueName, QueueStats, RequestKind};
+use telemetry::queue::{
+    AdmissionEnd, AdmitTimeAndKind, CompletionGroup, QueueName, QueueStats, RequestKind,
+};
 use virtqueue::{Chain, ChainId, GuestMemory, RingError};
 
 use crate::device::{Device, SERIAL_BYTES};
@@ -49,11 +51,11 @@ pub struct Queue {
     has_unpublished: bool,
     device: Arc<Device>,
     /// When the current batch was admitted. It only grows.
-    batch_admit_time: AdmitTime,
+    batch_admit_time: AdmitTimeAndKind,
     /// The admit time that the current generation begins with.
-    generation_start: AdmitTime,
+    generation_start: AdmitTimeAndKind,
     /// Requests of older generations that have left the queue.
-    finished_old: Vec<(AdmitTime, u32)>,
+    finished_old: Vec<(AdmitTimeAndKind, u32)>,
     /// Completed requests that do not count yet.
     completion_group: CompletionGroup,
     stats: QueueStats,
@@ -73,12 +75,12 @@ impl Queue {
         let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
         Queue {
             name,
-            limits: device.request_limits(),
+            limits: device.initial_request_limits(),
             slots,
             has_unpublished: false,
             device,
-            batch_admit_time: AdmitTime::default().next_tick(),
-            generation_start: AdmitTime::default(),
+            batch_admit_time: AdmitTimeAndKind::default().next_tick(),
+            generation_start: AdmitTimeAndKind::default(),
             finished_old: Vec::new(),
             completion_group: CompletionGroup::default(),
             stats: stats.clone(),
@@ -98,10 +100,10 @@ impl Queue {
         std::mem::take(&mut self.has_unpublished)
     }
 
-    /// Begins a batch that is admitted at `now`, in [ticks](telemetry::counters::Clock).
+    /// Begins a batch that is admitted at `now`, in [ticks](telemetry::counters::TickClock).
     #[inline]
     pub fn begin_batch(&mut self, now: u64) {
-        let admit_time = AdmitTime::from_ticks(now);
+        let admit_time = AdmitTimeAndKind::from_ticks(now);
         // It never goes back, whatever the clock does: generations are distinguished by it.
         if admit_time > self.batch_admit_time {
             self.batch_admit_time = admit_time;
@@ -114,14 +116,14 @@ impl Queue {
     /// # Errors
     /// When the guest broke the queue. Requests before the malformed one were submitted.
     #[inline]
-    pub fn admit(
+    pub fn admit_from_ring(
         &mut self,
         ring: &mut virtqueue::Queue,
         memory: &GuestMemory,
         chain: &mut Chain,
         io: &mut impl DiskIo,
         budget: usize,
-    ) -> Result<Admission, AdmitError> {
+    ) -> Result<AdmissionEnd, AdmitError> {
         // The disk may have another size than at the last batch.
         self.limits.capacity_bytes = self.device.capacity_bytes();
         let limits = match io.merging_helps(DISK) {
@@ -131,8 +133,8 @@ impl Queue {
         let merge = MergeBuffer::new(limits);
         let mut batch = AdmissionBatch { ring, io, merge };
         let admission = self.admit_chains(&mut batch, memory, chain, budget);
-        self.submit_collected(&mut batch);
-        self.stats.count_turn_and_in_flight(self.in_flight());
+        self.merge_and_submit_collected(&mut batch);
+        self.stats.count_turn_and_set_in_flight(self.in_flight());
         admission
     }
 
@@ -144,7 +146,7 @@ impl Queue {
         memory: &GuestMemory,
         chain: &mut Chain,
         budget: usize,
-    ) -> Result<Admission, AdmitError> {
+    ) -> Result<AdmissionEnd, AdmitError> {
         // What the disk has room for, beside the collected requests. A request needs one place at most, so the room is queried
         // again only when all of it could be used up.
         let mut room = 0;
@@ -152,16 +154,16 @@ impl Queue {
             if room == 0 {
                 room = batch.io.room(DISK).saturating_sub(batch.merge.len());
                 if room == 0 {
-                    return Ok(Admission::Stalled);
+                    return Ok(AdmissionEnd::Stalled);
                 }
             }
             let Some(id) = batch.ring.pop(memory, chain)? else {
-                return Ok(Admission::Drained);
+                return Ok(AdmissionEnd::Drained);
             };
             self.start_request(batch, chain, id)?;
             room -= 1;
         }
-        Ok(Admission::Budget)
+        Ok(AdmissionEnd::Budget)
     }
 
     /// Starts the request of a popped chain: reads and writes are collected, others submitted or answered.
@@ -180,12 +182,18 @@ impl Queue {
         match parts.header.kind & !T_BARRIER {
             T_IN => {
                 let range = (sector, parts.writable_data_len);
-                self.start_transfer(Op::Read, batch, (id, reply), range, parts.writable_data)
+                self.check_and_collect_transfer(
+                    Op::Read,
+                    batch,
+                    (id, reply),
+                    range,
+                    parts.writable_data,
+                )
             }
             T_OUT if !self.limits.read_only => {
                 let range = (sector, parts.readable_len - HEADER_BYTES as u64);
                 let data = skip_header(parts.readable);
-                self.start_transfer(Op::Write, batch, (id, reply), range, data)
+                self.check_and_collect_transfer(Op::Write, batch, (id, reply), range, data)
             }
             _ => self.start_non_transfer(batch, id, parts),
         }
@@ -193,7 +201,7 @@ impl Queue {
 
     /// Starts a read or a write: checks its range, and collects it for merging.
     #[inline(always)]
-    fn start_transfer(
+    fn check_and_collect_transfer(
         &mut self,
         op: Op,
         batch: &mut AdmissionBatch<'_, impl DiskIo>,
@@ -213,9 +221,9 @@ impl Queue {
             self.answer_diskless_request(batch.ring, (id, reply), Some(kind), status);
             return Ok(());
         };
-        let slot = self.allocate_slot(id, kind, reply, (offset, len), data)?;
+        let slot = self.allocate_and_fill_slot(id, kind, reply, (offset, len), data)?;
         if !batch.merge.accepts(op) {
-            self.submit_collected(batch);
+            self.merge_and_submit_collected(batch);
         }
         batch.merge.push(op, offset, slot);
         Ok(())
@@ -235,12 +243,13 @@ impl Queue {
             .parse_non_transfer(kind, parts.readable, parts.readable_len)
         {
             NonTransfer::NoData { op, offset, len } => {
-                let slot = self.allocate_slot(id, op.request_kind(), reply, (offset, len), &[])?;
+                let slot =
+                    self.allocate_and_fill_slot(id, op.request_kind(), reply, (offset, len), &[])?;
                 if let Op::WriteZeroes { unmap } = op {
                     self.slots.get_mut(slot).set_may_unmap(unmap);
                 }
                 if batch.merge.has_writes() {
-                    self.submit_collected(batch);
+                    self.merge_and_submit_collected(batch);
                 }
                 self.submit(op, slot, batch.io);
             }
@@ -278,14 +287,16 @@ impl Queue {
     #[cold]
     fn count_without_disk(&mut self, kind: RequestKind, status: Status) {
         match status {
-            Status::Ok => self.completion_group.count_without_disk(kind, &self.stats),
+            Status::Ok => self
+                .completion_group
+                .count_success_without_disk(kind, &self.stats),
             Status::IoErr | Status::Unsupported => self.stats.of_kind(kind).invalid.add(1),
         }
     }
 
     /// Allocates a slot for a request and fills it in. The guest broke the queue if all are in flight.
     #[inline]
-    fn allocate_slot(
+    fn allocate_and_fill_slot(
         &mut self,
         id: ChainId,
         kind: RequestKind,
@@ -296,7 +307,7 @@ impl Queue {
         let count = self.slots.slot_count();
         let (index, slot) = self
             .slots
-            .allocate(data)
+            .allocate_with_segments(data)
             .ok_or(RequestError::TooMany(count))?;
         slot.id = id;
         slot.status = reply.status;
@@ -308,7 +319,7 @@ impl Queue {
     }
 
     /// Merges and submits the collected requests.
-    fn submit_collected(&mut self, batch: &mut AdmissionBatch<'_, impl DiskIo>) {
+    fn merge_and_submit_collected(&mut self, batch: &mut AdmissionBatch<'_, impl DiskIo>) {
         let AdmissionBatch { io, merge, .. } = batch;
         if merge.len() == 0 {
             return;
@@ -333,10 +344,10 @@ impl Queue {
         let request = self.build_block_request(op, slot);
         if is_write(op) {
             let end = request.offset + request.len;
-            self.stats.highest_offset().raise_to(end);
+            self.stats.wr_highest_offset().raise_to(end);
         }
         // SAFETY: the segments are checked guest memory, held until the request is finished; the list lies in the slot, which is
-        // not released before `complete`.
+        // not released before `complete_block_requests`.
         unsafe { io.submit(DISK, request) };
     }
 
@@ -367,7 +378,7 @@ impl Queue {
 
     /// Begins a generation: requests admitted from now on have admit times from the returned one on, all others have earlier
     /// ones.
-    pub fn begin_generation(&mut self) -> AdmitTime {
+    pub fn begin_generation(&mut self) -> AdmitTimeAndKind {
         self.batch_admit_time = self.batch_admit_time.next_tick();
         self.generation_start = self.batch_admit_time;
         self.generation_start
@@ -375,7 +386,7 @@ impl Queue {
 
     /// The admit time and the number of requests of an older generation that have left the queue.
     #[inline]
-    pub fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTime, u32)> {
+    pub fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTimeAndKind, u32)> {
         self.finished_old.pop()
     }
 
@@ -387,8 +398,8 @@ impl Queue {
 
     /// Completes block requests at `now`: answers the guest's requests that were merged into each. `on_failure` is called for
     /// those that the disk has failed, and returns the status to answer with, or `None` for a request that is parked. Requests count at
-    /// the [end of the batch](Self::end_batch).
-    pub fn complete(
+    /// the [end of the batch](Self::record_batch_statistics).
+    pub fn complete_block_requests(
         &mut self,
         ring: &mut virtqueue::Queue,
         done: &[Completion],
@@ -426,7 +437,7 @@ impl Queue {
         }
         if status == Status::Ok {
             self.completion_group
-                .add(admitted, requests, bytes, now, &self.stats);
+                .add_and_drain_others(admitted, requests, bytes, now, &self.stats);
         } else {
             self.stats
                 .of_kind(admitted.kind())
@@ -438,7 +449,11 @@ impl Queue {
 
     /// Counts requests of an older generation that have left their slots.
     #[inline]
-    fn record_finished_if_of_older_generation(&mut self, admitted: AdmitTime, requests: u32) {
+    fn record_finished_if_of_older_generation(
+        &mut self,
+        admitted: AdmitTimeAndKind,
+        requests: u32,
+    ) {
         if admitted < self.generation_start {
             self.finished_old.push((admitted, requests));
         }
@@ -446,7 +461,7 @@ impl Queue {
 
     /// Counts the requests that were completed so far.
     #[inline]
-    pub fn end_batch(&mut self) {
+    pub fn record_batch_statistics(&mut self) {
         self.completion_group.drain_into_stats(&self.stats);
         self.stats.in_flight().set(self.in_flight().into());
     }

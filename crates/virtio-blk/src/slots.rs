@@ -5,7 +5,7 @@
 //! memory as it ever had requests in flight.
 
 use libc::iovec;
-use telemetry::queue::AdmitTime;
+use telemetry::queue::AdmitTimeAndKind;
 use telemetry::queue::zero_pages::{ZeroPages, Zeroable};
 use virtqueue::MAX_QUEUE_SIZE;
 use virtqueue::{ChainId, MAX_SEGMENTS};
@@ -26,7 +26,7 @@ pub(crate) struct Slot {
     pub offset: u64,
     pub len: u64,
     /// When it was admitted, and the kind that it counts as.
-    pub admitted: AdmitTime,
+    pub admitted: AdmitTimeAndKind,
     /// Written bytes in its used entry.
     pub used_len: u32,
     /// Its chain.
@@ -118,7 +118,7 @@ impl Slots {
     /// Allocates a slot for a request with these data segments; `None`: all are in flight. The caller has checked
     /// that there are at most [`max_segments`](Self::max_segments), and fills in the rest.
     #[inline(always)]
-    pub fn allocate(&mut self, data: &[iovec]) -> Option<(u32, &mut Slot)> {
+    pub fn allocate_with_segments(&mut self, data: &[iovec]) -> Option<(u32, &mut Slot)> {
         let reused = self.first_free != 0;
         let index = if reused {
             decode_slot_link(self.first_free)
@@ -133,7 +133,7 @@ impl Slots {
         }
         self.in_flight += 1;
         slot.link = 0;
-        slot.segments = segment_count_to_u16(data.len());
+        slot.segments = segment_count_as_u16(data.len());
         match data {
             [] => {}
             [only] => slot.inline[0] = *only,
@@ -201,7 +201,7 @@ impl Slots {
 
     /// Merges the request in slot `from` into the one before it: its segments are appended to those of `leader`, which have
     /// room for them, and its bytes are added.
-    pub fn merge_into_leader(&mut self, leader: u32, from: u32) {
+    pub fn append_segments_to_leader(&mut self, leader: u32, from: u32) {
         let (have, more) = (self.segment_count(leader), self.segment_count(from));
         let (total, max_segments) = (have + more, self.max_segments);
         debug_assert!(total <= max_segments);
@@ -222,7 +222,7 @@ impl Slots {
         let len = self.get(from).len;
         let leader = self.get_mut(leader);
         leader.len += len;
-        leader.segments += segment_count_to_u16(more);
+        leader.segments += segment_count_as_u16(more);
     }
 }
 
@@ -248,7 +248,7 @@ fn decode_slot_link(link: u16) -> u32 {
     clippy::cast_possible_truncation,
     reason = "a request has at most as many as a chain, which are fewer than 2^16"
 )]
-fn segment_count_to_u16(segments: usize) -> u16 {
+fn segment_count_as_u16(segments: usize) -> u16 {
     debug_assert!(segments <= MAX_SEGMENTS);
     segments as u16
 }
@@ -284,12 +284,14 @@ mod tests {
             for more in 1..=20 - have {
                 let mut slots = Slots::new(3, 20);
                 // The merged requests are in other rows than the first.
-                slots.allocate(&segments(1..=20)).unwrap();
-                let (leader, slot) = slots.allocate(&segments(1..=have)).unwrap();
+                slots.allocate_with_segments(&segments(1..=20)).unwrap();
+                let (leader, slot) = slots.allocate_with_segments(&segments(1..=have)).unwrap();
                 slot.len = 100;
-                let (next, slot) = slots.allocate(&segments(have + 1..=have + more)).unwrap();
+                let (next, slot) = slots
+                    .allocate_with_segments(&segments(have + 1..=have + more))
+                    .unwrap();
                 slot.len = 10;
-                slots.merge_into_leader(leader, next);
+                slots.append_segments_to_leader(leader, next);
                 let expected: Vec<_> = (1..=have + more).collect();
                 assert_eq!(lengths(&mut slots, leader), expected, "{have} + {more}");
                 assert_eq!(slots.get(leader).len, 110);
@@ -301,7 +303,7 @@ mod tests {
     #[test]
     fn slots_are_reused_last_in_first_out_up_to_their_number() {
         let mut slots = Slots::new(2, 1);
-        let take = |slots: &mut Slots| slots.allocate(&[]).map(|(index, _)| index);
+        let take = |slots: &mut Slots| slots.allocate_with_segments(&[]).map(|(index, _)| index);
         let (a, b) = (take(&mut slots).unwrap(), take(&mut slots).unwrap());
         assert_ne!(a, b);
         assert_eq!(take(&mut slots), None);

@@ -6,7 +6,7 @@
 use libc::iovec;
 use virtqueue::Chain;
 
-use crate::device::ConfiguredSizes;
+use crate::device::SenseAndCdbSizes;
 use crate::error::RequestError;
 use crate::guest_bytes::{copy_from_guest, split_segments};
 use crate::slots::Slot;
@@ -23,7 +23,10 @@ pub(crate) struct ParsedHeader {
 impl ParsedHeader {
     /// Checks the chain's length, and reads the header, each byte of it once.
     #[inline]
-    pub fn parse(chain: &Chain, sizes: ConfiguredSizes) -> Result<Self, RequestError> {
+    pub fn check_lengths_and_parse(
+        chain: &Chain,
+        sizes: SenseAndCdbSizes,
+    ) -> Result<Self, RequestError> {
         let (readable, writable) = (chain.readable_len(), chain.writable_len());
         if readable < (HEADER_BYTES + sizes.cdb) as u64 {
             return Err(RequestError::ShortHeader {
@@ -59,11 +62,11 @@ impl ParsedHeader {
 
     /// Fills a slot with the command and the segments of its chain. True: there is data in both directions.
     #[inline]
-    pub fn fill_slot_with_segments(
+    pub fn fill_slot_with_header_and_segments(
         &self,
         slot: &mut Slot,
         chain: &Chain,
-        sizes: ConfiguredSizes,
+        sizes: SenseAndCdbSizes,
     ) -> bool {
         slot.tag = self.tag;
         slot.attribute = decode_attribute(self.attribute);

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use scsi::BusOrUnitReset;
-use telemetry::queue::Admission;
+use telemetry::queue::AdmissionEnd;
 use virtqueue::{Chain, ChainId, GuestMemory};
 
 use crate::address::Address;
 use crate::device::{Device, NEXUS};
 use crate::error::{AdmitError, RequestError};
 use crate::guest_bytes::{copy_from_guest, copy_to_guest};
-use crate::messages::{CancelOutcome, CancelScope, Cancellation, MessagePort};
+use crate::messages::{MessagePort, TmfOutcome, TmfScope, TmfSharedByQueues};
 use crate::wire::{
     CONTROL_QUERY_EVENTS, CONTROL_SUBSCRIBE_EVENTS, CONTROL_TMF, EVENTS_ANSWER_BYTES,
     EVENTS_REQUEST_BYTES, Response, TMF_ABORT_TASK, TMF_ABORT_TASK_SET, TMF_BYTES,
@@ -21,7 +21,7 @@ use crate::wire::{
 };
 
 /// A task management function that request queues are working on.
-struct PendingFunction {
+struct PendingTmf {
     function: u64,
     subtype: u32,
     address: Address,
@@ -36,7 +36,7 @@ pub struct ControlQueue {
     device: Arc<Device>,
     port: Arc<dyn MessagePort>,
     size: u16,
-    pending: Vec<PendingFunction>,
+    pending: Vec<PendingTmf>,
     functions_begun: u64,
     has_unpublished: bool,
 }
@@ -105,20 +105,20 @@ impl ControlQueue {
     ///
     /// # Errors
     /// When the guest broke the queue.
-    pub fn admit(
+    pub fn pop_and_process_requests(
         &mut self,
         ring: &mut virtqueue::Queue,
         memory: &Arc<GuestMemory>,
         chain: &mut Chain,
         budget: usize,
-    ) -> Result<Admission, AdmitError> {
+    ) -> Result<AdmissionEnd, AdmitError> {
         for _ in 0..budget {
             let Some(id) = ring.pop(memory, chain)? else {
-                return Ok(Admission::Drained);
+                return Ok(AdmissionEnd::Drained);
             };
             self.process_request(ring, id, memory, chain)?;
         }
-        Ok(Admission::Budget)
+        Ok(AdmissionEnd::Budget)
     }
 
     /// Answers a request about events; begins, or rejects, a task management function.
@@ -147,7 +147,7 @@ impl ControlQueue {
                 if self.pending.len() >= usize::from(self.size) {
                     return Err(RequestError::TooMany(self.size));
                 }
-                self.begin_function(
+                self.begin_or_reject_tmf(
                     ring,
                     id,
                     memory,
@@ -192,7 +192,7 @@ impl ControlQueue {
     }
 
     /// Begins a task management function: the request queues end, or search, its commands.
-    fn begin_function(
+    fn begin_or_reject_tmf(
         &mut self,
         ring: &mut virtqueue::Queue,
         id: ChainId,
@@ -201,7 +201,7 @@ impl ControlQueue {
         function: TaskManagementFunction,
     ) {
         let (address, scope, answer_to_commands) =
-            match self.cancellation_scope_and_response(function) {
+            match self.tmf_scope_and_command_response(function) {
                 Ok(scope) => scope,
                 Err(response) => {
                     // SAFETY: the first writable byte of the chain, which was popped with the memory.
@@ -214,7 +214,7 @@ impl ControlQueue {
         self.device
             .unanswered_functions
             .fetch_add(1, Ordering::Release);
-        self.pending.push(PendingFunction {
+        self.pending.push(PendingTmf {
             function: self.functions_begun,
             subtype: function.subtype,
             address,
@@ -222,31 +222,31 @@ impl ControlQueue {
             response_byte,
             _memory: memory.clone(),
         });
-        let cancel = Cancellation::new(
+        let tmf = TmfSharedByQueues::new(
             scope,
             answer_to_commands,
             self.functions_begun,
             self.port.clone(),
         );
-        self.device.send_cancellation(&cancel);
+        self.device.send_tmf_to_request_queues(&tmf);
     }
 
-    /// Plans the cancellation for a function: the address, the commands that it concerns, and the response to them. `Err`: the
+    /// The address of a function, the commands that it concerns, and the response to them. `Err`: the
     /// response to the function.
-    fn cancellation_scope_and_response(
+    fn tmf_scope_and_command_response(
         &self,
         function: TaskManagementFunction,
-    ) -> Result<(Address, CancelScope, Option<Response>), Response> {
+    ) -> Result<(Address, TmfScope, Option<Response>), Response> {
         let address = self.decode_existing_target(function.lun)?;
         if function.subtype == TMF_I_T_NEXUS_RESET {
-            let scope = CancelScope::Target(address.target);
+            let scope = TmfScope::Target(address.target);
             return Ok((address, scope, Some(Response::Reset)));
         }
         if self.device.unit(address).is_none() {
             return Err(Response::IncorrectLun);
         }
-        let task = CancelScope::Task(address, function.tag);
-        let unit = CancelScope::Unit(address);
+        let task = TmfScope::Task(address, function.tag);
+        let unit = TmfScope::Unit(address);
         let (scope, answer) = match function.subtype {
             TMF_ABORT_TASK => (task, Some(Response::Aborted)),
             TMF_ABORT_TASK_SET | TMF_CLEAR_TASK_SET => (unit, Some(Response::Aborted)),
@@ -260,8 +260,12 @@ impl ControlQueue {
     }
 
     /// Completes a function: no queue has commands of it any more.
-    pub fn complete_function(&mut self, ring: &mut virtqueue::Queue, outcome: &CancelOutcome) {
-        let found = |pending: &PendingFunction| pending.function == outcome.function;
+    pub fn apply_resets_and_answer_tmf(
+        &mut self,
+        ring: &mut virtqueue::Queue,
+        outcome: &TmfOutcome,
+    ) {
+        let found = |pending: &PendingTmf| pending.function == outcome.function;
         let Some(at) = self.pending.iter().position(found) else {
             return;
         };
@@ -284,14 +288,14 @@ impl ControlQueue {
             TMF_QUERY_TASK | TMF_QUERY_TASK_SET if outcome.found => Response::FunctionSucceeded,
             _ => Response::Ok,
         };
-        self.answer_function(ring, &pending, response);
+        self.answer_tmf(ring, &pending, response);
     }
 
     /// Writes the response to a function and pushes its chain.
-    fn answer_function(
+    fn answer_tmf(
         &mut self,
         ring: &mut virtqueue::Queue,
-        pending: &PendingFunction,
+        pending: &PendingTmf,
         response: Response,
     ) {
         // SAFETY: a writable byte of a chain whose memory is held beside it.
@@ -304,9 +308,9 @@ impl ControlQueue {
 
     /// Answers pending functions as failed when the queue stops, and the driver escalates. (Waiting for the request queues
     /// might never end: they may be stopped already.)
-    pub fn fail_pending_functions(&mut self, ring: &mut virtqueue::Queue) {
+    pub fn fail_pending_tmfs(&mut self, ring: &mut virtqueue::Queue) {
         for pending in std::mem::take(&mut self.pending) {
-            self.answer_function(ring, &pending, Response::Failure);
+            self.answer_tmf(ring, &pending, Response::Failure);
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use scsi::{AddUnitError, BusOrUnitReset, NexusNumber, NexusPorts, Target, TransportId, Unit};
 
 use crate::address::Address;
-use crate::messages::{Cancellation, MessagePort, QueueMessage};
+use crate::messages::{MessagePort, QueueMessage, TmfSharedByQueues};
 use crate::unit_event::{PendingEvents, UnitEvent};
 use crate::wire::{DEFAULT_CDB_BYTES, DEFAULT_SENSE_BYTES, FEATURE_CHANGE, FEATURE_HOTPLUG};
 
@@ -55,7 +55,7 @@ const MAX_REQUEST_QUEUES: u16 = 1024;
 
 /// Sizes of sense data and CDBs that the driver has set in the configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ConfiguredSizes {
+pub(crate) struct SenseAndCdbSizes {
     pub sense: usize,
     pub cdb: usize,
 }
@@ -143,7 +143,7 @@ impl Device {
                 unit.reset(BusOrUnitReset::Bus);
             }
             // The nexus gets the unit attention of a power-on, and none from before.
-            target.attach_initiator(NEXUS, &self.initiator_and_target_port());
+            target.attach_initiator_and_start_units(NEXUS, &self.initiator_and_target_port());
         }
     }
 
@@ -157,8 +157,8 @@ impl Device {
 
     /// The sizes of sense data and CDBs at present.
     #[inline]
-    pub(crate) fn configured_sizes(&self) -> ConfiguredSizes {
-        ConfiguredSizes {
+    pub(crate) fn sense_and_cdb_sizes(&self) -> SenseAndCdbSizes {
+        SenseAndCdbSizes {
             sense: self.sense_bytes.load(Ordering::Relaxed) as usize,
             cdb: self.cdb_bytes.load(Ordering::Relaxed) as usize,
         }
@@ -168,18 +168,22 @@ impl Device {
     ///
     /// # Errors
     /// [`AddUnitError`].
-    pub fn add(&self, address: Address, unit: Arc<Unit>) -> Result<(), AddUnitError> {
+    pub fn add_unit_and_report(
+        &self,
+        address: Address,
+        unit: Arc<Unit>,
+    ) -> Result<(), AddUnitError> {
         {
             let mut targets = lock_ignoring_poison(&self.targets);
             let target = targets.entry(address.target).or_insert_with(|| {
                 let target = Target::new();
-                target.attach_initiator(NEXUS, &self.initiator_and_target_port());
+                target.attach_initiator_and_start_units(NEXUS, &self.initiator_and_target_port());
                 target
             });
-            target.add(address.lun, unit)?;
+            target.add_unit_and_raise_attentions(address.lun, unit)?;
             if lock_ignoring_poison(&self.queues).is_empty() {
                 // Without a running queue, no driver has seen the device without this unit.
-                target.attach_initiator(NEXUS, &self.initiator_and_target_port());
+                target.attach_initiator_and_start_units(NEXUS, &self.initiator_and_target_port());
             }
         }
         self.raise_event_if_negotiated(UnitEvent::Added(address));
@@ -188,11 +192,11 @@ impl Device {
 
     /// Removes a unit and reports it to the guest: no new command reaches it. Commands in flight continue. `None`: there
     /// was none.
-    pub fn remove(&self, address: Address) -> Option<Arc<Unit>> {
+    pub fn remove_unit_and_report(&self, address: Address) -> Option<Arc<Unit>> {
         let removed = {
             let mut targets = lock_ignoring_poison(&self.targets);
             let target = targets.get(&address.target)?;
-            let removed = target.remove(address.lun)?;
+            let removed = target.remove_unit_and_raise_attentions(address.lun)?;
             if target.units().is_empty() {
                 targets.remove(&address.target);
             }
@@ -213,7 +217,7 @@ impl Device {
 
     /// Number of task management functions that the driver waits for.
     #[must_use]
-    pub fn unanswered_function_count(&self) -> usize {
+    pub fn unanswered_tmf_count(&self) -> usize {
         self.unanswered_functions.load(Ordering::Acquire)
     }
 
@@ -284,10 +288,10 @@ impl Device {
         lock_ignoring_poison(&self.queues).retain(|queue| !Arc::ptr_eq(queue, port));
     }
 
-    /// Sends a cancellation to all request queues.
-    pub(crate) fn send_cancellation(&self, cancel: &Arc<Cancellation>) {
+    /// Sends a task management function to all request queues.
+    pub(crate) fn send_tmf_to_request_queues(&self, cancel: &Arc<TmfSharedByQueues>) {
         for queue in &*lock_ignoring_poison(&self.queues) {
-            queue.send(QueueMessage::Cancel(cancel.clone()));
+            queue.send(QueueMessage::CancelOrFind(cancel.clone()));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use telemetry::queue::Admission;
+use telemetry::queue::AdmissionEnd;
 use virtqueue::Chain;
 
 use crate::device::{Device, lock_ignoring_poison};
@@ -33,7 +33,7 @@ impl EventQueue {
 
     /// Whether there are events to report: otherwise buffers stay in the ring.
     #[must_use]
-    pub fn wants_buffers(&self) -> bool {
+    pub fn has_events_to_report(&self) -> bool {
         self.device.has_events()
     }
 
@@ -41,15 +41,15 @@ impl EventQueue {
     ///
     /// # Errors
     /// When the guest broke the queue.
-    pub fn admit(
+    pub fn report_pending_events(
         &mut self,
         ring: &mut virtqueue::Queue,
         batch: AdmitMemoryAndTime<'_>,
         chain: &mut Chain,
-    ) -> Result<Admission, AdmitError> {
+    ) -> Result<AdmissionEnd, AdmitError> {
         let mut events = lock_ignoring_poison(&self.device.events);
         if events.is_empty() {
-            return Ok(Admission::Waits);
+            return Ok(AdmissionEnd::Waits);
         }
         while !events.is_empty() {
             let Some(id) = ring.pop(batch.memory, chain)? else {
@@ -65,7 +65,7 @@ impl EventQueue {
             ring.push(id, EVENT_LEN);
             self.has_unpublished = true;
         }
-        Ok(Admission::Drained)
+        Ok(AdmissionEnd::Drained)
     }
 
     /// Whether there are used entries to publish.

@@ -7,7 +7,7 @@ use libc::iovec;
 use scsi::{CdbWords, TaskAttribute};
 use virtqueue::Chain;
 
-use crate::device::ConfiguredSizes;
+use crate::device::SenseAndCdbSizes;
 use crate::wire::{HEADER_BYTES, RESPONSE_BYTES, decode_attribute};
 
 /// Bytes that are read of a header: plain reads and writes have CDBs of up to 16 bytes.
@@ -22,7 +22,7 @@ pub(crate) struct FastPathSizes {
 
 impl FastPathSizes {
     /// The lengths for these configured sizes.
-    pub fn new(sizes: ConfiguredSizes) -> Self {
+    pub fn new(sizes: SenseAndCdbSizes) -> Self {
         let header = HEADER_BYTES + sizes.cdb;
         FastPathSizes {
             // No segment is this long: no chain takes the fast path.

@@ -32,7 +32,7 @@ pub use device::{CONTROL_QUEUE, Device, DeviceOptions, EVENT_QUEUE, FIXED_QUEUES
 pub use error::{AdmitError, RequestError};
 pub use event_queue::EventQueue;
 pub use handover::DeviceState;
-pub use messages::{CancelOutcome, Cancellation, MessagePort, QueueMessage};
-pub use queue::{AdmitMemoryAndTime, DiskWithStats, Queue};
+pub use messages::{MessagePort, QueueMessage, TmfOutcome, TmfSharedByQueues};
+pub use queue::{AdmitMemoryAndTime, DiskAddressAndStats, Queue};
 pub use unit_event::UnitEvent;
 pub use wire::Response;

@@ -1,7 +1,7 @@
-//! Messages between the queues of a device, which may run on different threads, and the [`Cancellation`] that a task management
+//! Messages between the queues of a device, which may run on different threads, and the [`TmfSharedByQueues`] that a task management
 //! function sends to them.
 //!
-//! A task management function may concern commands of any queue. The control queue sends a [`Cancellation`] to all of them, and each
+//! A task management function may concern commands of any queue. The control queue sends a [`TmfSharedByQueues`] to all of them, and each
 //! keeps it as long as one of these commands is with it: what the kernel has begun cannot be called back, and what lies in the ring
 //! must be taken off it before it is known not to be meant. When the last queue drops it, the control queue gets the outcome.
 
@@ -17,10 +17,10 @@ use crate::wire::Response;
 pub enum QueueMessage {
     /// Resume the command in this slot.
     Resume(u64),
-    /// To a request queue: end commands.
-    Cancel(Arc<Cancellation>),
+    /// To a request queue: end commands, or only look for them.
+    CancelOrFind(Arc<TmfSharedByQueues>),
     /// To the control queue: all commands of a function have ended.
-    Cancelled(CancelOutcome),
+    TmfEnded(TmfOutcome),
     /// To the event queue: there are events to report.
     Events,
 }
@@ -42,7 +42,7 @@ impl Resume for ResumeByMessage {
 
 /// The commands that a task management function concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CancelScope {
+pub(crate) enum TmfScope {
     /// The command of this unit with this tag.
     Task(Address, u64),
     /// All of this unit.
@@ -51,19 +51,19 @@ pub(crate) enum CancelScope {
     Target(u8),
 }
 
-impl CancelScope {
+impl TmfScope {
     /// Whether a command is concerned.
     pub fn matches(self, address: Address, tag: u64) -> bool {
         match self {
-            CancelScope::Task(of, with) => of == address && with == tag,
-            CancelScope::Unit(of) => of == address,
-            CancelScope::Target(target) => target == address.target,
+            TmfScope::Task(of, with) => of == address && with == tag,
+            TmfScope::Unit(of) => of == address,
+            TmfScope::Target(target) => target == address.target,
         }
     }
 }
 
-/// The result of a cancellation, for the control queue.
-pub struct CancelOutcome {
+/// The outcome of a task management function, for the control queue.
+pub struct TmfOutcome {
     /// The control queue's number for the function.
     pub(crate) function: u64,
     /// Whether a command was found.
@@ -71,8 +71,8 @@ pub struct CancelOutcome {
 }
 
 /// A task management function in progress, shared by the queues that have commands to end.
-pub struct Cancellation {
-    pub(crate) scope: CancelScope,
+pub struct TmfSharedByQueues {
+    pub(crate) scope: TmfScope,
     /// The response to the commands; `None`: they are only searched for.
     pub(crate) command_response: Option<Response>,
     found: AtomicBool,
@@ -80,15 +80,15 @@ pub struct Cancellation {
     control_port: Arc<dyn MessagePort>,
 }
 
-impl Cancellation {
-    /// A cancellation of the commands in `scope`, whose outcome goes to the control queue through `control_port`.
+impl TmfSharedByQueues {
+    /// A function that ends, or looks for, the commands in `scope`, and whose outcome goes to the control queue through `control_port`.
     pub(crate) fn new(
-        scope: CancelScope,
+        scope: TmfScope,
         command_response: Option<Response>,
         function: u64,
         control_port: Arc<dyn MessagePort>,
     ) -> Arc<Self> {
-        Arc::new(Cancellation {
+        Arc::new(TmfSharedByQueues {
             scope,
             command_response,
             found: AtomicBool::new(false),
@@ -103,12 +103,11 @@ impl Cancellation {
     }
 }
 
-impl Drop for Cancellation {
+impl Drop for TmfSharedByQueues {
     fn drop(&mut self) {
-        self.control_port
-            .send(QueueMessage::Cancelled(CancelOutcome {
-                function: self.function,
-                found: *self.found.get_mut(),
-            }));
+        self.control_port.send(QueueMessage::TmfEnded(TmfOutcome {
+            function: self.function,
+            found: *self.found.get_mut(),
+        }));
     }
 }

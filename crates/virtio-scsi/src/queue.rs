@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use block::{DiskIo, Request, token};
 use engine::{Completion, Errno};
-use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats, RequestKind};
+use telemetry::queue::{AdmissionEnd, AdmitTimeAndKind, QueueName, QueueStats, RequestKind};
 use virtqueue::{Chain, GuestMemory};
 
 use crate::address::Address;
-use crate::device::{ConfiguredSizes, Device};
+use crate::device::{Device, SenseAndCdbSizes};
 use crate::error::AdmitError;
 use crate::fast_path::FastPathSizes;
-use crate::messages::{Cancellation, MessagePort};
+use crate::messages::{MessagePort, TmfSharedByQueues};
 use crate::slots::Slots;
 use crate::unit_table::UnitTable;
 use cancel::RingCancellation;
@@ -30,7 +30,7 @@ use transfer_runs::{CompletionRun, SubmissionRun};
 
 /// The address of a disk of a queue, and the statistics of its commands.
 #[derive(Clone)]
-pub struct DiskWithStats {
+pub struct DiskAddressAndStats {
     /// The address of its unit.
     pub address: Address,
     /// Statistics of commands to this disk, beside the queue's own. Queues on the same thread share them.
@@ -42,24 +42,24 @@ pub struct Queue {
     name: QueueName,
     device: Arc<Device>,
     port: Arc<dyn MessagePort>,
-    sizes: ConfiguredSizes,
+    sizes: SenseAndCdbSizes,
     fast_path_sizes: FastPathSizes,
     table: UnitTable,
     slots: Slots,
     /// Used entries were pushed outside of completions, and are not published yet.
     pushed_outside_completions: bool,
     /// When the current batch was admitted. It only grows.
-    batch_admit_time: AdmitTime,
+    batch_admit_time: AdmitTimeAndKind,
     /// The admit time that the current generation begins with.
-    generation_start: AdmitTime,
+    generation_start: AdmitTimeAndKind,
     /// Admit times of finished commands of older generations.
-    finished_old: Vec<AdmitTime>,
+    finished_old: Vec<AdmitTimeAndKind>,
     /// Slots of commands whose turn has come.
     ready_slots: VecDeque<u32>,
     /// Block requests that their disk had no room for.
     deferred_requests: VecDeque<(u32, Request)>,
     /// Cancellations that wait for commands in the kernel.
-    in_flight_cancellations: Vec<(u32, Arc<Cancellation>)>,
+    in_flight_cancellations: Vec<(u32, Arc<TmfSharedByQueues>)>,
     /// Cancellations of commands that may still be in the ring.
     ring_cancellations: Vec<RingCancellation>,
     /// The current time, in ticks.
@@ -74,7 +74,7 @@ pub struct Queue {
 pub struct AdmitMemoryAndTime<'a> {
     /// The guest's memory.
     pub memory: &'a GuestMemory,
-    /// Time of the admission, in [ticks](telemetry::counters::Clock).
+    /// Time of the admission, in [ticks](telemetry::counters::TickClock).
     pub now: u64,
 }
 
@@ -95,15 +95,15 @@ impl Queue {
         device.register_queue_port(port.clone());
         Queue {
             name,
-            sizes: device.configured_sizes(),
-            fast_path_sizes: FastPathSizes::new(device.configured_sizes()),
+            sizes: device.sense_and_cdb_sizes(),
+            fast_path_sizes: FastPathSizes::new(device.sense_and_cdb_sizes()),
             table: UnitTable::new(&device, []),
             slots: Slots::with_capacity(size, port.clone()),
             device,
             port,
             pushed_outside_completions: false,
-            batch_admit_time: AdmitTime::default().next_tick(),
-            generation_start: AdmitTime::default(),
+            batch_admit_time: AdmitTimeAndKind::default().next_tick(),
+            generation_start: AdmitTimeAndKind::default(),
             finished_old: Vec::new(),
             ready_slots: VecDeque::new(),
             deferred_requests: VecDeque::new(),
@@ -118,9 +118,9 @@ impl Queue {
 
     /// Replaces its disks, unless commands are in flight: then the addresses are the same, in the same order, and nothing
     /// changes.
-    pub fn set_disks_if_idle(&mut self, disks: &[DiskWithStats]) {
+    pub fn set_disks_if_idle(&mut self, disks: &[DiskAddressAndStats]) {
         let addresses = disks.iter().map(|disk| disk.address);
-        if self.in_flight() > 0 {
+        if self.in_flight_count() > 0 {
             let same = self.table.disk_addresses().eq(addresses);
             debug_assert!(same, "commands name disks by their indexes");
             return;
@@ -137,8 +137,8 @@ impl Queue {
     /// Number of unfinished commands.
     #[must_use]
     #[inline]
-    pub fn in_flight(&self) -> u32 {
-        self.slots.in_flight()
+    pub fn in_flight_count(&self) -> u32 {
+        self.slots.in_flight_count()
     }
 
     /// Whether used entries were pushed other than by completions since the last call: then the ring has entries to publish.
@@ -156,7 +156,7 @@ impl Queue {
 
     /// Begins a generation: commands admitted from now on have admit times from the returned one on, all others have earlier
     /// ones.
-    pub fn begin_generation(&mut self) -> AdmitTime {
+    pub fn begin_generation(&mut self) -> AdmitTimeAndKind {
         self.batch_admit_time = self.batch_admit_time.next_tick();
         self.generation_start = self.batch_admit_time;
         self.generation_start
@@ -164,7 +164,7 @@ impl Queue {
 
     /// The admit time of a finished command of an older generation, once for each.
     #[inline]
-    pub fn pop_admit_time_of_older_generation(&mut self) -> Option<AdmitTime> {
+    pub fn pop_finished_of_older_generation(&mut self) -> Option<AdmitTimeAndKind> {
         self.finished_old.pop()
     }
 
@@ -174,25 +174,26 @@ impl Queue {
     /// # Errors
     /// When the guest broke the queue. Commands before the malformed one were admitted.
     #[inline]
-    pub fn admit(
+    pub fn admit_from_ring(
         &mut self,
         ring: &mut virtqueue::Queue,
         batch: AdmitMemoryAndTime<'_>,
         chain: &mut Chain,
         io: &mut impl DiskIo,
         budget: usize,
-    ) -> Result<Admission, AdmitError> {
-        (self.sizes, self.now) = (self.device.configured_sizes(), batch.now);
+    ) -> Result<AdmissionEnd, AdmitError> {
+        (self.sizes, self.now) = (self.device.sense_and_cdb_sizes(), batch.now);
         self.fast_path_sizes = FastPathSizes::new(self.sizes);
-        self.end_completion_run();
-        let admit_time = AdmitTime::from_ticks(batch.now);
+        self.count_and_end_completion_run();
+        let admit_time = AdmitTimeAndKind::from_ticks(batch.now);
         // It never goes back, whatever the clock does: generations are distinguished by it.
         if admit_time > self.batch_admit_time {
             self.batch_admit_time = admit_time;
         }
         let admission = self.admit_chains(ring, batch, chain, io, budget);
-        self.end_submission_run();
-        self.counts.count_turn_and_set_in_flight(self.in_flight());
+        self.count_and_end_submission_run();
+        self.counts
+            .count_turn_and_set_in_flight(self.in_flight_count());
         admission
     }
 
@@ -205,26 +206,26 @@ impl Queue {
         chain: &mut Chain,
         io: &mut impl DiskIo,
         budget: usize,
-    ) -> Result<Admission, AdmitError> {
+    ) -> Result<AdmissionEnd, AdmitError> {
         // Neither changes during an admission.
         let fast_path_allowed =
             self.ring_cancellations.is_empty() && !probes::is_start_or_submit_traced();
         for _ in 0..budget {
             if !self.deferred_requests.is_empty() && !self.submit_deferred(io) {
-                return Ok(Admission::Stalled);
+                return Ok(AdmissionEnd::Stalled);
             }
             let Some(id) = ring.pop(batch.memory, chain)? else {
                 self.ring_cancellations.clear();
-                return Ok(Admission::Drained);
+                return Ok(AdmissionEnd::Drained);
             };
             if !(fast_path_allowed && self.try_begin_plain_transfer(id, chain, io)) {
-                self.start_or_refuse_command(ring, id, chain, io)?;
+                self.parse_and_start_or_refuse(ring, id, chain, io)?;
             }
         }
         if !self.deferred_requests.is_empty() && !self.submit_deferred(io) {
-            return Ok(Admission::Stalled);
+            return Ok(AdmissionEnd::Stalled);
         }
-        Ok(Admission::Budget)
+        Ok(AdmissionEnd::Budget)
     }
 
     /// Submits requests that waited for room. False: some still wait, or wait again.
@@ -242,7 +243,7 @@ impl Queue {
 
     /// Completes block requests of this queue at `now`. `on_failure` is called for each failed one before its slot changes.
     /// Commands count at the [end of the batch](Self::count_completion_batch).
-    pub fn complete(
+    pub fn complete_block_requests(
         &mut self,
         ring: &mut virtqueue::Queue,
         done: &[Completion],
@@ -300,8 +301,9 @@ impl Queue {
     /// Counts the completions so far, which are published.
     #[inline]
     pub fn count_completion_batch(&mut self) {
-        self.end_completion_run();
-        self.counts.set_in_flight_count(self.slots.in_flight());
+        self.count_and_end_completion_run();
+        self.counts
+            .set_in_flight_count(self.slots.in_flight_count());
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use libc::iovec;
 use scsi::{Task, TaskAttribute, Waker};
-use telemetry::queue::{AdmitTime, RequestKind};
+use telemetry::queue::{AdmitTimeAndKind, RequestKind};
 use virtqueue::ChainId;
 use virtqueue::MAX_QUEUE_SIZE;
 
@@ -35,7 +35,7 @@ pub(crate) struct Slot {
     /// Address of the response of a plain read or write.
     pub response_address: *mut u8,
     /// When it was admitted; that of a plain read or write also has the kind that it counts as.
-    pub admit_time: AdmitTime,
+    pub admit_time: AdmitTimeAndKind,
     pub tag: u64,
     /// The data segment of a plain read or write that has only one.
     pub only_segment: iovec,
@@ -59,7 +59,7 @@ pub(crate) struct Slot {
     pub data_len: u64,
     pub address: Address,
     /// Among the queue's disks and targets.
-    pub unit_index: TargetAndDiskIndex,
+    pub unit_index: TargetAndDiskIndexes,
     /// Kind of its first block request.
     pub kind: Option<RequestKind>,
     /// Whether the data goes to the guest.
@@ -76,7 +76,7 @@ pub(crate) struct Slot {
 
 /// Target and disk of a command, by their indexes in the queue's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TargetAndDiskIndex {
+pub(crate) struct TargetAndDiskIndexes {
     /// Among the queue's targets.
     pub target: u32,
     /// Among its disks; `None`: the target has no such unit.
@@ -94,7 +94,7 @@ impl Slot {
     fn new(waker: Waker) -> Self {
         Slot {
             response_address: ptr::null_mut(),
-            admit_time: AdmitTime::default(),
+            admit_time: AdmitTimeAndKind::default(),
             tag: 0,
             only_segment: iovec {
                 iov_base: ptr::null_mut(),
@@ -115,7 +115,7 @@ impl Slot {
             data: Vec::new(),
             data_len: 0,
             address: Address { target: 0, lun: 0 },
-            unit_index: TargetAndDiskIndex {
+            unit_index: TargetAndDiskIndexes {
                 target: 0,
                 disk: None,
             },
@@ -159,7 +159,7 @@ impl Slots {
     }
 
     #[inline]
-    pub fn in_flight(&self) -> u32 {
+    pub fn in_flight_count(&self) -> u32 {
         self.in_flight
     }
 

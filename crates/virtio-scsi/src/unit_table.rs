@@ -1,17 +1,18 @@
-//! Table of a queue's targets and disks, by address, with the task set of each disk.
+//! Lookup table of a queue: its targets and disks by address, and the task set of each disk. It is built once; when disks are
+//! added or removed, [`UnitTable::new`] builds another, which replaces it while nothing is in flight.
 
 use scsi::{Target, TargetView, TaskSet};
 
 use crate::address::Address;
 use crate::device::Device;
-use crate::slots::TargetAndDiskIndex;
+use crate::slots::TargetAndDiskIndexes;
 
 /// A unit with a disk.
-pub(crate) struct Disk {
+pub(crate) struct QueueDisk {
     /// Its address as the last command to it had it in its header; 0: none yet.
     lun: u64,
     pub address: Address,
-    pub unit_index: TargetAndDiskIndex,
+    pub unit_index: TargetAndDiskIndexes,
     /// Of its target.
     pub view: TargetView,
     /// The order of its commands from this queue.
@@ -22,7 +23,7 @@ pub(crate) struct Disk {
 pub(crate) struct UnitTable {
     /// Sorted by number.
     targets: Vec<(u8, TargetView)>,
-    disks: Vec<Disk>,
+    disks: Vec<QueueDisk>,
     /// Indexes of disks, sorted by address.
     disks_by_address: Vec<(Address, u32)>,
     /// The disk that was looked up last, or none.
@@ -45,10 +46,10 @@ impl UnitTable {
         for (index, address) in (0..).zip(addresses) {
             let found = targets.binary_search_by_key(&address.target, |(number, _)| *number);
             let target = found.map_or_else(|_| Target::new(), |at| targets[at].1.clone());
-            table.disks.push(Disk {
+            table.disks.push(QueueDisk {
                 lun: 0,
                 address,
-                unit_index: TargetAndDiskIndex {
+                unit_index: TargetAndDiskIndexes {
                     target: found.map_or(u32::MAX, index_as_u32),
                     disk: Some(index),
                 },
@@ -67,7 +68,7 @@ impl UnitTable {
 
     /// The disk at an address, as a header has it, and its index.
     #[inline(always)]
-    pub fn find_disk_by_header_lun(&mut self, lun: u64) -> Option<(u32, &mut Disk)> {
+    pub fn find_disk_by_header_lun(&mut self, lun: u64) -> Option<(u32, &mut QueueDisk)> {
         let last = self.disks.get(self.last_disk as usize);
         if last.is_none_or(|disk| disk.lun != lun) {
             self.find_and_cache_disk(lun)?;
@@ -92,12 +93,12 @@ impl UnitTable {
 
     /// The disk of this index.
     #[inline(always)]
-    pub fn disk_at(&self, disk_index: u32) -> &Disk {
+    pub fn disk_at(&self, disk_index: u32) -> &QueueDisk {
         &self.disks[disk_index as usize]
     }
 
     /// Target and disk of an address. `None`: there is no such target.
-    pub fn find_target_and_disk(&self, address: Address) -> Option<TargetAndDiskIndex> {
+    pub fn find_target_and_disk(&self, address: Address) -> Option<TargetAndDiskIndexes> {
         let target = self
             .targets
             .binary_search_by_key(&address.target, |(number, _)| *number)
@@ -105,14 +106,14 @@ impl UnitTable {
         let disk = self
             .disks_by_address
             .binary_search_by_key(&address, |(of, _)| *of);
-        Some(TargetAndDiskIndex {
+        Some(TargetAndDiskIndexes {
             target: index_as_u32(target),
             disk: disk.ok().map(|at| self.disks_by_address[at].1),
         })
     }
 
     /// The view that selects the unit: its disk's own, or that of its target.
-    pub fn target_view_of_unit_mut(&mut self, unit_index: TargetAndDiskIndex) -> &mut TargetView {
+    pub fn target_view_of_unit_mut(&mut self, unit_index: TargetAndDiskIndexes) -> &mut TargetView {
         match unit_index.disk {
             Some(disk) => &mut self.disks[disk as usize].view,
             None => &mut self.targets[unit_index.target as usize].1,
@@ -128,7 +129,7 @@ impl UnitTable {
     #[inline]
     pub fn task_set_of_unit(
         &mut self,
-        unit_index: TargetAndDiskIndex,
+        unit_index: TargetAndDiskIndexes,
     ) -> Option<&mut TaskSet<u32>> {
         Some(self.task_set_of_disk(unit_index.disk?))
     }

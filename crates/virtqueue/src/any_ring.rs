@@ -129,10 +129,10 @@ impl AnyRing {
     }
 
     #[inline]
-    pub fn enable_kicks(&mut self) -> bool {
+    pub fn enable_kicks_and_recheck(&mut self) -> bool {
         match self {
-            AnyRing::Split(ring) => ring.enable_kicks(),
-            AnyRing::Packed(ring) => ring.enable_kicks(),
+            AnyRing::Split(ring) => ring.enable_kicks_and_recheck(),
+            AnyRing::Packed(ring) => ring.enable_kicks_and_recheck(),
         }
     }
 
@@ -175,10 +175,10 @@ impl AnyRing {
 
     /// Calls `range` with guest address and length of each part of the ring that the device writes. The front-end calls the part that
     /// only the device writes `used`.
-    pub fn for_each_device_written_part(&self, used: u64, mut range: impl FnMut(u64, u64)) {
+    pub fn for_each_device_written_ring_part(&self, used: u64, mut range: impl FnMut(u64, u64)) {
         match self {
             AnyRing::Split(ring) => range(used, ring.used_len_bytes() as u64),
-            AnyRing::Packed(ring) => ring.for_each_device_written_part(used, range),
+            AnyRing::Packed(ring) => ring.for_each_device_written_ring_part(used, range),
         }
     }
 }

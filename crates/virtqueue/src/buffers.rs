@@ -9,14 +9,14 @@ use crate::chain::{Chain, SegmentCounts};
 use crate::descriptor::{DESCRIPTOR_LEN_BYTES, read_descriptor_words};
 use crate::error::RingError;
 use crate::layout::MAX_CHAIN_DESCRIPTORS;
-use crate::memory::{GuestMemory, RegionMapping};
+use crate::memory::{GuestMemory, RegionAddresses};
 
 /// Translates the buffers of one chain. Those of a guest are nearly always in the same region, which is
 /// cached here.
 #[derive(Clone, Copy)]
 pub(crate) struct BufferTranslator<'a> {
     memory: &'a GuestMemory,
-    cached_region: RegionMapping,
+    cached_region: RegionAddresses,
     region: usize,
     counts: SegmentCounts,
 }
@@ -27,7 +27,7 @@ impl<'a> BufferTranslator<'a> {
     pub fn new(memory: &'a GuestMemory, region: usize) -> BufferTranslator<'a> {
         BufferTranslator {
             memory,
-            cached_region: memory.region_mapping(region),
+            cached_region: memory.mapping_of_region(region),
             region,
             counts: SegmentCounts::default(),
         }
@@ -110,7 +110,7 @@ impl<'a> BufferTranslator<'a> {
                 addr = after;
             }
         }
-        self.cached_region = self.memory.region_mapping(self.region);
+        self.cached_region = self.memory.mapping_of_region(self.region);
         Ok(())
     }
 }
@@ -126,7 +126,7 @@ pub(crate) struct IndirectTable {
 impl IndirectTable {
     /// Checks the length of the table of `len` bytes at `addr`, and looks up its host address.
     #[inline]
-    pub fn find(
+    pub fn check_len_and_look_up(
         buffers: BufferTranslator<'_>,
         addr: u64,
         len: u32,

@@ -104,7 +104,7 @@ impl DirtyTracker {
     /// Marks the ring, which was written.
     pub fn mark_ring_if_logged(&self, ring: &AnyRing) {
         if let Some(used) = self.log.used {
-            ring.for_each_device_written_part(used, |addr, len| self.log.log.mark(addr, len));
+            ring.for_each_device_written_ring_part(used, |addr, len| self.log.log.mark(addr, len));
         }
     }
 }

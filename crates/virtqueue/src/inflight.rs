@@ -19,7 +19,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use recorder::Recorder;
+pub(crate) use recorder::InflightRecorder;
 pub use region::InflightRegion;
 
 use packed::PackedRecord;

@@ -26,6 +26,7 @@ mod descriptor;
 mod dirty_log;
 mod dirty_tracker;
 mod error;
+mod guest_u32_access;
 mod inflight;
 mod layout;
 pub mod memory;
@@ -37,18 +38,17 @@ pub mod queue_setup;
 pub mod split;
 pub mod store_hook;
 pub mod testing;
-mod word_access;
 
 pub use chain::{Chain, ChainId, MAX_SEGMENTS};
 pub use dirty_log::{DirtyLog, LOG_PAGE_BYTES};
 pub use dirty_tracker::QueueDirtyLog;
 pub use error::{InflightError, RingError, RingPart};
+pub use guest_u32_access::GuestU32Access;
 pub use inflight::InflightRegion;
 pub use layout::{MAX_CHAIN_DESCRIPTORS, MAX_QUEUE_SIZE, RingFeatures, RingLayout};
 pub use memory::{GuestMemory, MemoryError, Region};
 #[cfg(feature = "observer")]
-pub use observer::Observer;
+pub use observer::QueueObserver;
 pub use packed::PackedRing;
 pub use queue::Queue;
 pub use split::SplitRing;
-pub use word_access::WordAccess;

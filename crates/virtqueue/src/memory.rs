@@ -114,7 +114,7 @@ impl GuestMemory {
     /// `owner` (or a clone of it) lives, and no code in this process holds a Rust reference to them.
     pub unsafe fn new(mut regions: Vec<Region>) -> Result<GuestMemory, MemoryError> {
         for region in &regions {
-            check_region(region)?;
+            check_region_is_mapped_and_fits(region)?;
         }
         regions.sort_by_key(|region| region.guest_addr);
         for pair in regions.windows(2) {
@@ -182,10 +182,10 @@ impl GuestMemory {
 
     /// Where region `index` is mapped, for many lookups; any index is allowed: without such a region nothing is found.
     #[inline]
-    pub(crate) fn region_mapping(&self, index: usize) -> RegionMapping {
+    pub(crate) fn mapping_of_region(&self, index: usize) -> RegionAddresses {
         self.regions
             .get(index)
-            .map_or(RegionMapping::EMPTY, |region| RegionMapping {
+            .map_or(RegionAddresses::EMPTY, |region| RegionAddresses {
                 guest_addr: region.guest_addr,
                 len: region.len,
                 host: region.host,
@@ -223,15 +223,15 @@ impl GuestMemory {
 
 /// Where a region is mapped: its guest addresses and its host address, copied for fast lookups.
 #[derive(Clone, Copy)]
-pub(crate) struct RegionMapping {
+pub(crate) struct RegionAddresses {
     guest_addr: u64,
     len: u64,
     host: *mut u8,
 }
 
-impl RegionMapping {
+impl RegionAddresses {
     /// An empty region.
-    const EMPTY: RegionMapping = RegionMapping {
+    const EMPTY: RegionAddresses = RegionAddresses {
         guest_addr: 0,
         len: 0,
         host: std::ptr::null_mut(),
@@ -262,7 +262,7 @@ fn part_in_region(region: &Region, guest_addr: u64, len: u64) -> Option<(NonNull
         return None;
     }
     // `wrapping_add` because only the promise made to `new` says that this is in bounds; the offset
-    // fits a usize since `check_region` saw that the region's length does.
+    // fits a usize since `check_region_is_mapped_and_fits` saw that the region's length does.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "offset < len <= isize::MAX"
@@ -272,7 +272,7 @@ fn part_in_region(region: &Region, guest_addr: u64, len: u64) -> Option<(NonNull
 }
 
 /// Checks that a region is mapped, is not empty, and ends within the guest's, the front-end's and our address space.
-fn check_region(region: &Region) -> Result<(), MemoryError> {
+fn check_region_is_mapped_and_fits(region: &Region) -> Result<(), MemoryError> {
     let Region {
         guest_addr,
         user_addr,

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::chain::{Chain, ChainId};
 
 /// Callbacks of a fuzz target for chains that are popped and pushed.
-pub trait Observer: Send {
+pub trait QueueObserver: Send {
     /// A chain was popped, and the device is about to see it.
     fn on_popped(&mut self, id: ChainId, chain: &Chain);
 
@@ -13,8 +13,8 @@ pub trait Observer: Send {
     fn on_pushed(&mut self, id: ChainId, written_bytes: u32);
 }
 
-impl fmt::Debug for dyn Observer {
+impl fmt::Debug for dyn QueueObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Observer")
+        f.write_str("QueueObserver")
     }
 }

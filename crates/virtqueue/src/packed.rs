@@ -16,7 +16,7 @@ mod ring;
 mod unpop;
 mod walk;
 
-pub(crate) use position::Position;
+pub(crate) use position::PackedPosition;
 pub(crate) use ring::{PackedDescriptor, PackedView};
 
 use ring::{EventArea, UsedEntry};
@@ -44,11 +44,11 @@ pub struct PackedRing {
     layout: RingLayout,
     features: RingFeatures,
     /// The position of the next chain to pop.
-    next_avail: Position,
+    next_avail: PackedPosition,
     /// The position of the next used entry.
-    next_used: Position,
+    next_used: PackedPosition,
     /// The position of the guest's next used entry: entries from here on are not published.
-    published: Position,
+    published: PackedPosition,
     /// The entry for `published`, which is stored when the batch is published.
     first_used: UsedEntry,
     /// Descriptors from `published` to `next_used`.
@@ -71,7 +71,7 @@ impl PackedRing {
     /// descriptors with the USED flag.
     ///
     /// The ring is not written. Kicks are enabled or disabled as the last user left them: call
-    /// [`enable_kicks`](Self::enable_kicks) or [`disable_kicks`](Self::disable_kicks).
+    /// [`enable_kicks_and_recheck`](Self::enable_kicks_and_recheck) or [`disable_kicks`](Self::disable_kicks).
     ///
     /// # Errors
     /// [`RingError`] for a bad size or base, a misaligned area, or one that is not inside one region.
@@ -83,13 +83,13 @@ impl PackedRing {
     ) -> Result<Self, RingError> {
         let ring = PackedView::new(memory, layout)?;
         let size = layout.size;
-        let mut start = Position::from_bits(base);
+        let mut start = PackedPosition::from_bits(base);
         if start.index >= size {
             return Err(RingError::BadBase { base, size });
         }
         let used = |index| ring.flags(index) & ring::F_USED != 0;
         if base == 0 && !(0..size).any(used) {
-            start = Position::START;
+            start = PackedPosition::START;
         }
         Ok(PackedRing {
             ring,
@@ -178,7 +178,7 @@ impl PackedRing {
 
     /// Continues where an earlier process has stopped: the guest's next used entry is at `used`, and the `taken` descriptors from
     /// there on were popped. Used entries among them, which the guest does not see yet, are removed.
-    pub(crate) fn restore_position_and_flags(&mut self, used: Position, taken: u16) {
+    pub(crate) fn restore_position_and_flags(&mut self, used: PackedPosition, taken: u16) {
         (self.next_used, self.published) = (used, used);
         self.taken = taken;
         let mut at = used;
@@ -198,7 +198,7 @@ impl PackedRing {
 
     /// The position of the guest's next used entry once all pushed entries are published.
     #[inline]
-    pub(crate) fn next_used_position(&self) -> Position {
+    pub(crate) fn next_used_position(&self) -> PackedPosition {
         self.next_used
     }
 
@@ -219,7 +219,8 @@ impl PackedRing {
             self.first_used = entry;
         } else {
             before_store();
-            self.ring.store_used_entry(self.next_used.index, entry);
+            self.ring
+                .store_used_entry_after_first(self.next_used.index, entry);
         }
         self.unpublished += descriptors;
         self.next_used = self.next_used.advance(descriptors, self.ring.size());
@@ -251,7 +252,7 @@ impl PackedRing {
         match event.flags {
             FLAGS_DISABLE => false,
             FLAGS_DESC if self.features.event_idx => {
-                let awaited = Position::from_bits(event.position);
+                let awaited = PackedPosition::from_bits(event.position);
                 first_publish || old.distance(awaited, self.ring.size()) < passed
             }
             // Also for reserved values: a signal too many is harmless.
@@ -270,7 +271,7 @@ impl PackedRing {
 
     /// Enables kicks, and checks the ring once more: true means that there is a chain already, for which no kick may come.
     #[inline]
-    pub fn enable_kicks(&mut self) -> bool {
+    pub fn enable_kicks_and_recheck(&mut self) -> bool {
         before_store();
         let flags = if self.features.event_idx {
             FLAGS_DESC
@@ -286,7 +287,11 @@ impl PackedRing {
 
     /// Calls `range` with guest address and length of each part of the ring that the device writes: the ring with its used
     /// entries, and its event area, which the front-end calls `used`.
-    pub(crate) fn for_each_device_written_part(&self, used: u64, mut range: impl FnMut(u64, u64)) {
+    pub(crate) fn for_each_device_written_ring_part(
+        &self,
+        used: u64,
+        mut range: impl FnMut(u64, u64),
+    ) {
         let entries = u64::from(self.layout.size);
         range(self.layout.desc, entries * u64::from(DESCRIPTOR_LEN_BYTES));
         range(used, ring::EVENT_LEN_BYTES as u64);

@@ -14,11 +14,11 @@ use crate::any_ring::AnyRing;
 use crate::chain::{Chain, ChainId};
 use crate::dirty_tracker::{DirtyTracker, QueueDirtyLog};
 use crate::error::RingError;
-use crate::inflight::{InflightRegion, Recorder};
+use crate::inflight::{InflightRecorder, InflightRegion};
 use crate::layout::{RingFeatures, RingLayout};
 use crate::memory::GuestMemory;
 #[cfg(feature = "observer")]
-use crate::observer::Observer;
+use crate::observer::QueueObserver;
 use crate::packed::PackedRing;
 use crate::split::SplitRing;
 
@@ -29,10 +29,10 @@ use crate::split::SplitRing;
 #[derive(Debug)]
 pub struct Queue {
     ring: AnyRing,
-    recorder: Option<Box<Recorder>>,
+    recorder: Option<Box<InflightRecorder>>,
     dirty: Option<Box<DirtyTracker>>,
     #[cfg(feature = "observer")]
-    observer: Option<Box<dyn Observer>>,
+    observer: Option<Box<dyn QueueObserver>>,
 }
 
 impl Queue {
@@ -79,7 +79,7 @@ impl Queue {
     ) -> Result<Queue, RingError> {
         let low = (base & 0xffff) as u16;
         let (ring, recorder) =
-            Recorder::start_ring_and_record(memory, layout, features, low, region)?;
+            InflightRecorder::start_ring_and_record(memory, layout, features, low, region)?;
         Ok(Queue {
             recorder: Some(Box::new(recorder)),
             ..Queue::from_ring(ring)
@@ -114,7 +114,7 @@ impl Queue {
     ) -> Result<Option<ChainId>, RingError> {
         let popped = match &mut self.recorder {
             None => self.ring.pop(memory, chain)?,
-            Some(recorder) => recorder.pop(&mut self.ring, memory, chain)?,
+            Some(recorder) => recorder.pop_recovered_or_next(&mut self.ring, memory, chain)?,
         };
         let Some(id) = popped else {
             return Ok(None);
@@ -168,7 +168,7 @@ impl Queue {
     /// False, and nothing has changed, if others were popped after the first of them, or if the recorder does not allow
     /// it. All other chains are published.
     #[must_use]
-    pub fn try_unpop_chains(&mut self, chains: &[ChainId]) -> bool {
+    pub fn try_unpop_chains_and_mark_dirty(&mut self, chains: &[ChainId]) -> bool {
         let returned = match &mut self.recorder {
             None => self.ring.try_unpop_chains(chains).is_some(),
             Some(recorder) => recorder.try_unpop_chains(&mut self.ring, chains),
@@ -199,8 +199,8 @@ impl Queue {
 
     /// Enables kicks, and checks the ring once more: true means that there is a chain already, for which no kick may come.
     #[inline]
-    pub fn enable_kicks(&mut self) -> bool {
-        let available = self.ring.enable_kicks();
+    pub fn enable_kicks_and_recheck(&mut self) -> bool {
+        let available = self.ring.enable_kicks_and_recheck();
         self.mark_ring_if_logged();
         available || self.has_recovered_chains()
     }
@@ -247,7 +247,7 @@ impl Queue {
 
     /// The position in the ring of the next chain, recovered chains counted as if they were still in it: changes with every pop.
     #[inline]
-    pub fn next_avail(&self) -> u16 {
+    pub fn next_avail_counting_recovered(&self) -> u16 {
         let next = self.ring.next_avail();
         match &self.recorder {
             None => next,
@@ -264,7 +264,7 @@ impl Queue {
 
     /// Calls `observer` for each chain that is popped or pushed.
     #[cfg(feature = "observer")]
-    pub fn set_observer(&mut self, observer: Box<dyn Observer>) {
+    pub fn set_observer(&mut self, observer: Box<dyn QueueObserver>) {
         self.observer = Some(observer);
     }
 

@@ -9,7 +9,7 @@
 //! queue.disable_kicks();
 //! loop {
 //!     while let Some(head) = queue.pop(&memory, &mut chain)? { /* start the request */ }
-//!     if !queue.enable_kicks() { break }      // true: a chain came in between, pop again
+//!     if !queue.enable_kicks_and_recheck() { break }      // true: a chain came in between, pop again
 //!     queue.disable_kicks();
 //! }
 //! /* later, once per batch of completions */
@@ -64,7 +64,7 @@ impl SplitRing {
     /// the used index is read from guest memory, as the front-end expects after a reconnection.
     ///
     /// The rings are not written. Kicks are enabled or disabled as the last user of the rings left them:
-    /// call [`enable_kicks`](Self::enable_kicks) or [`disable_kicks`](Self::disable_kicks).
+    /// call [`enable_kicks_and_recheck`](Self::enable_kicks_and_recheck) or [`disable_kicks`](Self::disable_kicks).
     ///
     /// # Errors
     /// [`RingError`] for a bad size, a misaligned ring, or one that is not inside one region.
@@ -162,7 +162,7 @@ impl SplitRing {
     }
 
     /// Continues where an earlier process has stopped, which had `taken` chains in flight.
-    pub(crate) fn restore_position(&mut self, taken: u16) {
+    pub(crate) fn resume_behind_in_flight(&mut self, taken: u16) {
         self.next_avail = self.published.wrapping_add(taken);
         self.avail_idx = self.next_avail;
     }
@@ -248,7 +248,7 @@ impl SplitRing {
 
     /// Enables kicks, and checks the ring once more: true means that there is a chain already, for which no kick may come.
     #[inline]
-    pub fn enable_kicks(&mut self) -> bool {
+    pub fn enable_kicks_and_recheck(&mut self) -> bool {
         before_store();
         if self.features.event_idx {
             self.rings.store_avail_event(self.next_avail);

@@ -312,7 +312,7 @@ impl Model {
                 22..27 => self.push(),
                 27..30 => drop(self.queue.publish()),
                 30..32 => self.queue.disable_kicks(),
-                32 => drop(self.queue.enable_kicks()),
+                32 => drop(self.queue.enable_kicks_and_recheck()),
                 33..35 => self.as_guest(|model| model.driver.take_used_entries()),
                 35..37 => self.sync(),
                 37 => self.set_dirty_log(),
@@ -469,7 +469,7 @@ fn a_ring_is_logged_where_the_front_end_says() {
     assert_eq!(log.take(), [page], "it may have been written before");
     model.queue.disable_kicks();
     assert_eq!(log.take(), [page]);
-    assert!(!model.queue.enable_kicks());
+    assert!(!model.queue.enable_kicks_and_recheck());
     assert_eq!(log.take(), [page]);
 }
 

@@ -48,7 +48,7 @@ fn popping_and_pushing_allocate_nothing() {
             popped += 1;
         };
         queue.publish();
-        queue.enable_kicks();
+        queue.enable_kicks_and_recheck();
         let allocations = test_support::allocations::of_this_thread() - before;
 
         assert_eq!(popped, 2);
@@ -101,7 +101,7 @@ fn a_packed_queue_allocates_nothing_either() {
             popped += 1;
         };
         queue.publish();
-        queue.enable_kicks();
+        queue.enable_kicks_and_recheck();
         let allocations = test_support::allocations::of_this_thread() - before;
         assert_eq!((popped, end.is_err()), (2, round == 9));
         assert_eq!(allocations, 0);

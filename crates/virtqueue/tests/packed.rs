@@ -139,7 +139,7 @@ proptest! {
 
         for Round { chains, completed, event, asleep } in rounds {
             if asleep {
-                prop_assert!(!queue.enable_kicks(), "all was taken");
+                prop_assert!(!queue.enable_kicks_and_recheck(), "all was taken");
             } else {
                 queue.disable_kicks();
             }
@@ -223,7 +223,7 @@ fn every_size_serves_lap_after_lap() {
             let mut chain = Chain::new();
             let buffers = vec![Buffer::writable(0, 4); descriptors.into()];
             for _ in 0..5 * size / descriptors + 2 {
-                assert!(!queue.enable_kicks());
+                assert!(!queue.enable_kicks_and_recheck());
                 let id = driver.add(&buffers);
                 assert!(driver.publish(), "the device sleeps");
                 let popped = queue
@@ -444,7 +444,7 @@ fn no_kick_and_no_signal_is_lost() {
                 if queue.publish() {
                     let _ = call.send(());
                 }
-                if done < REQUESTS && !queue.enable_kicks() {
+                if done < REQUESTS && !queue.enable_kicks_and_recheck() {
                     kicked.recv_timeout(STUCK_AFTER).expect("a kick");
                 }
                 queue.disable_kicks();

@@ -394,7 +394,7 @@ proptest! {
             queue.push(popped, 1);
         }
         queue.publish();
-        queue.enable_kicks();
+        queue.enable_kicks_and_recheck();
         memory.check_canaries();
     }
 }

@@ -469,7 +469,7 @@ fn kicks_are_switched_by_flag_without_event_idx() {
     assert!(!both.driver.publish());
     assert_eq!(both.driver.used_flags(), 1);
     assert_eq!(both.pop_all().len(), 2);
-    assert!(!both.queue.enable_kicks());
+    assert!(!both.queue.enable_kicks_and_recheck());
     both.add(1);
     assert!(both.driver.publish());
     assert_eq!(both.driver.used_flags(), 0);
@@ -479,7 +479,7 @@ fn kicks_are_switched_by_flag_without_event_idx() {
 fn kicks_are_switched_by_index_with_event_idx() {
     for base in [0, 0xfffe] {
         let mut both = Both::new(EVENT_IDX, base);
-        assert!(!both.queue.enable_kicks());
+        assert!(!both.queue.enable_kicks_and_recheck());
         assert_eq!(both.driver.avail_event(), base);
         both.add(1);
         assert!(both.driver.publish(), "the first one after enabling");
@@ -492,7 +492,7 @@ fn kicks_are_switched_by_index_with_event_idx() {
         both.add(1);
         assert!(!both.driver.publish(), "the event has been passed");
         assert_eq!(both.pop_all().len(), 2);
-        assert!(!both.queue.enable_kicks());
+        assert!(!both.queue.enable_kicks_and_recheck());
         assert_eq!(both.driver.avail_event(), base.wrapping_add(2));
         both.add(3);
         assert!(both.driver.publish());
@@ -508,9 +508,9 @@ fn enabling_kicks_reports_chains_that_came_before() {
         assert_eq!(both.pop(), None);
         let added = both.add(1);
         both.driver.publish();
-        assert!(both.queue.enable_kicks());
+        assert!(both.queue.enable_kicks_and_recheck());
         assert_eq!(both.pop_all(), added);
-        assert!(!both.queue.enable_kicks());
+        assert!(!both.queue.enable_kicks_and_recheck());
     }
 }
 
@@ -526,7 +526,7 @@ fn without_event_idx_the_event_words_are_not_part_of_the_rings() {
     let behind = layout.used + 4 + 8 * u64::from(SIZE);
     memory.store_u16(behind, 0x1234);
     queue.disable_kicks();
-    queue.enable_kicks();
+    queue.enable_kicks_and_recheck();
     for head in 0..SIZE {
         queue.push(head, 0);
     }

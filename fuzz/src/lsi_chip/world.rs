@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
     AbortOutcome, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, PciBus, PhaseAfterCommand,
-    Refusal, ResetScope, TagAttribute, TargetAndLun, Targets, TaskId, TaskOutcome,
+    CheckConditionCause, ResetScope, TagAttribute, TargetAndLun, Targets, TaskSlotId, TaskStartOutcome,
 };
 
 use crate::scripts::{FAR, FAR_BYTES, MEMORY};
@@ -44,9 +44,9 @@ pub struct World {
     pub faults: bool,
     asked: VecDeque<(DmaId, u64, PendingRequest)>,
     last_dma: DmaId,
-    tasks: BTreeMap<TaskId, Task>,
+    tasks: BTreeMap<TaskSlotId, Task>,
     /// Those that disks have, in the order in which they came.
-    with_disks: Vec<TaskId>,
+    with_disks: Vec<TaskSlotId>,
     /// Which name each slot had last.
     last: [Option<u32>; MAX_TASKS],
     holds_on: bool,
@@ -139,7 +139,7 @@ impl World {
             }
             stage => panic!("{stage:?}"),
         }
-        chip.on_task_finished(id, status);
+        chip.on_task_finished_or_drained(id, status);
     }
 
     /// The front-end removes guest memory and adds it again; requests that use it keep it.
@@ -147,7 +147,7 @@ impl World {
         chip.on_memory_removed();
     }
 
-    fn take_name(&mut self, id: TaskId) {
+    fn take_name(&mut self, id: TaskSlotId) {
         let last = &mut self.last[usize::from(id.index)];
         assert!(
             last.is_none_or(|last| last < id.generation),
@@ -234,7 +234,7 @@ impl Targets for World {
 
     fn receive_command(
         &mut self,
-        id: TaskId,
+        id: TaskSlotId,
         nexus: TargetAndLun,
         _: TagAttribute,
         cdb: &[u8],
@@ -279,7 +279,7 @@ impl Targets for World {
         phase
     }
 
-    fn replace_by_failing_task(&mut self, id: TaskId, _: TargetAndLun, _: Refusal) {
+    fn replace_by_failing_task(&mut self, id: TaskSlotId, _: TargetAndLun, _: CheckConditionCause) {
         self.calls += 1;
         if !self.tasks.contains_key(&id) {
             self.take_name(id);
@@ -297,10 +297,10 @@ impl Targets for World {
 
     fn run_or_queue_task(
         &mut self,
-        id: TaskId,
+        id: TaskSlotId,
         segments: &mut [libc::iovec],
         len: u64,
-    ) -> TaskOutcome {
+    ) -> TaskStartOutcome {
         self.calls += 1;
         let task = self.tasks.get_mut(&id).expect("received before");
         assert_eq!(task.stage, Stage::Received, "run once");
@@ -319,7 +319,7 @@ impl Targets for World {
         if task.refused {
             assert_eq!(len, 0, "nothing is moved");
             task.stage = Stage::Finished;
-            return TaskOutcome::Finished(2);
+            return TaskStartOutcome::Finished(2);
         }
         let wanted = match task.phase {
             PhaseAfterCommand::Status => 0,
@@ -331,15 +331,15 @@ impl Targets for World {
                 fill(&task.segments);
             }
             task.stage = Stage::Finished;
-            return TaskOutcome::Finished(0);
+            return TaskStartOutcome::Finished(0);
         }
         task.stage = Stage::Running;
         self.with_disks.push(id);
         assert!(self.with_disks.len() <= MAX_TASKS);
-        TaskOutcome::Later
+        TaskStartOutcome::Later
     }
 
-    fn abort_task(&mut self, id: TaskId) -> AbortOutcome {
+    fn abort_task(&mut self, id: TaskSlotId) -> AbortOutcome {
         self.calls += 1;
         let task = self.tasks.get_mut(&id).expect("received, and not over");
         match task.stage {
@@ -355,7 +355,7 @@ impl Targets for World {
         AbortOutcome::Done
     }
 
-    fn release_finished_task(&mut self, id: TaskId, _: bool) {
+    fn release_finished_task(&mut self, id: TaskSlotId, _: bool) {
         self.calls += 1;
         let task = self.tasks.remove(&id).expect("it has finished");
         assert_eq!(task.stage, Stage::Finished);

@@ -9,7 +9,7 @@ use interop::chains::{
     range_payload,
 };
 use interop::client::{Client, IO_ERROR, Request};
-use interop::image::Image;
+use interop::image::{Backing, Image};
 use interop::memory::Span;
 use interop::model::Extent;
 use interop::random::Random;
@@ -21,20 +21,20 @@ use crate::patterns::{ARENA, DISK, DISK_BYTES, connect, exercise};
 use crate::shapes::stamped;
 
 pub const TESTS: &[Test] = &[
-    Test::new("errors::out_of_range", out_of_range),
-    Test::new("errors::no_data", no_data),
-    Test::new("errors::not_whole_sectors", not_whole_sectors),
-    Test::new("errors::unknown_requests", unknown_requests),
-    Test::new("errors::serial_number", serial_number),
-    Test::new("errors::broken_chains", broken_chains),
+    Test::on_each_backing("errors::out_of_range", out_of_range),
+    Test::on_each_backing("errors::no_data", no_data),
+    Test::on_each_backing("errors::not_whole_sectors", not_whole_sectors),
+    Test::on_each_backing("errors::unknown_requests", unknown_requests),
+    Test::on_each_backing("errors::serial_number", serial_number),
+    Test::on_each_backing("errors::broken_chains", broken_chains),
 ];
 
 /// The last sector number whose byte offset fits 64 bits.
 const LAST_SECTOR: u64 = u64::MAX / 512;
 
-fn out_of_range() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn out_of_range(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     let part = Extent::new(DISK.sectors - 2048, 2048);
     let model = exercise(&mut disk, part, 60);
@@ -77,15 +77,14 @@ fn out_of_range() {
     workload::read(queue, &model, &extents, &place, &mut random);
     drop(disk);
     server.stop();
-    let bytes = std::fs::metadata(image.path()).expect("the image").len();
-    assert_eq!(bytes, DISK_BYTES);
-    model.assert_file(image.path());
+    assert_eq!(image.size_bytes(), DISK_BYTES);
+    image.assert_holds(&model);
 }
 
 /// Header and status and nothing between. Whether that is an error is the device's choice.
-fn no_data() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn no_data(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     let model = exercise(&mut disk, Extent::new(0, 64), 61);
     let queue = disk.queue(0);
@@ -99,9 +98,9 @@ fn no_data() {
     workload::read(queue, &model, &extents, &place, &mut random);
 }
 
-fn not_whole_sectors() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn not_whole_sectors(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     let model = exercise(&mut disk, Extent::new(0, 64), 62);
     let queue = disk.queue(0);
@@ -124,7 +123,7 @@ fn not_whole_sectors() {
     workload::read(queue, &model, &extents, &place, &mut random);
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
 fn chain_disk(server: &Server) -> ChainDisk {
@@ -133,9 +132,9 @@ fn chain_disk(server: &Server) -> ChainDisk {
     disk.expect("a connection")
 }
 
-fn unknown_requests() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn unknown_requests(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = chain_disk(&server);
     let span = Span::new(0, 512);
     // SCSI_CMD, secure erase and zones without negotiation, and unknown types
@@ -173,9 +172,9 @@ fn unknown_requests() {
 }
 
 /// 20 bytes, filled up with zeroes (virtio 1.2, section 5.2.6).
-fn serial_number() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn serial_number(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = chain_disk(&server);
     disk.arena().all_mut().fill(0xee);
     let status = disk.request(kind::GET_ID, 0, &[Piece::In(Span::new(0, 20))]);
@@ -191,9 +190,9 @@ fn serial_number() {
 }
 
 /// Each breaks its own connection at most: the next client finds the disk as it was.
-fn broken_chains() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn broken_chains(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let read = Header {
         kind: kind::IN,
         sector: 0,

@@ -1,7 +1,7 @@
 //! Stamped sectors in every block size, hundreds of requests in flight, in random order.
 
 use interop::client::{Client, Disk, Request};
-use interop::image::Image;
+use interop::image::{Backing, Image};
 use interop::model::{Extent, Model};
 use interop::random::Random;
 use interop::server::{Server, Setup};
@@ -9,14 +9,14 @@ use interop::suite::Test;
 use interop::workload::{self, Placement, SIZES};
 
 pub const TESTS: &[Test] = &[
-    Test::new("patterns::every_block_size", every_block_size),
-    Test::new("patterns::mixed_sizes_deep_queue", mixed_sizes_deep_queue),
-    Test::new("patterns::reads_among_writes", reads_among_writes),
-    Test::new("patterns::every_ring_size", every_ring_size),
-    Test::new("patterns::polling_client", polling_client),
+    Test::on_each_backing("patterns::every_block_size", every_block_size),
+    Test::on_each_backing("patterns::mixed_sizes_deep_queue", mixed_sizes_deep_queue),
+    Test::on_each_backing("patterns::reads_among_writes", reads_among_writes),
+    Test::on_each_backing("patterns::every_ring_size", every_ring_size),
+    Test::on_each_backing("patterns::polling_client", polling_client),
     Test::new("patterns::serve_makes_the_disk", serve_makes_the_disk),
-    Test::new("patterns::fua_and_flush", fua_and_flush),
-    Test::new("patterns::image_made_elsewhere", image_made_elsewhere),
+    Test::on_each_backing("patterns::fua_and_flush", fua_and_flush),
+    Test::on_each_backing("patterns::image_made_elsewhere", image_made_elsewhere),
 ];
 
 /// The size of a test disk.
@@ -50,9 +50,9 @@ pub fn exercise(disk: &mut Disk, part: Extent, seed: u64) -> Model {
     model
 }
 
-fn every_block_size() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn every_block_size(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     assert_eq!(disk.sectors(), DISK.sectors);
     let mut random = Random::new(1);
@@ -73,12 +73,12 @@ fn every_block_size() {
     }
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
-fn mixed_sizes_deep_queue() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn mixed_sizes_deep_queue(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     let mut random = Random::new(2);
     let mut model = Model::zeroes(DISK);
@@ -96,12 +96,12 @@ fn mixed_sizes_deep_queue() {
     }
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
-fn reads_among_writes() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn reads_among_writes(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     let mut random = Random::new(3);
     let part = Extent::new(1000, 12_000);
@@ -115,12 +115,12 @@ fn reads_among_writes() {
     }
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
-fn every_ring_size() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn every_ring_size(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     for (i, entries) in (0_u64..).zip([4, 8, 64, 128, 256, 512, 1024]) {
         let client = Client::new(ARENA).ring_entries(entries);
         let mut disk = connect(&server, client);
@@ -133,18 +133,18 @@ fn every_ring_size() {
         let queue = disk.queue(0);
         workload::write(queue, &mut model, &extents, i + 1, &place, &mut random);
         workload::read(queue, &model, &extents, &place, &mut random);
-        model.assert_file(image.path());
+        image.assert_holds(&model);
     }
 }
 
-fn polling_client() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn polling_client(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA).polling());
     let model = exercise(&mut disk, Extent::new(4096, 16_384), 5);
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
 fn serve_makes_the_disk() {
@@ -167,9 +167,9 @@ fn serve_makes_the_disk() {
     workload::read(disk.queue(0), &model, &extents, &place, &mut random);
 }
 
-fn fua_and_flush() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn fua_and_flush(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     let mut random = Random::new(7);
     let part = Extent::new(512, 4096);
@@ -195,16 +195,15 @@ fn fua_and_flush() {
     workload::read(queue, &model, &extents, &place, &mut random);
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
-fn image_made_elsewhere() {
-    let image = Image::sparse(DISK_BYTES);
+fn image_made_elsewhere(backing: Backing) {
     let part = Extent::new(DISK.sectors - 6000, 6000);
     let mut model = Model::zeroes(part);
     model.set(Extent::new(DISK.sectors - 5999, 4000), 9);
-    model.write_to(image.path()).expect("the image takes it");
-    let server = Setup::file(image.path()).start();
+    let image = Image::holding(backing, DISK_BYTES, &model);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     let mut random = Random::new(9);
     let extents = workload::cut(part, &SIZES, &mut random);

@@ -3,7 +3,7 @@
 use std::thread;
 
 use interop::client::{Client, Queue};
-use interop::image::Image;
+use interop::image::{Backing, Image};
 use interop::model::{Extent, Model};
 use interop::random::Random;
 use interop::server::Setup;
@@ -13,15 +13,15 @@ use interop::workload::{self, Placement};
 use crate::patterns::{DISK_BYTES, connect};
 
 pub const TESTS: &[Test] = &[
-    Test::new("queues::one", || all_busy(1)),
-    Test::new("queues::two", || all_busy(2)),
-    Test::new("queues::four", || all_busy(4)),
-    Test::new("queues::eight", || all_busy(8)),
-    Test::new("queues::sixteen", || all_busy(16)),
-    Test::new("queues::sixteen_on_three_iothreads", on_three_iothreads)
+    Test::on_each_backing("queues::one", |backing| all_busy(backing, 1)),
+    Test::on_each_backing("queues::two", |backing| all_busy(backing, 2)),
+    Test::on_each_backing("queues::four", |backing| all_busy(backing, 4)),
+    Test::on_each_backing("queues::eight", |backing| all_busy(backing, 8)),
+    Test::on_each_backing("queues::sixteen", |backing| all_busy(backing, 16)),
+    Test::on_each_backing("queues::sixteen_on_three_iothreads", on_three_iothreads)
         .qsd_cannot("its export runs on one iothread"),
-    Test::new("queues::client_uses_fewer", client_uses_fewer),
-    Test::new("queues::client_wants_more", client_wants_more),
+    Test::on_each_backing("queues::client_uses_fewer", client_uses_fewer),
+    Test::on_each_backing("queues::client_wants_more", client_wants_more),
 ];
 
 /// Threads of the client; more would only wait for each other.
@@ -49,15 +49,15 @@ fn verify(queue: &mut Queue, model: &Model, seed: u64) {
     workload::read(queue, model, &extents, &place, &mut random);
 }
 
-fn all_busy(count: usize) {
-    let image = Image::sparse(DISK_BYTES);
-    all_busy_on(&image, count, Setup::file(image.path()));
+fn all_busy(backing: Backing, count: usize) {
+    let image = Image::new(backing, DISK_BYTES);
+    all_busy_on(&image, count, Setup::image(&image));
 }
 
-fn on_three_iothreads() {
+fn on_three_iothreads(backing: Backing) {
     for direct in [true, false] {
-        let image = Image::sparse(DISK_BYTES);
-        let setup = Setup::file(image.path()).iothreads(3);
+        let image = Image::new(backing, DISK_BYTES);
+        let setup = Setup::image(&image).iothreads(3);
         let setup = if direct { setup } else { setup.buffered() };
         all_busy_on(&image, 16, setup);
     }
@@ -76,7 +76,7 @@ fn all_busy_on(image: &Image, count: usize, setup: Setup) {
     drop(disk);
     server.stop();
     for model in models {
-        model.assert_file(image.path());
+        image.assert_holds(&model);
     }
 }
 
@@ -106,9 +106,9 @@ fn in_threads<T: Send>(
     })
 }
 
-fn client_uses_fewer() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).queues(8).start();
+fn client_uses_fewer(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).queues(8).start();
     let mut disk = connect(&server, Client::new(ARENA).queues(3));
     assert_eq!(disk.property("max-queues"), 8);
     for i in 0..3 {
@@ -118,9 +118,9 @@ fn client_uses_fewer() {
     }
 }
 
-fn client_wants_more() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).queues(2).start();
+fn client_wants_more(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).queues(2).start();
     let refused = Client::new(ARENA).queues(3).connect(server.socket());
     assert!(refused.is_err(), "there are only two queues");
     // and others are not affected

@@ -3,7 +3,7 @@
 use blkio::Errno;
 use interop::chains::{self, ChainDisk, OK, Piece, VERSION_1, kind, range_payload};
 use interop::client::{Client, Request};
-use interop::image::Image;
+use interop::image::{Backing, Image};
 use interop::memory::Span;
 use interop::model::{Extent, Model};
 use interop::random::Random;
@@ -14,24 +14,22 @@ use interop::workload::{self, Placement, SIZES};
 use crate::patterns::{ARENA, DISK, DISK_BYTES, connect};
 
 pub const TESTS: &[Test] = &[
-    Test::new("read_only::reads_are_fine", reads_are_fine),
-    Test::new("read_only::writes_are_refused", writes_are_refused),
+    Test::on_each_backing("read_only::reads_are_fine", reads_are_fine),
+    Test::on_each_backing("read_only::writes_are_refused", writes_are_refused),
 ];
 
-fn written_image() -> (Image, Model) {
-    let image = Image::sparse(DISK_BYTES);
+fn written_image(backing: Backing) -> (Image, Model) {
     let mut model = Model::zeroes(Extent::new(0, 8192));
     model.set(Extent::new(5, 7000), 50);
-    model.write_to(image.path()).expect("the image takes it");
-    (image, model)
+    (Image::holding(backing, DISK_BYTES, &model), model)
 }
 
 fn start(image: &Image) -> Server {
-    Setup::file(image.path()).read_only().start()
+    Setup::image(image).read_only().start()
 }
 
-fn reads_are_fine() {
-    let (image, model) = written_image();
+fn reads_are_fine(backing: Backing) {
+    let (image, model) = written_image(backing);
     let server = start(&image);
     let refused = Client::new(ARENA).connect(server.socket()).err();
     let refused = refused.expect("blkio writes to no read-only disk").errno();
@@ -46,8 +44,8 @@ fn reads_are_fine() {
     assert_eq!(disk.queue(0).run_one(Request::Flush), 0);
 }
 
-fn writes_are_refused() {
-    let (image, model) = written_image();
+fn writes_are_refused(backing: Backing) {
+    let (image, model) = written_image(backing);
     let server = start(&image);
     let features = chains::DEVICE_FEATURES | VERSION_1;
     let disk = ChainDisk::connect(server.socket(), features, 64, 1 << 20);
@@ -70,5 +68,5 @@ fn writes_are_refused() {
     }
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }

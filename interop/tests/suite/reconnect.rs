@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use interop::client::{Client, Disk};
-use interop::image::Image;
+use interop::image::{Backing, Image};
 use interop::memory::Span;
 use interop::model::{Extent, Model, ZEROES};
 use interop::random::Random;
@@ -17,23 +17,23 @@ use interop::workload::{self, Placement, SIZES};
 use crate::patterns::{ARENA, DISK, DISK_BYTES, connect, exercise};
 
 pub const TESTS: &[Test] = &[
-    Test::new(
+    Test::on_each_backing(
         "reconnect::with_requests_in_flight",
         with_requests_in_flight,
     ),
-    Test::new("reconnect::fifty_times", fifty_times),
-    Test::new("reconnect::half_a_message", half_a_message),
-    Test::new("reconnect::two_clients", two_clients),
-    Test::new("reconnect::sigterm_with_a_client", sigterm_with_a_client),
-    Test::new(
+    Test::on_each_backing("reconnect::fifty_times", fifty_times),
+    Test::on_each_backing("reconnect::half_a_message", half_a_message),
+    Test::on_each_backing("reconnect::two_clients", two_clients),
+    Test::on_each_backing("reconnect::sigterm_with_a_client", sigterm_with_a_client),
+    Test::on_each_backing(
         "reconnect::sigterm_with_requests_in_flight",
         sigterm_with_requests_in_flight,
     ),
-    Test::new(
+    Test::on_each_backing(
         "reconnect::sigterm_during_a_message",
         sigterm_during_a_message,
     ),
-    Test::new("reconnect::restarted_server", restarted_server),
+    Test::on_each_backing("reconnect::restarted_server", restarted_server),
 ];
 
 /// 4 MiB that are written again and again.
@@ -53,9 +53,9 @@ fn abandon_writes(disk: &mut Disk, seed: u64) {
     queue.abandon(&requests);
 }
 
-fn with_requests_in_flight() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn with_requests_in_flight(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut known = vec![ZEROES];
     for round in 1..=8 {
         let mut disk = connect(&server, Client::new(ARENA));
@@ -73,14 +73,14 @@ fn with_requests_in_flight() {
         if round % 2 == 0 {
             let model = exercise(&mut disk, PART, round);
             known = vec![round];
-            model.assert_file(image.path());
+            image.assert_holds(&model);
         }
     }
 }
 
-fn fifty_times() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).queues(2).start();
+fn fifty_times(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).queues(2).start();
     let mut random = Random::new(70);
     let mut model = Model::zeroes(DISK);
     let place = Placement::skewed(512);
@@ -95,7 +95,7 @@ fn fifty_times() {
         workload::read(queue, &model, &before, &place, &mut random);
     }
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
 fn assert_usable(server: &Server) {
@@ -106,9 +106,9 @@ fn assert_usable(server: &Server) {
 /// GET_FEATURES: request 1, version 1, no payload.
 const GET_FEATURES: [u8; 12] = [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
 
-fn half_a_message() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn half_a_message(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     for bytes in 0..GET_FEATURES.len() {
         let mut stream = UnixStream::connect(server.socket()).expect("a connection");
         stream
@@ -130,9 +130,9 @@ fn half_a_message() {
 }
 
 /// The second one waits or is refused; the first one is not harmed by either.
-fn two_clients() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn two_clients(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut first = connect(&server, Client::new(ARENA));
     let before = exercise(&mut first, Extent::new(0, 4096), 72);
     let (second, model) = thread::scope(|scope| {
@@ -156,35 +156,35 @@ fn two_clients() {
     workload::read(second.queue(0), &model, &extents, &place, &mut random);
 }
 
-fn sigterm_with_a_client() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).queues(4).start();
+fn sigterm_with_a_client(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).queues(4).start();
     let mut disk = connect(&server, Client::new(ARENA).queues(4));
     let model = exercise(&mut disk, PART, 75);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
     drop(disk);
 }
 
-fn sigterm_with_requests_in_flight() {
+fn sigterm_with_requests_in_flight(backing: Backing) {
     for round in 1..=4 {
-        let image = Image::sparse(DISK_BYTES);
-        let server = Setup::file(image.path()).start();
+        let image = Image::new(backing, DISK_BYTES);
+        let server = Setup::image(&image).start();
         let mut disk = connect(&server, Client::new(ARENA));
         abandon_writes(&mut disk, round);
         server.stop();
         drop(disk);
         // whole sectors, old or new, and a server that starts again on them
-        let server = Setup::file(image.path()).start();
+        let server = Setup::image(&image).start();
         let mut disk = connect(&server, Client::new(ARENA));
         workload::settle(disk.queue(0), PART, &[ZEROES, round]);
     }
 }
 
-fn sigterm_during_a_message() {
-    let image = Image::sparse(DISK_BYTES);
+fn sigterm_during_a_message(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
     for bytes in [0, 5, 12] {
-        let server = Setup::file(image.path()).start();
+        let server = Setup::image(&image).start();
         let mut stream = UnixStream::connect(server.socket()).expect("a connection");
         let mut message = GET_FEATURES;
         // with a payload that does not come
@@ -198,11 +198,11 @@ fn sigterm_during_a_message() {
 }
 
 /// What was written before the server ended is there when it is back.
-fn restarted_server() {
-    let image = Image::sparse(DISK_BYTES);
+fn restarted_server(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
     let mut models: Vec<Model> = Vec::new();
     for i in 0..5 {
-        let server = Setup::file(image.path()).start();
+        let server = Setup::image(&image).start();
         let mut disk = connect(&server, Client::new(ARENA));
         let mut random = Random::new(76);
         let place = Placement::page_aligned();

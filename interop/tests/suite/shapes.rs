@@ -7,7 +7,7 @@ use interop::chains::{
     self, Answer, ChainDisk, EVENT_IDX, Header, OK, PACKED, Piece, VERSION_1, kind,
 };
 use interop::client::Client;
-use interop::image::Image;
+use interop::image::{Backing, Image};
 use interop::memory::Span;
 use interop::model::{Extent, Model, stamp};
 use interop::random::Random;
@@ -18,20 +18,20 @@ use interop::workload::{self, Placement, SIZES};
 use crate::patterns::{ARENA, DISK_BYTES, connect};
 
 pub const TESTS: &[Test] = &[
-    Test::new("shapes::sector_segments", sector_segments),
-    Test::new("shapes::odd_segments", odd_segments),
-    Test::new("shapes::every_segment_count", every_segment_count),
-    Test::new("shapes::unaligned_buffers", unaligned_buffers),
-    Test::new("shapes::memory_comes_and_goes", memory_comes_and_goes),
-    Test::new("shapes::framing_is_free", framing_is_free),
-    Test::new("shapes::every_kind_of_ring", every_kind_of_ring),
-    Test::new(
+    Test::on_each_backing("shapes::sector_segments", sector_segments),
+    Test::on_each_backing("shapes::odd_segments", odd_segments),
+    Test::on_each_backing("shapes::every_segment_count", every_segment_count),
+    Test::on_each_backing("shapes::unaligned_buffers", unaligned_buffers),
+    Test::on_each_backing("shapes::memory_comes_and_goes", memory_comes_and_goes),
+    Test::on_each_backing("shapes::framing_is_free", framing_is_free),
+    Test::on_each_backing("shapes::every_kind_of_ring", every_kind_of_ring),
+    Test::on_each_backing(
         "shapes::completions_are_signalled",
         completions_are_signalled,
     ),
-    Test::new("shapes::packed_ring", packed_ring).qsd_cannot(NO_PACKED),
-    Test::new("shapes::packed_ring_sizes", packed_ring_sizes).qsd_cannot(NO_PACKED),
-    Test::new(
+    Test::on_each_backing("shapes::packed_ring", packed_ring).qsd_cannot(NO_PACKED),
+    Test::on_each_backing("shapes::packed_ring_sizes", packed_ring_sizes).qsd_cannot(NO_PACKED),
+    Test::on_each_backing(
         "shapes::packed_completions_are_signalled",
         packed_completions_are_signalled,
     )
@@ -47,9 +47,9 @@ pub fn stamped(sector: u64, sectors: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-fn run_placements(placements: &[Placement], sizes: &[u64], seed: u64) {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn run_placements(backing: Backing, placements: &[Placement], sizes: &[u64], seed: u64) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     let queue = disk.queue(0);
     let part = Extent::new(3, 8192);
@@ -58,7 +58,7 @@ fn run_placements(placements: &[Placement], sizes: &[u64], seed: u64) {
     for (seed, place) in (seed..).zip(placements) {
         let extents = workload::cut(part, sizes, &mut random);
         workload::write(queue, &mut model, &extents, seed, place, &mut random);
-        model.assert_file(image.path());
+        image.assert_holds(&model);
         let extents = workload::cut(part, sizes, &mut random);
         workload::read(queue, &model, &extents, place, &mut random);
         let extents = workload::cut(part, sizes, &mut random);
@@ -66,22 +66,22 @@ fn run_placements(placements: &[Placement], sizes: &[u64], seed: u64) {
     }
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
-fn sector_segments() {
+fn sector_segments(backing: Backing) {
     let placements = [2..9, 1..127].map(Placement::sector_segments);
-    run_placements(&placements, &SIZES, 11);
+    run_placements(backing, &placements, &SIZES, 11);
 }
 
-fn odd_segments() {
+fn odd_segments(backing: Backing) {
     let placements = [2..4, 1..127].map(Placement::odd_segments);
-    run_placements(&placements, &SIZES, 12);
+    run_placements(backing, &placements, &SIZES, 12);
 }
 
-fn every_segment_count() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn every_segment_count(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(256 << 10));
     assert!(disk.property("max-segments") >= 126);
     let queue = disk.queue(0);
@@ -104,17 +104,17 @@ fn every_segment_count() {
     }
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
-fn unaligned_buffers() {
+fn unaligned_buffers(backing: Backing) {
     let placements = [1, 8, 511, 512, 2049].map(Placement::skewed);
-    run_placements(&placements, &[1, 3, 8, 65, 512, 2048], 14);
+    run_placements(backing, &placements, &[1, 3, 8, 65, 512, 2048], 14);
 }
 
-fn memory_comes_and_goes() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn memory_comes_and_goes(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(1 << 20));
     assert!(disk.property("max-mem-regions") >= 8);
     let mut random = Random::new(15);
@@ -140,7 +140,7 @@ fn memory_comes_and_goes() {
     workload::read(disk.queue(0), &model, &extents, &place, &mut random);
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
 fn chain_disk(server: &Server, features: u64) -> ChainDisk {
@@ -152,9 +152,9 @@ fn chain_disk(server: &Server, features: u64) -> ChainDisk {
 }
 
 /// Virtio 1.2, section 2.6.4: a device must not assume how a request is cut into descriptors.
-fn framing_is_free() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn framing_is_free(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = chain_disk(&server, 0);
     let patience = Duration::from_secs(20);
     let status = Answer::Used(Some(OK));
@@ -256,35 +256,35 @@ fn write_and_read_chains(disk: &mut ChainDisk, rounds: u64, seed: u64) -> Model 
     model
 }
 
-fn every_kind_of_ring() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn every_kind_of_ring(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     for (features, seed) in [(0, 23), (EVENT_IDX, 24)] {
         let mut disk = chain_disk(&server, features);
         assert_eq!(disk.features() & (EVENT_IDX | PACKED), features);
         let config = disk.config().expect("the configuration");
         assert_eq!({ config.capacity }.to_native() * 512, DISK_BYTES);
         let model = write_and_read_chains(&mut disk, 300, seed);
-        model.assert_file(image.path());
+        image.assert_holds(&model);
     }
 }
 
 /// virtio-driver itself checks that the used length of a packed chain is that of its buffers.
-fn packed_ring() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).packed().start();
+fn packed_ring(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).packed().start();
     for (features, seed) in [(PACKED, 25), (PACKED | EVENT_IDX, 26), (EVENT_IDX, 27)] {
         let mut disk = chain_disk(&server, features);
         assert_eq!(disk.features() & (EVENT_IDX | PACKED), features);
         let model = write_and_read_chains(&mut disk, 300, seed);
-        model.assert_file(image.path());
+        image.assert_holds(&model);
     }
 }
 
 /// Rings of any size, full of requests in random places, which complete in the disk's order.
-fn packed_ring_sizes() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).packed().start();
+fn packed_ring_sizes(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).packed().start();
     let mut random = Random::new(28);
     for (entries, features) in [
         (3, 0),
@@ -334,14 +334,14 @@ fn packed_ring_sizes() {
 }
 
 /// One request at a time with notifications on: each must arrive as a signal of its own.
-fn completions_are_signalled() {
-    let image = Image::sparse(DISK_BYTES);
-    each_is_signalled(&Setup::file(image.path()).start(), 0);
+fn completions_are_signalled(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    each_is_signalled(&Setup::image(&image).start(), 0);
 }
 
-fn packed_completions_are_signalled() {
-    let image = Image::sparse(DISK_BYTES);
-    each_is_signalled(&Setup::file(image.path()).packed().start(), PACKED);
+fn packed_completions_are_signalled(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    each_is_signalled(&Setup::image(&image).packed().start(), PACKED);
 }
 
 fn each_is_signalled(server: &Server, ring: u64) {

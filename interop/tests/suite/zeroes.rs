@@ -5,7 +5,7 @@
 
 use blkio::ReqFlags;
 use interop::client::{Client, Disk, Request};
-use interop::image::Image;
+use interop::image::{Backing, Image};
 use interop::model::{Extent, Model, ZEROES};
 use interop::random::Random;
 use interop::server::Setup;
@@ -15,15 +15,15 @@ use interop::workload::{self, Placement, SIZES};
 use crate::patterns::{ARENA, DISK_BYTES, connect, exercise};
 
 pub const TESTS: &[Test] = &[
-    Test::new("zeroes::discard_frees_the_file", discard_frees_the_file),
-    Test::new("zeroes::write_zeroes_may_unmap", write_zeroes_may_unmap),
-    Test::new(
+    Test::on_each_backing("zeroes::discard_frees_space", discard_frees_space),
+    Test::on_each_backing("zeroes::write_zeroes_may_unmap", write_zeroes_may_unmap),
+    Test::on_each_backing(
         "zeroes::write_zeroes_keeps_blocks",
         write_zeroes_keeps_blocks,
     ),
-    Test::new("zeroes::odd_sectors", odd_sectors),
-    Test::new("zeroes::among_writes", among_writes),
-    Test::new("zeroes::limits_are_in_the_config", limits_are_in_the_config),
+    Test::on_each_backing("zeroes::odd_sectors", odd_sectors),
+    Test::on_each_backing("zeroes::among_writes", among_writes),
+    Test::on_each_backing("zeroes::limits_are_in_the_config", limits_are_in_the_config),
 ];
 
 /// 8 MiB that are written first.
@@ -54,9 +54,13 @@ fn pieces(extent: Extent, limit_bytes: u64) -> Vec<Extent> {
 
 /// Writes, zeroes the middle with `request`, checks the data, and returns what the file occupied
 /// before and after.
-fn zero_the_middle(limit: &str, request: impl Fn(Extent) -> Request) -> (u64, u64) {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn zero_the_middle(
+    backing: Backing,
+    limit: &str,
+    request: impl Fn(Extent) -> Request,
+) -> (u64, u64) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     let mut model = exercise(&mut disk, WRITTEN, 42);
     assert_eq!(disk.queue(0).run_one(Request::Flush), 0);
@@ -79,7 +83,7 @@ fn zero_the_middle(limit: &str, request: impl Fn(Extent) -> Request) -> (u64, u6
     let after = image.allocated_bytes();
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
     (before, after)
 }
 
@@ -89,22 +93,26 @@ fn assert_freed((before, after): (u64, u64)) {
     assert!(freed >= wanted, "{before} bytes before, {after} after");
 }
 
-fn discard_frees_the_file() {
-    assert_freed(zero_the_middle("max-discard-len", Request::Discard));
+fn discard_frees_space(backing: Backing) {
+    assert_freed(zero_the_middle(
+        backing,
+        "max-discard-len",
+        Request::Discard,
+    ));
 }
 
-fn write_zeroes_may_unmap() {
+fn write_zeroes_may_unmap(backing: Backing) {
     // blkio sets VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP by default, and has nothing to say
     // NO_FALLBACK with: it must not change the outcome
     for flags in [ReqFlags::empty(), ReqFlags::NO_FALLBACK] {
         let write = |extent| Request::WriteZeroes(extent, flags);
-        assert_freed(zero_the_middle("max-write-zeroes-len", write));
+        assert_freed(zero_the_middle(backing, "max-write-zeroes-len", write));
     }
 }
 
-fn write_zeroes_keeps_blocks() {
+fn write_zeroes_keeps_blocks(backing: Backing) {
     let write = |extent| Request::WriteZeroes(extent, ReqFlags::NO_UNMAP);
-    let (before, after) = zero_the_middle("max-write-zeroes-len", write);
+    let (before, after) = zero_the_middle(backing, "max-write-zeroes-len", write);
     assert!(
         after + SLACK_BYTES >= before,
         "{before} bytes before, {after} after"
@@ -112,9 +120,9 @@ fn write_zeroes_keeps_blocks() {
 }
 
 /// Ranges that are no whole blocks of anything: their neighbours stay.
-fn odd_sectors() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn odd_sectors(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     let mut model = exercise(&mut disk, WRITTEN, 43);
     let mut random = Random::new(43);
@@ -140,13 +148,13 @@ fn odd_sectors() {
     check_all(&mut disk, &model);
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
 /// Zeroing and discarding while other sectors are written and read.
-fn among_writes() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn among_writes(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(ARENA));
     let mut model = exercise(&mut disk, WRITTEN, 44);
     let mut random = Random::new(44);
@@ -159,8 +167,8 @@ fn among_writes() {
         let mut requests = workload::write_requests(queue, &extents, &buffers, seed);
         for (i, (request, &extent)) in requests.iter_mut().zip(&extents).enumerate() {
             let zeroing = match i % 5 {
-                0 => Request::Discard(extent),
-                1 => Request::WriteZeroes(extent, ReqFlags::empty()),
+                0 if backing.zeroes_by_small_discards() => Request::Discard(extent),
+                0 | 1 => Request::WriteZeroes(extent, ReqFlags::empty()),
                 2 => Request::WriteZeroes(extent, ReqFlags::NO_UNMAP),
                 _ => {
                     model.set(extent, seed);
@@ -175,13 +183,13 @@ fn among_writes() {
     }
     drop(disk);
     server.stop();
-    model.assert_file(image.path());
+    image.assert_holds(&model);
 }
 
 /// Fields that are zero stop some guests from booting; a client needs them to cut its requests.
-fn limits_are_in_the_config() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
+fn limits_are_in_the_config(backing: Backing) {
+    let image = Image::new(backing, DISK_BYTES);
+    let server = Setup::image(&image).start();
     let mut disk = connect(&server, Client::new(1 << 20));
     for limit in ["max-discard-len", "max-write-zeroes-len"] {
         assert!(

@@ -122,7 +122,7 @@ unsafe impl AioKernel for Kernel {
         Ok(count)
     }
 
-    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
+    unsafe fn pread_or_pwrite(&mut self, iocb: &Iocb) -> i64 {
         let mut state = self.state();
         // SAFETY: our caller promises that the buffers are valid.
         let moved = unsafe {

@@ -116,7 +116,7 @@ unsafe fn decode(words: [u64; 8]) -> Entry {
 
 // SAFETY: buffers are only touched when the simulator completes a request, and not after `finish` has ended them all.
 unsafe impl SimulatedRing for Ring {
-    fn entries(&self) -> u32 {
+    fn sq_entries(&self) -> u32 {
         self.ring(|ring| ring.entries)
     }
 
@@ -180,7 +180,7 @@ unsafe impl SimulatedRing for Ring {
         self.ring(|ring| !ring.unfinished.is_empty())
     }
 
-    fn visible_count(&self) -> usize {
+    fn visible_completion_count(&self) -> usize {
         self.ring(|ring| ring.visible.len())
     }
 
@@ -192,7 +192,7 @@ unsafe impl SimulatedRing for Ring {
         })
     }
 
-    fn set_eventfd_disabled(&mut self, quiet: bool) {
+    fn set_eventfd_disabled_if_possible(&mut self, quiet: bool) {
         self.ring(|ring| ring.quiet = quiet);
     }
 }

@@ -94,7 +94,7 @@ impl Device {
 
     /// Turns, until there is nothing to do.
     fn turns(&mut self) {
-        self.server.poll_socket();
+        self.server.has_or_reads_message();
         loop {
             self.now_ns += 1000;
             self.server.device_and_host().0.advance_time(self.now_ns);

@@ -371,6 +371,8 @@ mod tests {
             "compare --aio spdk",
             "compare --iothreads 0",
             "compare --size 0",
+            "compare --disks 0",
+            "compare --backing rbd:disk",
             "compare --size 1000",
             "run socket --span 0",
             "batch-limit --limit 65537",

@@ -20,15 +20,16 @@ pub use report::{Part, Report};
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Who takes part: ours, ours-recorded (it records what is in flight, as for QEMU), raw[:ENGINE] (the host without a
-    /// server), qemu-storage-daemon[:ENGINE]; the engine is native, io_uring or threads [default: ours, raw where there is storage, and
-    /// qemu-storage-daemon where it is installed]
+    /// Who takes part: ours, ours-recorded (it records what is in flight, as for QEMU), raw[:ENGINE] (the host, or librbd,
+    /// without a server), qemu-storage-daemon[:ENGINE]; the engine is native, io_uring or threads [default: ours, raw where
+    /// there is storage, and qemu-storage-daemon where it is installed]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub servers: Vec<Contender>,
     /// A server that runs already takes part too; may be repeated
     #[arg(long, value_name = "PATH")]
     pub socket: Vec<PathBuf>,
-    /// What is behind the disk: null, file or tmpfs (temporary files there), or a file or block device
+    /// What is behind the disk: null, file or tmpfs (temporary files there), a file or block device, or an image of Ceph
+    /// RBD: rbd:POOL/IMAGE[:conf=FILE][:id=USER]
     #[arg(
         long,
         value_name = "WHAT,…",
@@ -54,10 +55,14 @@ pub struct Options {
         default_value = "polling"
     )]
     pub client: Vec<Waiting>,
-    /// The engine of ours, and of qemu-storage-daemon if it names none [default: our own choice, and native]
+    /// The engine of ours, and of qemu-storage-daemon if it names none, for files and devices [default: our own choice, and
+    /// native]
     #[arg(long, value_name = "ENGINE", value_enum)]
     pub aio: Option<Aio>,
-    /// Iothreads of ours; qemu-storage-daemon has one per disk
+    /// Disks, each with --queues queues, for null and images of RBD: IMAGE, IMAGE-2, IMAGE-3 and so on
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub disks: u16,
+    /// Iothreads; of several disks each has one of them, in turn. With one disk qemu-storage-daemon has one
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub iothreads: u16,
     /// Longest polling of ours, in nanoseconds [default: the server's]
@@ -92,8 +97,12 @@ impl Options {
             contenders.extend(peer.map(|_| Contender::Peer(None)));
         }
         contenders.extend(self.socket.iter().cloned().map(Contender::Socket));
-        if *backing == BackingOption::Null {
-            contenders.retain(|contender| !matches!(contender, Contender::Raw(_)));
+        let is_raw = |contender: &Contender| matches!(contender, Contender::Raw(_));
+        if let (BackingOption::Rbd(_), Some(raw)) = (backing, contenders.iter().position(is_raw)) {
+            contenders[raw] = Contender::RawImages;
+        }
+        if matches!(backing, BackingOption::Null | BackingOption::Rbd(_)) {
+            contenders.retain(|contender| !is_raw(contender));
         }
         contenders
     }
@@ -119,11 +128,23 @@ impl Options {
         if !self.no_pinning {
             self.place.check_cpus()?;
         }
-        if self.iothreads > self.load.queues {
+        let (most, of) = match self.disks {
+            1 => (self.load.queues, "--queues"),
+            disks => (disks, "--disks"),
+        };
+        if self.iothreads > most {
             return Err(Error::Unsuitable(format!(
-                "--iothreads {} is more than --queues {}: a thread without a queue has nothing to do",
-                self.iothreads, self.load.queues
+                "--iothreads {} is more than {of} {most}: a thread without a queue has nothing to do",
+                self.iothreads
             )));
+        }
+        if self.disks > 1 && !self.socket.is_empty() {
+            return Err(Error::Unsuitable(
+                "--socket is one disk: leave out --disks, or the socket".to_owned(),
+            ));
+        }
+        for backing in &self.backing {
+            backing.of_disk(0, self.disks)?;
         }
         Ok(())
     }
@@ -149,6 +170,13 @@ pub fn run(options: &Options) -> Result<Report> {
     if options.servers.is_empty() && peer.is_none() {
         report.notes.push(format!("{PEER} is not installed"));
     }
+    let is_image = |backing: &BackingOption| matches!(backing, BackingOption::Rbd(_));
+    if options.backing.iter().any(is_image) {
+        report.notes.push(
+            "RBD: only the contender that is measured has the image open; raw:librbd never polls"
+                .to_owned(),
+        );
+    }
     let (server_cpus, client_cpus) = if options.no_pinning {
         (Vec::new(), Vec::new())
     } else {
@@ -164,7 +192,12 @@ pub fn run(options: &Options) -> Result<Report> {
         let storage = {
             let progress = Progress::start("compare", 1);
             progress.now(format!("making the disk: {wanted}"));
-            wanted.storage(options.place.room(), options.aio)?
+            let disks = (0..options.disks).map(|index| {
+                wanted
+                    .of_disk(index, options.disks)?
+                    .storage(options.place.room(), options.aio)
+            });
+            disks.collect::<Result<Vec<_>>>()?
         };
         let contenders = options.contenders(wanted, peer.as_deref());
         let steps = contenders.len()
@@ -175,7 +208,7 @@ pub fn run(options: &Options) -> Result<Report> {
         let setup = ServerSetup {
             ours: blockplane(options.place.server.as_deref())?,
             peer: peer.clone(),
-            backing: storage.backing.clone(),
+            backings: storage.iter().map(|one| one.backing.clone()).collect(),
             queues: options.load.queues,
             writable: options.load.pattern()?.writes(),
             iothreads: options.iothreads,
@@ -187,13 +220,16 @@ pub fn run(options: &Options) -> Result<Report> {
         let mut rows = Vec::new();
         for &client in &options.client {
             for &depth in &options.depth {
-                let load = options.load.load(depth, client, &client_cpus)?;
+                let load = options
+                    .load
+                    .load(depth, client, &client_cpus, options.disks)?;
                 rows.push(running.row(&load, times, &progress)?);
             }
         }
         running.close()?;
         report.parts.push(Part {
             backing: wanted.to_string(),
+            disks: options.disks,
             contenders: contenders.iter().map(Contender::to_string).collect(),
             rows,
         });

@@ -1,7 +1,8 @@
 //! Several servers, and the host itself, behind the same disk and under the same load in turn.
 //!
 //! All servers run all the time; one that is not loaded sleeps, unless it is of the kind that does
-//! not. A repetition visits each contender once, and the next one in the other direction: whatever
+//! not. Those of images in Ceph RBD run only while they are measured, since a writer locks its image.
+//! A repetition visits each contender once, and the next one in the other direction: whatever
 //! else the machine does affects all of them, and drift favours none.
 
 use std::fmt;
@@ -14,8 +15,9 @@ use crate::cpus::Pinned;
 use crate::error::{Error, Result};
 use crate::idle_disks::{self, IdleDisks};
 use crate::load::raw;
-use crate::load::{Load, Measured, measure};
+use crate::load::{Load, Measured, measure, measure_disks};
 use crate::progress::Progress;
+use crate::rbd_image::RbdImage;
 use crate::run::connect;
 use crate::server::{Disk, FrontEnd, Server, Threads};
 use crate::stats::Summary;
@@ -39,6 +41,8 @@ pub enum Contender {
     Peer(Option<Aio>),
     /// No server at all.
     Raw(Aio),
+    /// No server at all: librbd alone.
+    RawImages,
     /// A server that runs already.
     Socket(PathBuf),
 }
@@ -76,6 +80,7 @@ impl fmt::Display for Contender {
             Contender::Peer(None) => f.write_str("qemu-storage-daemon"),
             Contender::Peer(Some(engine)) => write!(f, "qemu-storage-daemon:{engine}"),
             Contender::Raw(engine) => write!(f, "raw:{engine}"),
+            Contender::RawImages => f.write_str("raw:librbd"),
             Contender::Socket(path) => write!(f, "{}", path.display()),
         }
     }
@@ -88,13 +93,13 @@ pub struct ServerSetup {
     pub ours: PathBuf,
     /// The other one, if there is one.
     pub peer: Option<PathBuf>,
-    /// What is behind the disk. Its engine is ours, and the peer's unless it has one of its own.
-    pub backing: Backing,
-    /// Queues of the disk.
+    /// What is behind each disk that is loaded; at least one. Its engine is ours, and the peer's unless it has one of its own.
+    pub backings: Vec<Backing>,
+    /// Queues of each disk.
     pub queues: u16,
-    /// Whether it is written to.
+    /// Whether they are written to.
     pub writable: bool,
-    /// Iothreads of ours. The peer has one.
+    /// Iothreads of ours. The peer has at most one per disk.
     pub iothreads: u16,
     /// Options of ours.
     pub iothread_options: String,
@@ -118,7 +123,10 @@ pub struct Times {
 enum Running {
     Server(Box<Server>, Option<IdleDisks>),
     Raw(PathBuf, Aio),
+    RawImages(Vec<RbdImage>),
     Socket(PathBuf),
+    /// Started for each measurement.
+    OnDemand(Contender),
 }
 
 /// Running contenders.
@@ -147,7 +155,21 @@ impl Contenders {
     pub fn open(setup: ServerSetup, contenders: &[Contender]) -> Result<Self> {
         let mut running = Vec::new();
         for contender in contenders {
-            running.push(setup.start(contender)?);
+            running.push(match contender {
+                Contender::Ours | Contender::OursRecorded | Contender::Peer(_)
+                    if setup.serves_images() =>
+                {
+                    Running::OnDemand(contender.clone())
+                }
+                _ => {
+                    let mut started = setup.start(contender)?;
+                    if let Running::Server(server, _) = &mut started {
+                        // It listens before anything is measured.
+                        drop(server.connect(0)?);
+                    }
+                    started
+                }
+            });
         }
         Ok(Contenders {
             contenders: contenders.to_vec(),
@@ -191,10 +213,7 @@ impl Contenders {
     /// [`Error::Server`] when one does not end well.
     pub fn close(self) -> Result<()> {
         for running in self.running {
-            if let Running::Server(server, crowd) = running {
-                drop(crowd);
-                server.stop()?;
-            }
+            running.close()?;
         }
         Ok(())
     }
@@ -206,14 +225,34 @@ impl Running {
         match self {
             Running::Server(server, _) => {
                 let pid = Some(server.pid());
-                let stream = server.connect(0)?;
-                measure(stream, load, warm_up, time, pid).map_err(|error| server.explain(error))
+                let disks = 0..setup.backings.len();
+                let streams = disks.map(|disk| server.connect(disk));
+                let streams = streams.collect::<Result<Vec<_>>>()?;
+                measure_disks(streams, load, warm_up, time, pid)
+                    .map_err(|error| server.explain(error))
             }
             Running::Raw(path, engine) => {
                 raw::measure(path, *engine, load, &setup.server_cpus, warm_up, time)
             }
+            Running::RawImages(images) => {
+                raw::images::measure(images, load, &setup.server_cpus, warm_up, time)
+            }
             Running::Socket(path) => measure(connect(path)?, load, warm_up, time, None),
+            Running::OnDemand(contender) => {
+                let mut server = setup.start(contender)?;
+                let measured = server.measure(load, times, setup)?;
+                server.close()?;
+                Ok(measured)
+            }
         }
+    }
+
+    fn close(self) -> Result<()> {
+        if let Running::Server(server, crowd) = self {
+            drop(crowd);
+            server.stop()?;
+        }
+        Ok(())
     }
 }
 
@@ -221,11 +260,11 @@ impl ServerSetup {
     fn start(&self, contender: &Contender) -> Result<Running> {
         match contender {
             Contender::Ours | Contender::OursRecorded => {
-                self.server(&self.ours, self.iothreads, &self.backing, None)
+                self.server(&self.ours, self.iothreads, &self.backings, None)
             }
             Contender::OursInACrowd { disks, queues } => {
                 let crowd = Some((*disks, *queues));
-                self.server(&self.ours, self.iothreads, &self.backing, crowd)
+                self.server(&self.ours, self.iothreads, &self.backings, crowd)
             }
             Contender::Peer(engine) => {
                 let peer = self.peer.as_deref().ok_or_else(|| {
@@ -235,31 +274,45 @@ impl ServerSetup {
                 })?;
                 // Its default would be threads, which are slower.
                 let engine = |ours: &Option<Aio>| engine.or(*ours).or(Some(Aio::Native));
-                let backing = match &self.backing {
-                    Backing::Null => Backing::Null,
+                let backings = self.backings.iter().map(|backing| match backing {
+                    Backing::Null | Backing::Rbd(_) => backing.clone(),
                     Backing::File(path, aio) => Backing::File(path.clone(), engine(aio)),
                     Backing::Device(path, aio) => Backing::Device(path.clone(), engine(aio)),
-                };
-                self.server(peer, 1, &backing, None)
+                });
+                let backings: Vec<_> = backings.collect();
+                let disks = u16::try_from(backings.len()).unwrap_or(u16::MAX);
+                self.server(peer, self.iothreads.min(disks), &backings, None)
             }
-            Contender::Raw(engine) => match &self.backing {
-                Backing::File(path, _) | Backing::Device(path, _) => {
+            Contender::Raw(engine) => match &self.backings[..] {
+                [Backing::File(path, _) | Backing::Device(path, _)] => {
                     Ok(Running::Raw(path.clone(), *engine))
                 }
-                Backing::Null => Err(Error::Unsuitable(
-                    "null has no storage to read on the host: leave raw out, or choose another --backing"
+                _ => Err(Error::Unsuitable(
+                    "this is no file or device to read on the host: leave raw out, or choose another --backing"
                         .to_owned(),
                 )),
             },
+            Contender::RawImages => Ok(Running::RawImages(self.images().cloned().collect())),
             Contender::Socket(path) => Ok(Running::Socket(path.clone())),
         }
+    }
+
+    fn images(&self) -> impl Iterator<Item = &RbdImage> {
+        self.backings.iter().filter_map(|backing| match backing {
+            Backing::Rbd(image) => Some(image),
+            Backing::Null | Backing::File(..) | Backing::Device(..) => None,
+        })
+    }
+
+    fn serves_images(&self) -> bool {
+        self.images().next().is_some()
     }
 
     fn server(
         &self,
         program: &Path,
         iothreads: u16,
-        backing: &Backing,
+        backings: &[Backing],
         crowd: Option<(u16, u8)>,
     ) -> Result<Running> {
         // What we start runs where we do at that moment.
@@ -270,18 +323,17 @@ impl ServerSetup {
             options: if ours { &self.iothread_options } else { "" },
         };
         let more: &[String] = if ours { &self.server_options } else { &[] };
-        let mut disks = vec![Disk {
+        let disks = backings.iter().map(|backing| Disk {
             backing: backing.clone(),
             num_queues: self.queues,
             writable: self.writable,
             front_end: FrontEnd::Blk,
-        }];
+        });
+        let mut disks: Vec<_> = disks.collect();
         if let Some((count, queues)) = crowd {
             disks.extend((0..count).map(|_| idle_disks::disk(queues)));
         }
         let mut server = Server::start_as(program, threads, more, &disks)?;
-        // It listens before anything is measured.
-        drop(server.connect(0)?);
         let crowd = crowd
             .map(|(count, queues)| idle_disks::gather(&mut server, count, queues))
             .transpose()

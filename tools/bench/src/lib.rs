@@ -33,6 +33,7 @@ pub mod procfs;
 pub mod program;
 mod progress;
 mod random;
+pub mod rbd_image;
 pub mod run;
 pub mod server;
 pub mod stats;

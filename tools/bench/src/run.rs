@@ -73,7 +73,7 @@ pub struct Report {
 pub fn run(options: &Options) -> Result<Report> {
     let mut load = options
         .load
-        .load(options.depth, options.client, &options.client_cpus)?;
+        .load(options.depth, options.client, &options.client_cpus, 1)?;
     load.detail.mark_interval = options.status_interval;
     if load.pattern.writes() && !options.load.destroy_data {
         return Err(Error::Unsuitable(format!(

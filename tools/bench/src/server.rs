@@ -2,6 +2,8 @@
 //!
 //! blockplane takes the options of qemu-storage-daemon, so both get the same command line.
 
+mod blockdev;
+
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::aio::Aio;
+use self::blockdev::{blockdev, literal};
 use crate::error::{Error, Result};
 use crate::storage::Backing;
 
@@ -92,8 +94,8 @@ impl Server {
         Self::start_as(program, threads, &[], disks)
     }
 
-    /// As [`Server::start`], with these iothreads, which all disks share, and with `more` words on
-    /// the command line.
+    /// As [`Server::start`], with these iothreads, and with `more` words on the command line. The queues of an only disk
+    /// are spread over all iothreads; of several disks each has one, in turn, since a peer may not have more.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be started.
@@ -123,12 +125,12 @@ impl Server {
                 &format!("iothread,id=io{index}{comma}{options}"),
             ]);
         }
-        let mapping = match count {
-            1 => "iothread=io0".to_owned(),
-            _ => {
+        let iothreads_of = |index: usize| match (count, disks.len()) {
+            (2.., 1) => {
                 let mapped = (0..count).map(|index| format!("iothread.{index}=io{index}"));
                 mapped.collect::<Vec<_>>().join(",")
             }
+            _ => format!("iothread=io{}", index % usize::from(count)),
         };
         for (index, disk) in disks.iter().enumerate() {
             command.arg("--blockdev").arg(blockdev(index, disk));
@@ -139,9 +141,10 @@ impl Server {
                 FrontEnd::Lsi => "vfio-user-lsi53c895a".to_owned(),
             };
             command.arg("--export").arg(format!(
-                "type={export},id=e{index},node-name=d{index},{mapping},writable={},addr.type=unix,addr.path={}",
+                "type={export},id=e{index},node-name=d{index},{},writable={},addr.type=unix,addr.path={}",
+                iothreads_of(index),
                 on_off(disk.writable),
-                literal(&socket(folder.path(), index))
+                literal(socket(folder.path(), index).display())
             ));
         }
         let child = command
@@ -294,37 +297,12 @@ impl Drop for Server {
     }
 }
 
-fn blockdev(index: usize, disk: &Disk) -> String {
-    let read_only = on_off(!disk.writable);
-    // Several servers use the same one in turn; its content does not matter.
-    let locking = if disk.writable { ",locking=off" } else { "" };
-    let on_host = |driver: &str, path: &Path, aio: &Option<Aio>| {
-        let aio = aio.map_or_else(String::new, |aio| format!(",aio={aio}"));
-        format!(
-            "driver={driver},node-name=d{index},filename={},cache.direct=on{aio},read-only={read_only}{locking}",
-            literal(path)
-        )
-    };
-    match &disk.backing {
-        Backing::Null => {
-            format!("driver=null-co,node-name=d{index},size=1073741824,read-only={read_only}")
-        }
-        Backing::File(path, aio) => on_host("file", path, aio),
-        Backing::Device(path, aio) => on_host("host_device", path, aio),
-    }
-}
-
 fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
 fn socket(folder: &Path, index: usize) -> PathBuf {
     folder.join(format!("{index}.sock"))
-}
-
-/// In key=value options a comma is written twice.
-fn literal(path: &Path) -> String {
-    path.display().to_string().replace(',', ",,")
 }
 
 /// A command line that an error can show: a hundred disks are all alike.
@@ -357,15 +335,34 @@ mod tests {
         assert!(explained.contains("ended by itself"), "{explained}");
         assert!(explained.contains("reset"), "{explained}");
     }
-
-    #[test]
-    fn commas_in_paths_are_escaped() {
+    /// The command line of a server with as many iothreads and disks.
+    fn command_line(iothreads: u16, disks: usize) -> String {
         let disk = Disk {
-            backing: Backing::File("/a,b".into(), None),
+            backing: Backing::Null,
             num_queues: 1,
             writable: false,
             front_end: FrontEnd::Blk,
         };
-        assert!(blockdev(3, &disk).contains("node-name=d3,filename=/a,,b,cache"));
+        let threads = Threads {
+            count: iothreads,
+            options: "",
+        };
+        let disks = vec![disk; disks];
+        let mut server = Server::start_as(Path::new("/bin/echo"), threads, &[], &disks).unwrap();
+        server.connect(0).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn one_disk_has_all_iothreads_and_several_have_one_each() {
+        let line = command_line(2, 1);
+        assert!(
+            line.contains("node-name=d0,iothread.0=io0,iothread.1=io1,"),
+            "{line}"
+        );
+        let line = command_line(2, 3);
+        for (disk, iothread) in [(0, 0), (1, 1), (2, 0)] {
+            let mapping = format!("node-name=d{disk},iothread=io{iothread},");
+            assert!(line.contains(&mapping), "{line}");
+        }
     }
 }

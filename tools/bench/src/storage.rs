@@ -1,6 +1,5 @@
 //! Backing of a disk that is measured: an existing file or device, or a temporary one.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -14,6 +13,7 @@ use crate::aio::Aio;
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::random::Random;
+use crate::rbd_image::{self, RbdImage};
 
 /// Where Linux mounts a file system in memory (`shm_overview(7)`).
 const TMPFS: &str = "/dev/shm";
@@ -27,6 +27,8 @@ pub enum Backing {
     File(PathBuf, Option<Aio>),
     /// A block device, likewise.
     Device(PathBuf, Option<Aio>),
+    /// An image of Ceph RBD, through librbd without its cache.
+    Rbd(RbdImage),
 }
 
 /// The value of `--backing`.
@@ -40,6 +42,8 @@ pub enum BackingOption {
     Tmpfs,
     /// A file or block device that is there already.
     At(PathBuf),
+    /// `rbd:POOL/IMAGE[:conf=FILE][:id=USER]`: an image of Ceph RBD that is there already.
+    Rbd(RbdImage),
 }
 
 /// Folder and size of a new temporary file.
@@ -65,7 +69,23 @@ impl BackingOption {
     /// Whether it holds data that the program did not create.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
-        matches!(self, BackingOption::At(_))
+        matches!(self, BackingOption::At(_) | BackingOption::Rbd(_))
+    }
+
+    /// The storage of one of `disks` disks, counted from 0.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] for several disks where there is one file or device.
+    pub fn of_disk(&self, index: u16, disks: u16) -> Result<BackingOption> {
+        match self {
+            BackingOption::Rbd(image) => Ok(BackingOption::Rbd(image.of_disk(index))),
+            BackingOption::File | BackingOption::Tmpfs | BackingOption::At(_) if disks > 1 => {
+                Err(Error::Unsuitable(format!(
+                    "--backing {self} is one disk, not {disks}: --disks is for null and for images of RBD"
+                )))
+            }
+            only => Ok(only.clone()),
+        }
     }
 
     /// Makes it, or finds it.
@@ -91,9 +111,12 @@ impl BackingOption {
                 (Backing::Device(path.clone(), aio), "block device", None)
             }
             BackingOption::At(path) => (Backing::File(path.clone(), aio), "file, direct I/O", None),
+            BackingOption::Rbd(image) => (Backing::Rbd(image.clone()), "Ceph RBD", None),
         };
         let name = match aio {
-            Some(aio) if backing != Backing::Null => format!("{place}, aio={aio}"),
+            Some(aio) if matches!(backing, Backing::File(..) | Backing::Device(..)) => {
+                format!("{place}, aio={aio}")
+            }
             _ => place.to_owned(),
         };
         Ok(Storage {
@@ -105,9 +128,12 @@ impl BackingOption {
 }
 
 impl FromStr for BackingOption {
-    type Err = Infallible;
+    type Err = String;
 
-    fn from_str(text: &str) -> std::result::Result<Self, Infallible> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if let Some(image) = text.strip_prefix(rbd_image::PREFIX) {
+            return image.parse().map(BackingOption::Rbd);
+        }
         Ok(match text {
             "null" => BackingOption::Null,
             "file" => BackingOption::File,
@@ -124,6 +150,7 @@ impl fmt::Display for BackingOption {
             BackingOption::File => f.write_str("file"),
             BackingOption::Tmpfs => f.write_str("tmpfs"),
             BackingOption::At(path) => write!(f, "{}", path.display()),
+            BackingOption::Rbd(image) => image.fmt(f),
         }
     }
 }

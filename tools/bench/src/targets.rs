@@ -106,7 +106,7 @@ fn measure(group: Group, options: &Options) -> Result<Vec<Outcome>> {
     let setup = ServerSetup {
         ours: blockplane(place.server.as_deref())?,
         peer,
-        backing: storage.backing.clone(),
+        backings: vec![storage.backing.clone()],
         queues: if mixed { 4 } else { 1 },
         writable: mixed,
         iothreads: if mixed { 2 } else { 1 },

@@ -277,6 +277,11 @@ fn impossible_measurement_is_refused_before_a_disk_is_created() {
             "compare --server-cpus 0,1023",
             "processor 1023 is not among",
         ),
+        ("compare --disks 2", "for null and for images"),
+        (
+            "compare --backing null --disks 2 --iothreads 3",
+            "--disks 2",
+        ),
         ("targets --client-cpus 1023", "processor 1023 is not among"),
     ] {
         let mut words: Vec<&str> = line.split(' ').collect();

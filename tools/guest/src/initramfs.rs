@@ -237,8 +237,10 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(Error::io(format!("read {}", path.display())))
 }
 
-/// Pseudo-random bytes (splitmix64): never repeating, so that misplaced data is seen.
-fn pattern() -> Vec<u8> {
+/// The 16 MiB of `/pattern`, of which guests write pieces: pseudo-random (splitmix64) and never repeating, so that misplaced data is
+/// seen.
+#[must_use]
+pub fn pattern() -> Vec<u8> {
     let mut state = PATTERN_SEED;
     let mut bytes = Vec::with_capacity(PATTERN_LEN_BYTES);
     while bytes.len() < PATTERN_LEN_BYTES {

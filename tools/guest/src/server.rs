@@ -26,7 +26,7 @@ use log::ServerLog;
 use process::ServerProcess;
 
 pub(crate) use log::warnings;
-pub use options::{Program, ServerOptions, blockplane, blockplane_bench};
+pub use options::{Program, RbdImage, ServerOptions, blockplane, blockplane_bench};
 
 /// To create the image and listen; and to end after SIGTERM. Only a hanging server takes it.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);

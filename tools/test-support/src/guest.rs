@@ -1,6 +1,7 @@
 //! A guest with several queues in one memory, each with room for some requests of 4 KiB.
 
 pub mod commands;
+mod ranges;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -36,8 +37,6 @@ pub const SLOTS: usize = 8;
 
 /// Bytes of the configuration space of a disk, up to write-zeroes.
 const CONFIG_BYTES: u32 = 60;
-/// Bytes that a discard or write-zeroes describes its range in (VIRTIO 1.2, section 5.2.6).
-const RANGE_BYTES: u32 = 16;
 const ENTRIES: u16 = 64;
 /// `VHOST_USER_F_PROTOCOL_FEATURES`, `VIRTIO_F_VERSION_1`
 const NO_FEATURES: u64 = 1 << 30 | 1 << 32;
@@ -220,8 +219,8 @@ impl Guest {
             IN | GET_ID => Some(Buffer::writable(data, len)),
             OUT => Some(Buffer::readable(data, len)),
             DISCARD | WRITE_ZEROES => {
-                memory.write(data, &range(sector));
-                Some(Buffer::readable(data, RANGE_BYTES))
+                memory.write(data, &ranges::descriptor(sector, BLOCK as u64 / 512, 0));
+                Some(Buffer::readable(data, ranges::DESCRIPTOR_BYTES))
             }
             _ => None,
         };
@@ -342,10 +341,4 @@ fn set_blocking(fd: impl AsFd, blocking: bool) {
         flags | OFlags::NONBLOCK
     };
     fcntl_setfl(fd, flags).unwrap();
-}
-
-/// A block from this sector on, with no flags.
-fn range(sector: u64) -> Vec<u8> {
-    let sectors = u64::try_from(BLOCK / 512).unwrap();
-    [sector.to_le_bytes(), sectors.to_le_bytes()].concat()
 }

@@ -9,6 +9,8 @@
 )]
 
 pub mod allocations;
+#[cfg(feature = "ceph")]
+pub mod ceph;
 pub mod deadline;
 #[cfg(feature = "process")]
 pub mod events;
@@ -27,6 +29,8 @@ pub mod qmp;
 pub mod report;
 #[cfg(feature = "process")]
 pub mod sockets;
+#[cfg(feature = "process")]
+pub mod threads;
 #[cfg(all(feature = "process", target_arch = "x86_64"))]
 pub mod tracer;
 #[cfg(feature = "vhost-user")]

@@ -14,10 +14,11 @@ use std::sync::LazyLock;
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::deadline::Deadline;
 pub use crate::deadline::STUCK_AFTER;
+use crate::deadline::{Deadline, eventually};
 use crate::events::becomes_readable;
 use crate::sockets::try_connect;
+use crate::threads::{read_of_each_thread, status_field};
 pub use folder::Folder;
 
 /// The `blockplane` that Cargo built with the running test.
@@ -127,6 +128,18 @@ impl Process {
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Stops all of its threads without ending it (SIGSTOP). They stand still when this returns: the kernel stops a thread only
+    /// when it is scheduled.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+        eventually("every thread stands still", || {
+            let threads = read_of_each_thread(self.pid(), "status");
+            threads
+                .iter()
+                .all(|thread| status_field(&thread.text, "State").starts_with('T'))
+        });
     }
 
     /// What it wrote so far.

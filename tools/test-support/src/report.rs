@@ -28,12 +28,18 @@ pub fn not_run(reason: &str) {
 #[must_use]
 #[track_caller]
 pub fn installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    let found = is_on_path(program);
     if !found {
         not_run(&format!("{program} is not installed"));
     }
     found
+}
+
+/// Whether a program is on this machine.
+#[must_use]
+pub fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// Whether the kernel lets this process have an io_uring; [reports](not_run) that the calling test, or a part of it, does not run

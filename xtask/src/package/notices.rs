@@ -12,11 +12,12 @@ use crate::package::{Error, source};
 
 /// Licenses that the program may be distributed under: of those that a crate offers, the first here is taken. With
 /// those marked, `packaging/debian/copyright` has the text; of others, each crate's own text is shown.
-const LICENSES: [(&str, bool); 5] = [
+const LICENSES: [(&str, bool); 6] = [
     ("MIT", true),
     ("Apache-2.0", true),
     ("BSD-2-Clause", false),
     ("BSD-3-Clause", false),
+    ("ISC", false),
     ("Zlib", false),
 ];
 

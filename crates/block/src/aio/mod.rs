@@ -1,4 +1,5 @@
-//! The choice of how a disk's requests reach the kernel: Linux AIO, io_uring or worker threads.
+//! Decides by which engine of crate `engine` a disk's requests reach the kernel (Linux AIO, io_uring, worker threads): the
+//! one that is asked for if the host has it, else one that is found by probing host and disk.
 
 pub(crate) mod nowait_probe;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::error::NodeError;
 
-/// Result of [`create_sparse`].
+/// Result of [`create_sparse_or_check_size`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateOutcome {
     /// The image was created.
@@ -20,7 +20,7 @@ pub enum CreateOutcome {
 /// # Errors
 /// [`NodeError::SizeDiffers`] when it exists with another size, [`NodeError::Empty`] for a size of 0;
 /// otherwise the kernel's error.
-pub fn create_sparse(path: &Path, size: u64) -> Result<CreateOutcome, NodeError> {
+pub fn create_sparse_or_check_size(path: &Path, size: u64) -> Result<CreateOutcome, NodeError> {
     if size == 0 {
         return Err(NodeError::Empty {
             path: path.to_owned(),
@@ -75,14 +75,17 @@ mod tests {
     fn a_new_disk_is_sparse_and_an_existing_one_is_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
-        assert_eq!(create_sparse(&path, 10 << 30).unwrap(), CreateOutcome::New);
+        assert_eq!(
+            create_sparse_or_check_size(&path, 10 << 30).unwrap(),
+            CreateOutcome::New
+        );
         let metadata = std::fs::metadata(&path).unwrap();
         assert_eq!((metadata.len(), metadata.blocks()), (10 << 30, 0));
         assert_eq!(
-            create_sparse(&path, 10 << 30).unwrap(),
+            create_sparse_or_check_size(&path, 10 << 30).unwrap(),
             CreateOutcome::Existed
         );
-        let error = create_sparse(&path, 11 << 30).unwrap_err();
+        let error = create_sparse_or_check_size(&path, 11 << 30).unwrap_err();
         assert!(matches!(error, NodeError::SizeDiffers { .. }), "{error}");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 10 << 30);
     }
@@ -91,10 +94,10 @@ mod tests {
     fn a_disk_that_cannot_be_created_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
-        let error = create_sparse(&path, 0).unwrap_err();
+        let error = create_sparse_or_check_size(&path, 0).unwrap_err();
         assert!(matches!(error, NodeError::Empty { .. }), "{error}");
         assert!(!path.exists());
-        let error = create_sparse(&path, u64::MAX).unwrap_err();
+        let error = create_sparse_or_check_size(&path, u64::MAX).unwrap_err();
         assert!(error.to_string().contains("setting its size"), "{error}");
         assert!(!path.exists());
     }

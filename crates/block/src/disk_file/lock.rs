@@ -86,7 +86,7 @@ impl LockedFd {
             image,
             is_counted,
         };
-        this.lock(path, locking, read_only)?;
+        this.take_locks_if_enabled(path, locking, read_only)?;
         Ok(this)
     }
 
@@ -94,7 +94,12 @@ impl LockedFd {
     ///
     /// # Errors
     /// As for [`LockedFd::with_locks`]. It has no lock then.
-    pub fn lock(&self, path: &Path, locking: Locking, read_only: bool) -> Result<(), NodeError> {
+    pub fn take_locks_if_enabled(
+        &self,
+        path: &Path,
+        locking: Locking,
+        read_only: bool,
+    ) -> Result<(), NodeError> {
         match locking {
             Locking::Off => Ok(()),
             _ => self

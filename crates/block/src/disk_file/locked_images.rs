@@ -12,7 +12,7 @@ pub(crate) struct ImageId {
 
 static LOCKED: Mutex<Vec<ImageId>> = Mutex::new(Vec::new());
 
-fn locked_images() -> MutexGuard<'static, Vec<ImageId>> {
+fn lock_image_list() -> MutexGuard<'static, Vec<ImageId>> {
     // Nothing that can panic runs under the lock.
     LOCKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -29,12 +29,12 @@ impl ImageId {
 
     /// Counts one more lock of the image.
     pub fn add_to_locked(self) {
-        locked_images().push(self);
+        lock_image_list().push(self);
     }
 
     /// Counts one lock less.
     pub fn remove_from_locked(self) {
-        let mut images = locked_images();
+        let mut images = lock_image_list();
         if let Some(at) = images.iter().position(|image| *image == self) {
             images.swap_remove(at);
         }
@@ -42,6 +42,6 @@ impl ImageId {
 
     /// Whether this process has locked the image.
     pub fn is_locked_here(self) -> bool {
-        locked_images().contains(&self)
+        lock_image_list().contains(&self)
     }
 }

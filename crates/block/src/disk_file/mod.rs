@@ -11,10 +11,10 @@ pub(crate) mod lock;
 mod locked_images;
 pub(crate) mod open;
 pub(crate) mod open_file_id;
+pub(crate) mod ops_refused_by_ring;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 pub(crate) mod transfer;
-pub(crate) mod unsupported_ops;
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use self::alignment::Alignment;
 use self::lock::LockedFd;
 use self::open_file_id::OpenFileId;
+use self::ops_refused_by_ring::OpsRefusedByRing;
 #[cfg(feature = "simulation")]
 use self::simulated::SimulatedDisk;
-use self::unsupported_ops::OpsRefusedByRing;
 use crate::aio::Aio;
 use crate::range_lock::RangeLock;
 

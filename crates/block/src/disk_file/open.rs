@@ -10,7 +10,7 @@ use crate::aio::Aio;
 use crate::disk_file::alignment::Alignment;
 use crate::disk_file::lock::{LockedFd, Locking};
 use crate::disk_file::open_file_id::OpenFileId;
-use crate::disk_file::unsupported_ops::OpsRefusedByRing;
+use crate::disk_file::ops_refused_by_ring::OpsRefusedByRing;
 use crate::disk_file::{DiskFile, PartialBlockMode};
 use crate::error::NodeError;
 use crate::range_lock::RangeLock;

@@ -82,7 +82,7 @@ impl<'a> Segments<'a> {
     }
 
     /// Fills the remaining segments with zeroes.
-    fn fill_zero(&mut self) {
+    fn fill_rest_with_zeroes(&mut self) {
         for segment in self.0.iter() {
             // SAFETY: as for `copy_to_slice_and_advance`.
             unsafe { std::ptr::write_bytes(segment.iov_base.cast::<u8>(), 0, segment.iov_len) };
@@ -98,8 +98,8 @@ impl DiskFile {
                 self.read_bounced(offset, len, to, u64::from(direct.offset))
             }
             _ => {
-                self.transfer_vectored(libc::preadv2, offset, &mut to, 0)?;
-                to.fill_zero();
+                self.call_until_transferred(libc::preadv2, offset, &mut to, 0)?;
+                to.fill_rest_with_zeroes();
                 Ok(())
             }
         }
@@ -152,7 +152,7 @@ impl DiskFile {
 
     /// Writes all segments.
     fn write_all(&self, offset: u64, segments: &mut Segments<'_>, flags: i32) -> Result<(), Errno> {
-        self.transfer_vectored(libc::pwritev2, offset, segments, flags)?;
+        self.call_until_transferred(libc::pwritev2, offset, segments, flags)?;
         // A write that stops without an error: the disk is full and does not report it.
         if segments.as_slice().is_empty() {
             Ok(())
@@ -162,7 +162,7 @@ impl DiskFile {
     }
 
     /// Transfers bytes by `preadv2(2)` or `pwritev2(2)` until the segments are done or nothing is transferred any more.
-    fn transfer_vectored(
+    fn call_until_transferred(
         &self,
         call: unsafe extern "C" fn(i32, *const libc::iovec, i32, libc::off_t, i32) -> isize,
         mut offset: u64,
@@ -264,7 +264,7 @@ impl DiskFile {
         while done < buffer.len() {
             match rustix::io::pread(self.fd.as_fd(), &mut buffer[done..], offset + done as u64) {
                 Ok(0) => break,
-                // As in `transfer_vectored`.
+                // As in `call_until_transferred`.
                 Ok(count) if count % block != 0 => break,
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::Errno;
 
-use crate::faults::{FaultDecision, FaultDelay, FaultOutcome, Faults};
+use crate::faults::{FaultDecision, FaultDelay, Faults, OutcomeAfterDelay};
 use crate::node::AttachContext;
 use crate::node::Driver;
 use crate::node::Node;
@@ -14,12 +14,12 @@ use crate::route::{OpHandler, Route};
 use engine::{Op, Request};
 
 /// The driver of a filter node.
-pub(crate) struct Filter {
+pub(crate) struct BlkdebugFilter {
     pub below: Arc<Node>,
     pub faults: Arc<Faults>,
 }
 
-impl Driver for Filter {
+impl Driver for BlkdebugFilter {
     fn below(&self) -> Option<(&Arc<Node>, u64)> {
         Some((&self.below, 0))
     }
@@ -29,10 +29,10 @@ impl Driver for Filter {
     }
 
     /// Makes the route below, and an async task in front of all its operations.
-    fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
-        let below = cx.attach(&self.below);
-        let (files, disk) = (below.files.clone(), below.disk.clone());
-        let task: Rc<dyn TaskNode> = Rc::new(FilterTask {
+    fn attach_route(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
+        let below = cx.attach_route(&self.below);
+        let (storage, disk) = (below.storage.clone(), below.disk.clone());
+        let task: Rc<dyn TaskNode> = Rc::new(BlkdebugTask {
             below,
             faults: self.faults.clone(),
             unmap: node.passes_discards(),
@@ -48,7 +48,7 @@ impl Driver for Filter {
                 OpHandler::Nothing
             },
             flush: handler(),
-            files,
+            storage,
             merging_helps: false,
             disk,
         }
@@ -56,15 +56,15 @@ impl Driver for Filter {
 }
 
 /// The async task of a filter, on the route of one source.
-struct FilterTask {
+struct BlkdebugTask {
     below: Route,
     faults: Arc<Faults>,
     unmap: bool,
 }
 
-impl TaskNode for FilterTask {
-    fn buffer_bytes(&self, request: &Request) -> usize {
-        self.below.buffer_bytes(request)
+impl TaskNode for BlkdebugTask {
+    fn needed_buffer_bytes(&self, request: &Request) -> usize {
+        self.below.needed_buffer_bytes(request)
     }
 
     /// Decides the faults of a request, waits as they say, and then carries out the request, a part of it, or nothing.
@@ -81,7 +81,7 @@ impl TaskNode for FilterTask {
             delay,
             outcome,
             release_count,
-        } = self.faults.decide_and_count_hits(&request);
+        } = self.faults.decide_and_update_rules(&request);
         Box::pin(async move {
             match delay {
                 FaultDelay::For(0) => {}
@@ -92,9 +92,9 @@ impl TaskNode for FilterTask {
                 }
             }
             match outcome {
-                FaultOutcome::Pass => cx.run_on_route(&self.below, request).await,
-                FaultOutcome::Fail(errno) => Err(errno),
-                FaultOutcome::Partial(bytes, result) => {
+                OutcomeAfterDelay::Pass => cx.run_on_route(&self.below, request).await,
+                OutcomeAfterDelay::Fail(errno) => Err(errno),
+                OutcomeAfterDelay::Partial(bytes, result) => {
                     let len = bytes.min(request.len);
                     if len > 0 {
                         // SAFETY: the source keeps the segments until the task is complete.

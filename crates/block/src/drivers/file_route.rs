@@ -11,7 +11,7 @@ use crate::disk_file::DiskFile;
 use crate::disk_file::allocation::Allocation;
 use crate::node::{AttachContext, Driver, Node};
 use crate::route::task::TaskNode;
-use crate::route::{Carrier, FileTarget, OpHandler, Route};
+use crate::route::{AttachedStorage, Carrier, FileTarget, OpHandler, Route};
 
 impl Driver for Arc<DiskFile> {
     fn file(&self) -> Option<&Arc<DiskFile>> {
@@ -40,7 +40,7 @@ impl Driver for Arc<DiskFile> {
 
     /// Attaches the file to the backend that carries it. On a ring, an async task carries out discards and
     /// write-zeroes. Flushes do nothing where nothing has to be flushed, nor do discards without `unmap`.
-    fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
+    fn attach_route(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
         let carrier = cx.attach_file(self);
         let target = FileTarget {
             file: self.clone(),
@@ -73,7 +73,7 @@ impl Driver for Arc<DiskFile> {
                 }),
                 false => OpHandler::Nothing,
             },
-            files: vec![self.clone()],
+            storage: vec![AttachedStorage::File(self.clone())],
             merging_helps: true,
             disk: Some(target.clone()),
         }

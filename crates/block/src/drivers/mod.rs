@@ -9,4 +9,5 @@ pub(crate) mod host_device;
 pub(crate) mod null_co;
 pub(crate) mod open;
 pub(crate) mod raw;
+pub(crate) mod rbd;
 mod ring_range;

@@ -22,7 +22,7 @@ pub(crate) fn geometry(options: &NullOptions) -> Geometry {
 
 impl Driver for NullOptions {
     /// A route whose operations all complete in the queue of null disks.
-    fn attach(&self, _: &Node, _: &mut AttachContext<'_>) -> Route {
+    fn attach_route(&self, _: &Node, _: &mut AttachContext<'_>) -> Route {
         let handler = || OpHandler::Null(*self);
         Route {
             read: handler(),
@@ -30,7 +30,7 @@ impl Driver for NullOptions {
             zeroes: handler(),
             discard: handler(),
             flush: handler(),
-            files: Vec::new(),
+            storage: Vec::new(),
             merging_helps: false,
             disk: None,
         }

@@ -3,15 +3,16 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::blkdebug::Filter;
+use super::blkdebug::BlkdebugFilter;
 use super::raw::Window;
-use super::{file, host_device, null_co};
+use super::{file, host_device, null_co, rbd};
 use crate::disk_file::DiskFile;
 use crate::disk_file::open::FileOptions;
 use crate::error::NodeError;
 use crate::faults::Faults;
 use crate::node::{Driver, Geometry, Node};
 use crate::null_disk::NullOptions;
+use crate::rbd::RbdOptions;
 
 /// Options for opening a node.
 #[derive(Clone, Debug)]
@@ -42,7 +43,7 @@ impl Node {
     ///
     /// # Errors
     /// As for [`Node::open`].
-    pub fn take_over(
+    pub fn open_handed_over_fd(
         name: &str,
         read_only: bool,
         options: &NodeOptions,
@@ -78,13 +79,29 @@ impl Node {
         Ok(Node::new(name, geometry, read_only, unmap, driver))
     }
 
+    /// Opens a node on an image of a Ceph cluster. Discards reach the image if `unmap`. A snapshot is read-only.
+    ///
+    /// # Errors
+    /// [`NodeError`], whose text names cause and remedy.
+    pub fn open_rbd(
+        name: &str,
+        read_only: bool,
+        unmap: bool,
+        options: &RbdOptions,
+    ) -> Result<Arc<Node>, NodeError> {
+        let read_only = read_only || options.image.snapshot.is_some();
+        let (disk, geometry) = rbd::open(options, read_only)?;
+        let driver = Box::new(disk);
+        Ok(Node::new(name, geometry, read_only, unmap, driver))
+    }
+
     /// A window of `size` bytes (`None`: to the end) at `offset` of another node: a node of the `raw`
     /// driver. Discards reach the disk if `unmap`.
     ///
     /// # Errors
     /// [`NodeError::Window`]: it is empty or does not lie within the node, its offset is not a multiple of the node's block,
     /// or its size is not a multiple of 512.
-    pub fn window(
+    pub fn new_window(
         name: &str,
         below: &Arc<Node>,
         offset: u64,
@@ -107,7 +124,7 @@ impl Node {
     /// A filter in front of another node, with these faults: a node of the `blkdebug` driver. Discards reach the disk if
     /// `unmap`.
     #[must_use]
-    pub fn filtered(
+    pub fn new_filter(
         name: &str,
         below: &Arc<Node>,
         faults: Arc<Faults>,
@@ -115,7 +132,7 @@ impl Node {
         unmap: bool,
     ) -> Arc<Node> {
         let size = (below.size(), below.size_policy);
-        let filter = Filter {
+        let filter = BlkdebugFilter {
             below: below.clone(),
             faults,
         };

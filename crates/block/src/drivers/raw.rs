@@ -9,9 +9,10 @@ use crate::error::NodeError;
 use crate::node::AttachContext;
 use crate::node::Driver;
 use crate::node::{Node, SizePolicy};
+use crate::rbd::RbdTarget;
 use crate::route::gate::GatedRoute;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-use crate::route::{FileTarget, Lookup, LookupResult, OpHandler, Route};
+use crate::route::{FileTarget, LookupResult, MappedNode, OpHandler, Route};
 use engine::{Op, Request};
 
 /// A window onto a node.
@@ -60,14 +61,14 @@ impl Driver for Window {
     }
 
     /// The route below with shifted offsets, without discards and flushes that the window's options exclude.
-    fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
-        let below = cx.attach(&self.below);
+    fn attach_route(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
+        let below = cx.attach_route(&self.below);
         let keeps_unmap = node.passes_discards() || !self.below.passes_discards();
         let mut route = self.shift_route(below, keeps_unmap);
         if !node.passes_discards() {
             route.discard = OpHandler::Nothing;
         }
-        if node.read_only() && matches!(route.flush, OpHandler::File(_)) {
+        if node.read_only() && matches!(route.flush, OpHandler::File(_) | OpHandler::Rbd(_)) {
             route.flush = OpHandler::Nothing;
         }
         route
@@ -83,7 +84,7 @@ impl Window {
             zeroes: self.shift_handler(below.zeroes, keeps_unmap),
             discard: self.shift_handler(below.discard, true),
             flush: self.shift_handler(below.flush, true),
-            files: below.files,
+            storage: below.storage,
             merging_helps: below.merging_helps,
             disk: below.disk.map(|disk| self.shift_target(disk, keeps_unmap)),
         }
@@ -93,6 +94,11 @@ impl Window {
     fn shift_handler(&self, below: OpHandler, keeps_unmap: bool) -> OpHandler {
         match below {
             OpHandler::File(target) => OpHandler::File(self.shift_target(target, keeps_unmap)),
+            OpHandler::Rbd(target) => OpHandler::Rbd(RbdTarget {
+                base: target.base + self.offset,
+                unmap: target.unmap && keeps_unmap,
+                ..target
+            }),
             OpHandler::Gated(gated) => OpHandler::Gated(Rc::new(GatedRoute {
                 gate: gated.gate.clone(),
                 below: self.shift_route(gated.below.clone(), keeps_unmap),
@@ -149,8 +155,9 @@ impl<N: ?Sized> ShiftedNode<N> {
 }
 
 impl<N: TaskNode + ?Sized> TaskNode for ShiftedNode<N> {
-    fn buffer_bytes(&self, request: &Request) -> usize {
-        self.node.buffer_bytes(&self.to_request_below(*request))
+    fn needed_buffer_bytes(&self, request: &Request) -> usize {
+        self.node
+            .needed_buffer_bytes(&self.to_request_below(*request))
     }
 
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
@@ -158,7 +165,7 @@ impl<N: TaskNode + ?Sized> TaskNode for ShiftedNode<N> {
     }
 }
 
-impl Lookup for ShiftedNode<dyn Lookup> {
+impl MappedNode for ShiftedNode<dyn MappedNode> {
     fn lookup(&self, request: &Request) -> Option<LookupResult> {
         self.node.lookup(&self.to_request_below(*request))
     }

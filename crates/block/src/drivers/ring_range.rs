@@ -14,7 +14,7 @@ use crate::route::{Carrier, FileTarget};
 
 /// How a discard or write-zeroes is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RangeOpCarrier {
+enum RangeOpDispatch {
     Worker,
     /// Not at all: it contains no whole block.
     Nothing,
@@ -29,11 +29,11 @@ pub(crate) struct RingRangeTask {
 
 impl RingRangeTask {
     /// Chooses how a request is carried out. Discards on a device are reduced to whole blocks.
-    fn choose_carrier_and_range(&self, request: &Request) -> RangeOpCarrier {
+    fn choose_dispatch(&self, request: &Request) -> RangeOpDispatch {
         let backing = &self.target.file;
         // Excluding small writes, which rewrite whole blocks, takes a lock that blocks.
         if request.len == 0 || backing.block_mode.has_partial_blocks() {
-            return RangeOpCarrier::Worker;
+            return RangeOpDispatch::Worker;
         }
         let Request {
             op, offset, len, ..
@@ -44,17 +44,17 @@ impl RingRangeTask {
             (Op::Discard, Some(block)) => {
                 let whole = whole_blocks(offset, len, block);
                 if whole.is_empty() {
-                    return RangeOpCarrier::Nothing;
+                    return RangeOpDispatch::Nothing;
                 }
                 (Op::Discard, whole.start, whole.end - whole.start)
             }
             (Op::WriteZeroes { .. }, None) => (op, offset, len),
-            _ => return RangeOpCarrier::Worker,
+            _ => return RangeOpDispatch::Worker,
         };
         if backing.unsupported.contains(op) {
-            RangeOpCarrier::Worker
+            RangeOpDispatch::Worker
         } else {
-            RangeOpCarrier::Ring(op, offset, len)
+            RangeOpDispatch::Ring(op, offset, len)
         }
     }
 
@@ -65,10 +65,10 @@ impl RingRangeTask {
         file: File,
         request: Request,
     ) -> Result<(), Errno> {
-        let (op, offset, len) = match self.choose_carrier_and_range(&request) {
-            RangeOpCarrier::Nothing => return Ok(()),
-            RangeOpCarrier::Worker => return cx.run_on_worker(&self.target, request).await,
-            RangeOpCarrier::Ring(op, offset, len) => (op, offset, len),
+        let (op, offset, len) = match self.choose_dispatch(&request) {
+            RangeOpDispatch::Nothing => return Ok(()),
+            RangeOpDispatch::Worker => return cx.run_on_worker(&self.target, request).await,
+            RangeOpDispatch::Ring(op, offset, len) => (op, offset, len),
         };
         let backing = &self.target.file;
         let ring = |op, offset, len| {
@@ -79,7 +79,7 @@ impl RingRangeTask {
                 len,
                 ..request
             };
-            cx.submit_to_ring(file, ring_request)
+            cx.run_on_ring(file, ring_request)
         };
         match ring(op, offset, len).await {
             Ok(()) if request.fua && !backing.no_flush => ring(Op::Flush, 0, 0).await,
@@ -155,6 +155,7 @@ mod tests {
                     (name, request.token)
                 }
                 BackendRequest::Worker(_, request) => ("worker", request.token),
+                BackendRequest::Image(..) => unreachable!("a file has no image"),
                 _ => panic!("neither the ring nor a worker"),
             };
             submitted.push(name);

@@ -1,8 +1,10 @@
 //! Attaches a source to an iothread's backends, and detaches it: chooses the backend of each file, and registers files and guest
 //! memory there.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::uring::File;
@@ -11,7 +13,8 @@ use super::{IoContext, LinuxAio, Uring};
 use crate::aio::Aio;
 use crate::aio::nowait_probe::probe_lacks_nowait;
 use crate::disk_file::DiskFile;
-use crate::route::{Carrier, Route};
+use crate::rbd::{RbdDisk, RbdQueue};
+use crate::route::{AttachedStorage, Carrier, Route};
 
 /// Watches the descriptor of an engine, see [`IoContext::attach`].
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>;
@@ -23,8 +26,13 @@ impl IoContext {
             return carrier;
         }
         let carrier = self.choose_and_set_up_carrier(file, watch);
-        self.files.insert(file, carrier);
+        self.files.insert_with_first_source(file, carrier);
         carrier
+    }
+
+    /// Counts one more source of an image, and returns the image's queue on this iothread.
+    pub(crate) fn attach_image(&mut self, disk: &Arc<RbdDisk>) -> Rc<RefCell<RbdQueue>> {
+        self.images.add_source(disk, &self.wake)
     }
 
     /// The backend that carries the flushes of a file: Linux AIO has none before Linux 4.18.
@@ -60,7 +68,14 @@ impl IoContext {
 
     /// Ends a route, none of whose requests are in flight.
     pub(crate) fn detach_route(&mut self, route: &Route) {
-        for file in &route.files {
+        for storage in &route.storage {
+            let file = match storage {
+                AttachedStorage::File(file) => file,
+                AttachedStorage::Rbd(disk) => {
+                    self.images.remove_source(disk);
+                    continue;
+                }
+            };
             match self.files.remove_source(file) {
                 Some(Carrier::Native) => {
                     if let Some(aio) = self.aio.get_mut() {
@@ -77,11 +92,12 @@ impl IoContext {
         }
     }
 
-    /// Registers guest memory for a source that has this route, see [`add_memory_user`](Self::add_memory_user).
+    /// Counts a user of guest memory whose source has this route, see
+    /// [`register_memory_or_count_user`](Self::register_memory_or_count_user).
     ///
     /// # Safety
     /// The `ranges` (address, length) stay mapped until as many users have left.
-    pub(crate) unsafe fn register_memory_if_on_ring(
+    pub(crate) unsafe fn count_user_and_register_if_on_ring(
         &mut self,
         route: &Route,
         key: usize,
@@ -131,7 +147,7 @@ impl IoContext {
         };
         let watch = |aio: &LinuxAio| watch(aio.eventfd());
         let without = "no Linux AIO: worker threads do all I/O";
-        self.aio.make_once(make, watch, without)
+        self.aio.make_and_watch_once(make, watch, without)
     }
 
     /// Makes the ring when the first file needs it, and returns whether it exists.
@@ -139,14 +155,15 @@ impl IoContext {
         let settings = self.ring_settings;
         let make = || {
             #[cfg(feature = "simulation")]
-            let engine = super::simulated::make_simulated_ring(&mut self.simulated_ring, settings);
+            let engine =
+                super::simulated::make_engine_on_simulated_ring(&mut self.simulated_ring, settings);
             #[cfg(not(feature = "simulation"))]
             let engine = Uring::new(settings);
             engine.map_err(|error| error.to_string())
         };
         let watch = |ring: &Uring| watch(ring.eventfd());
         let without = "no io_uring: another backend does its I/O";
-        self.ring.make_once(make, watch, without)
+        self.ring.make_and_watch_once(make, watch, without)
     }
 
     /// Registers a file with the ring, and returns the ring's name for it: its place in the table, if there is one.

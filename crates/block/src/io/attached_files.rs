@@ -31,7 +31,7 @@ impl AttachedFiles {
     }
 
     /// Adds a file with its first source.
-    pub fn insert(&mut self, file: &Arc<DiskFile>, carrier: Carrier) {
+    pub fn insert_with_first_source(&mut self, file: &Arc<DiskFile>, carrier: Carrier) {
         let index = file.id.as_index();
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);

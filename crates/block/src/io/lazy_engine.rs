@@ -33,7 +33,7 @@ impl<T> LazyEngine<T> {
 
     /// Makes the engine unless that was tried before, and returns whether it exists. `without` is the log's text for the
     /// case that it cannot be made.
-    pub fn make_once(
+    pub fn make_and_watch_once(
         &mut self,
         make: impl FnOnce() -> Result<T, String>,
         watch: impl FnOnce(&T) -> io::Result<()>,

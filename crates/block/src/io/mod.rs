@@ -2,9 +2,10 @@
 //!
 //! - Linux AIO or the ring, whichever carries the disk: aligned reads and writes, reads and writes through the page cache in
 //!   a ring, flushes.
+//! - [librbd](crate::rbd): requests to images of a Ceph cluster.
 //! - Worker threads: requests that these cannot carry (page cache without a ring, unaligned memory, partial blocks, more
 //!   segments than one system call takes).
-//! - One of these, with a lease on the place: requests that a [lookup](crate::route::Lookup) has mapped to a file.
+//! - One of these, with a lease on the place: requests that a [lookup](crate::route::MappedNode) has mapped to a file.
 //! - A [task](crate::route::task): requests of several steps, and those that wait at a [gate](crate::route::gate).
 //! - None, complete at the next reap: requests that need no I/O.
 //!
@@ -14,6 +15,8 @@
 
 mod attach;
 mod attached_files;
+mod attached_images;
+mod guarded_requests;
 pub(crate) mod job;
 mod lazy_engine;
 mod registered_memory;
@@ -21,23 +24,23 @@ mod settings;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 mod submit;
-mod submits;
+mod submit_counts;
 mod task_share;
-mod tracked;
 
 pub(crate) use attach::Watch;
 pub use job::BlockingCall;
-pub use settings::IoSettings;
-pub use submits::SubmitCounts;
+pub use settings::BackendSettings;
+pub use submit_counts::SubmitCounts;
 
 use engine::{AioSettings, AioStats, Completion, IoBackend, PoolError, UringSettings, UringStats};
 
 use self::attached_files::AttachedFiles;
+use self::attached_images::AttachedImages;
+use self::guarded_requests::GuardedRequests;
 use self::job::WorkerJob;
 use self::lazy_engine::LazyEngine;
-use self::registered_memory::RegisteredMemory;
-use self::task_share::TaskShare;
-use self::tracked::GuardedRequests;
+use self::registered_memory::UsedMemoryMaps;
+use self::task_share::TaskRoomShare;
 use crate::null_disk::{self, NullQueue};
 use crate::route::task::{Executor, Wake};
 
@@ -56,11 +59,14 @@ pub struct IoContext {
     pub(crate) workers: Workers,
     pub(crate) null_queue: NullQueue,
     tasks: Executor,
-    aio_share: TaskShare,
-    ring_share: TaskShare,
-    tracked: GuardedRequests,
+    aio_share: TaskRoomShare,
+    ring_share: TaskRoomShare,
+    guarded: GuardedRequests,
     files: AttachedFiles,
-    registered_memory: RegisteredMemory,
+    images: AttachedImages,
+    /// Called by other threads when they have completed something.
+    wake: Wake,
+    registered_memory: UsedMemoryMaps,
     /// What engines that have ended had submitted.
     ended_engines: SubmitCounts,
     aio_settings: AioSettings,
@@ -80,7 +86,7 @@ impl IoContext {
     ///
     /// # Errors
     /// When the limits of the worker threads contradict each other.
-    pub fn new(settings: IoSettings, wake: Wake) -> Result<Self, PoolError> {
+    pub fn new(settings: BackendSettings, wake: Wake) -> Result<Self, PoolError> {
         let ring_settings = UringSettings {
             max_events: settings.aio.max_events,
             max_batch: settings.aio.max_batch,
@@ -91,12 +97,14 @@ impl IoContext {
             ring: LazyEngine::Unmade,
             workers: Workers::start(settings.pool, wake.clone())?,
             null_queue: NullQueue::new(),
-            tasks: Executor::new(wake),
-            aio_share: TaskShare::default(),
-            ring_share: TaskShare::default(),
-            tracked: GuardedRequests::default(),
+            tasks: Executor::new(wake.clone()),
+            aio_share: TaskRoomShare::default(),
+            ring_share: TaskRoomShare::default(),
+            guarded: GuardedRequests::default(),
             files: AttachedFiles::default(),
-            registered_memory: RegisteredMemory::default(),
+            images: AttachedImages::default(),
+            wake,
+            registered_memory: UsedMemoryMaps::default(),
             ended_engines: SubmitCounts::default(),
             aio_settings: settings.aio,
             ring_settings,
@@ -124,7 +132,7 @@ impl IoContext {
     /// The submit phase: polls async tasks, and submits pending requests to the kernel.
     #[inline(always)]
     pub fn poll_tasks_and_submit(&mut self) {
-        if !self.tasks.is_empty() {
+        if !self.tasks.has_none_running_or_completed() {
             self.poll_tasks_and_submit_io();
         }
         if let Some(aio) = self.aio.get_mut() {
@@ -138,8 +146,10 @@ impl IoContext {
     /// Whether the submit phase may have something to do. Null disks and worker threads do not need it.
     #[inline]
     #[must_use]
-    pub fn needs_submit_phase(&self) -> bool {
-        self.aio.get().is_some() || self.ring.get().is_some() || !self.tasks.is_empty()
+    pub fn may_need_submit_phase(&self) -> bool {
+        self.aio.get().is_some()
+            || self.ring.get().is_some()
+            || !self.tasks.has_none_running_or_completed()
     }
 
     /// The reap phase: takes completions, and polls the async tasks that were woken.
@@ -153,19 +163,20 @@ impl IoContext {
         }
         self.workers.reap(out);
         self.null_queue.reap(out);
-        if !self.tasks.is_empty() {
+        self.images.reap(out);
+        if !self.tasks.has_none_running_or_completed() {
             self.tasks.dispatch_io_completions(out);
             self.tasks.poll_due_and_woken();
             self.tasks.take_completed(out);
             if let Some(aio) = self.aio.get() {
-                self.aio_share.reserve_part_for_tasks(aio.room());
+                self.aio_share.reserve_part_for_refused_tasks(aio.room());
             }
             if let Some(ring) = self.ring.get() {
-                self.ring_share.reserve_part_for_tasks(ring.room());
+                self.ring_share.reserve_part_for_refused_tasks(ring.room());
             }
         }
-        if !self.tracked.is_empty() {
-            self.tracked.drop_guards_of_completed(out);
+        if !self.guarded.is_empty() {
+            self.guarded.drop_guards_of_completed(out);
         }
     }
 
@@ -177,15 +188,16 @@ impl IoContext {
             || self.ring.get().is_some_and(|ring| ring.has_completions())
             || self.null_queue.has_completions()
             || self.workers.has_completions()
+            || self.images.has_completions()
             || self.tasks.has_runnable_or_completed()
     }
 
     /// Prepares for the loop to block: until the next reap, completions signal the descriptors that `attach` passed on.
     /// True: something has finished already.
     #[must_use]
-    pub fn prepare_to_block(&mut self) -> bool {
+    pub fn arm_eventfds_and_check_finished(&mut self) -> bool {
         if let Some(ring) = self.ring.get_mut() {
-            ring.prepare_to_block();
+            ring.prepare_to_block_and_recheck();
         }
         self.has_completions_or_woken_tasks()
     }
@@ -193,7 +205,10 @@ impl IoContext {
     /// The time at which the next request completes by the clock alone (the loop's clock, nanoseconds).
     #[must_use]
     pub fn next_deadline_ns(&self) -> Option<u64> {
-        let deadlines = [self.null_queue.deadline_ns(), self.tasks.next_deadline_ns()];
+        let deadlines = [
+            self.null_queue.next_timed_completion_ns(),
+            self.tasks.next_deadline_ns(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 

@@ -6,7 +6,7 @@
 use crate::io::Uring;
 
 /// A guest's memory map that has users on this iothread.
-struct RegisteredMap {
+struct UsedMemoryMap {
     key: usize,
     users: usize,
     /// Address and length of the ranges that the ring has registered.
@@ -15,12 +15,12 @@ struct RegisteredMap {
 
 /// The memory maps in use.
 #[derive(Default)]
-pub(crate) struct RegisteredMemory {
-    maps: Vec<RegisteredMap>,
+pub(crate) struct UsedMemoryMaps {
+    maps: Vec<UsedMemoryMap>,
     has_warned: bool,
 }
 
-impl RegisteredMemory {
+impl UsedMemoryMaps {
     /// Adds a user of the map that `key` names.
     ///
     /// # Safety
@@ -50,7 +50,7 @@ impl RegisteredMemory {
                 self.warn_unregistered_once("io_uring does not carry this disk; set aio=io_uring")
             }
         }
-        self.maps.push(RegisteredMap {
+        self.maps.push(UsedMemoryMap {
             key,
             users: 1,
             ranges: registered,

@@ -7,7 +7,7 @@ use super::{IoContext, LazyEngine};
 
 /// Settings of the backends of one iothread.
 #[derive(Clone, Debug, Default)]
-pub struct IoSettings {
+pub struct BackendSettings {
     /// Linux AIO; its limits apply to the ring as well.
     pub aio: AioSettings,
     /// The worker threads. The kernel's own workers for the ring are at most as many.

@@ -5,15 +5,16 @@ use std::rc::Rc;
 
 use engine::{Full, IoBackend, Op, Request};
 
-use super::tracked::RequestGuard;
+use super::guarded_requests::RequestGuard;
 use super::{IoContext, LinuxAio};
 use crate::disk_file::DiskFile;
 use crate::disk_file::transfer::IOV_MAX;
 use crate::null_disk::fill_with_zeroes;
+use crate::rbd::RbdTarget;
 use crate::route::gate::GatedRoute;
 use crate::route::mark::MarkedRoute;
 use crate::route::task::{BackendRequest, TaskNode};
-use crate::route::{Carrier, FileTarget, Lookup, LookupResult, OpHandler, Route};
+use crate::route::{Carrier, FileTarget, LookupResult, MappedNode, OpHandler, Route};
 
 impl IoContext {
     /// How many requests on a route are certain to be taken before the next reap.
@@ -33,6 +34,7 @@ impl IoContext {
         match handler {
             OpHandler::File(target) => self.room_for_sources(target.carrier),
             OpHandler::Null(options) => self.null_queue.room_for(options),
+            OpHandler::Rbd(target) => target.queue.borrow().room(),
             OpHandler::Lookup(node) => self.room_for_sources(node.target().carrier),
             OpHandler::Task(_) | OpHandler::Nothing => usize::MAX,
             OpHandler::Gated(gated) => self.room_of_handler(&gated.below.read),
@@ -73,6 +75,7 @@ impl IoContext {
                 OpHandler::File(target) => self.submit_to_carrier_or_worker(target, &request),
                 OpHandler::Null(options) => self.null_queue.start_or_queue(*options, &request),
                 OpHandler::Nothing => self.null_queue.complete_at_next_reap(request.token),
+                OpHandler::Rbd(target) => submit_to_image(target, &request),
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
                 OpHandler::Task(node) => self.spawn_task(node.clone(), request),
                 OpHandler::Gated(gated) => self.submit_to_gate(gated, request),
@@ -83,7 +86,7 @@ impl IoContext {
 
     /// Starts a task that carries out a request.
     fn spawn_task(&mut self, node: Rc<dyn TaskNode>, request: Request) -> Result<(), Full> {
-        let source = self.tracked.source_of(request.token);
+        let source = self.guarded.source_of(request.token);
         self.tasks.spawn(node, request, source);
         Ok(())
     }
@@ -115,13 +118,13 @@ impl IoContext {
         marked: &MarkedRoute,
         request: Request,
     ) -> Result<(), Full> {
-        let mark = RequestGuard::Mark(marked.pending_mark(&request));
-        let token = self.tracked.add_guard(request.token, mark);
+        let mark = RequestGuard::Mark(marked.make_pending_mark(&request));
+        let token = self.guarded.add_guard(request.token, mark);
         let handler = marked.below.handler(request.op);
         // SAFETY: our caller promises the same.
         let taken = unsafe { self.submit_to_handler(handler, Request { token, ..request }) };
         if taken.is_err() {
-            self.tracked.drop_guard_of_refused(token);
+            self.guarded.drop_guard_of_refused(token);
         }
         taken
     }
@@ -133,13 +136,13 @@ impl IoContext {
     #[inline(never)]
     unsafe fn submit_to_lookup(
         &mut self,
-        node: &Rc<dyn Lookup>,
+        node: &Rc<dyn MappedNode>,
         request: Request,
     ) -> Result<(), Full> {
         match node.lookup(&request) {
             Some(LookupResult::At(offset, lease)) => {
                 let token = self
-                    .tracked
+                    .guarded
                     .add_guard(request.token, RequestGuard::Lease(lease));
                 let mapped = Request {
                     offset,
@@ -149,7 +152,7 @@ impl IoContext {
                 // SAFETY: our caller promises the same.
                 let taken = unsafe { self.submit_to_carrier_or_worker(node.target(), &mapped) };
                 if taken.is_err() {
-                    self.tracked.drop_guard_of_refused(token);
+                    self.guarded.drop_guard_of_refused(token);
                 }
                 taken
             }
@@ -204,8 +207,8 @@ impl IoContext {
     #[inline(never)]
     pub(super) fn poll_tasks_and_submit_io(&mut self) {
         self.tasks.poll_due_and_woken();
-        self.aio_share.end_reservation();
-        self.ring_share.end_reservation();
+        self.aio_share.release_room_reserved_for_tasks();
+        self.ring_share.release_room_reserved_for_tasks();
         for _ in 0..self.tasks.outgoing_count() {
             let Some(outgoing) = self.tasks.pop_outgoing() else {
                 return;
@@ -221,6 +224,7 @@ impl IoContext {
                         Some(ring) => ring.start_or_queue(*file, request),
                         None => unreachable!("a ring that carries a file exists"),
                     },
+                    BackendRequest::Image(target, request) => submit_to_image(target, request),
                     BackendRequest::Worker(file, request) => {
                         self.workers.start_or_queue(file.clone(), request)
                     }
@@ -228,14 +232,27 @@ impl IoContext {
             };
             if taken.is_err() {
                 match outgoing.carrier() {
-                    Carrier::Native => self.aio_share.record_refusal(),
-                    Carrier::Ring(_) => self.ring_share.record_refusal(),
-                    Carrier::Workers => unreachable!("workers take everything"),
+                    Some(Carrier::Native) => self.aio_share.record_refusal(),
+                    Some(Carrier::Ring(_)) => self.ring_share.record_refusal(),
+                    Some(Carrier::Workers) => unreachable!("workers take everything"),
+                    // It goes first at the next submit.
+                    None => {}
                 }
-                self.tasks.requeue_outgoing(outgoing);
+                self.tasks.push_back_outgoing(outgoing);
             }
         }
     }
+}
+
+/// Submits a request to the queue of an image.
+///
+/// # Safety
+/// As for [`IoContext::submit`].
+unsafe fn submit_to_image(target: &RbdTarget, request: &Request) -> Result<(), Full> {
+    let request = target.to_image_request(request);
+    let mut queue = target.queue.borrow_mut();
+    // SAFETY: our caller promises the same.
+    unsafe { queue.start_or_wait_for_lock(&request) }
 }
 
 /// Whether as many requests are pending as the node's own batch limit (`aio-max-batch`) allows.

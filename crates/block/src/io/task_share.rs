@@ -6,7 +6,7 @@
 
 /// The share of one backend, Linux AIO or the ring.
 #[derive(Default)]
-pub(super) struct TaskShare {
+pub(super) struct TaskRoomShare {
     /// Requests that the last submit phase left in the outbox for lack of room.
     refused: usize,
     /// Room that sources leave free, from the reap phase to the submit phase.
@@ -17,7 +17,7 @@ pub(super) struct TaskShare {
     odd: bool,
 }
 
-impl TaskShare {
+impl TaskRoomShare {
     /// Room of the backend that is not for sources.
     #[inline]
     pub fn reserved_room(&self) -> usize {
@@ -25,7 +25,7 @@ impl TaskShare {
     }
 
     /// Reserves up to half of the room that the backend has after the reap phase, for tasks that were refused before.
-    pub fn reserve_part_for_tasks(&mut self, room: usize) {
+    pub fn reserve_part_for_refused_tasks(&mut self, room: usize) {
         if self.refused == 0 {
             return;
         }
@@ -38,7 +38,7 @@ impl TaskShare {
     }
 
     /// Ends the reservation: the submit phase drains the outbox as far as there is room.
-    pub fn end_reservation(&mut self) {
+    pub fn release_room_reserved_for_tasks(&mut self) {
         self.refused = 0;
         self.reserved = 0;
         self.rounds_up ^= std::mem::take(&mut self.odd);
@@ -55,11 +55,11 @@ mod tests {
     use super::*;
 
     /// What is reserved of this room, in an iteration that reaps twice and leaves `refused` in the outbox.
-    fn reserved(share: &mut TaskShare, room: usize, refused: usize) -> usize {
-        share.reserve_part_for_tasks(room);
-        share.reserve_part_for_tasks(room);
+    fn reserved(share: &mut TaskRoomShare, room: usize, refused: usize) -> usize {
+        share.reserve_part_for_refused_tasks(room);
+        share.reserve_part_for_refused_tasks(room);
         let reserved = share.reserved_room();
-        share.end_reservation();
+        share.release_room_reserved_for_tasks();
         for _ in 0..refused {
             share.record_refusal();
         }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn half_of_the_room_is_reserved_and_a_single_place_every_other_time() {
-        let mut share = TaskShare::default();
+        let mut share = TaskRoomShare::default();
         assert_eq!(reserved(&mut share, 8, 9), 0, "nothing was refused yet");
         let rooms = [8, 20, 1, 0, 1, 0, 2, 1, 1, 3, 3];
         let reserved = rooms.map(|room| reserved(&mut share, room, 9));

@@ -1,10 +1,13 @@
 //! `AttachContext`: makes the routes of a node and of all nodes below it when a source attaches to it on its iothread.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Node;
 use crate::disk_file::DiskFile;
 use crate::io::{IoContext, Watch};
+use crate::rbd::{RbdDisk, RbdQueue};
 use crate::route::{Carrier, Route};
 
 /// The I/O context that a source attaches on, as drivers use it.
@@ -19,13 +22,18 @@ impl<'a> AttachContext<'a> {
     }
 
     /// Attaches to a node.
-    pub fn attach(&mut self, node: &Node) -> Route {
-        node.driver.attach(node, self)
+    pub fn attach_route(&mut self, node: &Node) -> Route {
+        node.driver.attach_route(node, self)
     }
 
     /// The backend that carries a file for this source, until the source detaches.
     pub fn attach_file(&mut self, file: &Arc<DiskFile>) -> Carrier {
         self.io.attach_file(file, self.watch)
+    }
+
+    /// The queue of an image on this iothread, until the source detaches.
+    pub fn attach_image(&mut self, disk: &Arc<RbdDisk>) -> Rc<RefCell<RbdQueue>> {
+        self.io.attach_image(disk)
     }
 
     /// The backend that carries the flushes of a file: Linux AIO has none before Linux 4.18.

@@ -9,6 +9,7 @@ use super::{AttachContext, Node};
 use crate::disk_file::DiskFile;
 use crate::disk_file::allocation::Allocation;
 use crate::faults::Faults;
+use crate::rbd::RbdDisk;
 use crate::route::Route;
 
 /// A driver: the part of a node that differs between kinds of nodes.
@@ -20,6 +21,11 @@ pub(crate) trait Driver: Send + Sync {
 
     /// The file or device of a node that is one.
     fn file(&self) -> Option<&Arc<DiskFile>> {
+        None
+    }
+
+    /// The image of a Ceph cluster of a node that is one.
+    fn image(&self) -> Option<&Arc<RbdDisk>> {
         None
     }
 
@@ -51,5 +57,5 @@ pub(crate) trait Driver: Send + Sync {
     }
 
     /// The route of a source's requests to `node`, on the source's iothread. This attaches the nodes below.
-    fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route;
+    fn attach_route(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route;
 }

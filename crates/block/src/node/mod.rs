@@ -23,6 +23,7 @@ use crate::disk_file::allocation::Allocation;
 use crate::disk_file::lock::Locking;
 use crate::error::NodeError;
 use crate::faults::Faults;
+use crate::rbd::ImageStatus;
 
 /// The limits of discards on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,9 +183,16 @@ impl Node {
         self.underlying_file().map(|file| file.aio)
     }
 
+    /// The state of the image of a Ceph cluster below all filters and windows, if there is one. It does not wait.
+    #[must_use]
+    pub fn image_status(&self) -> Option<ImageStatus> {
+        let image = self.disk_and_offset().0.driver.image();
+        image.map(|image| image.status())
+    }
+
     /// Whether its requests go around the host's page cache.
     #[must_use]
-    pub fn direct(&self) -> bool {
+    pub fn uses_direct_io(&self) -> bool {
         self.underlying_file()
             .is_some_and(|file| file.direct.is_some())
     }
@@ -194,7 +202,14 @@ impl Node {
     #[must_use]
     pub fn allocated_bytes(&self) -> Option<u64> {
         let Some(file) = self.underlying_file() else {
-            return Some(0);
+            // librbd would have to ask for every object.
+            return self
+                .disk_and_offset()
+                .0
+                .driver
+                .image()
+                .is_none()
+                .then_some(0);
         };
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let stat = rustix::fs::statx(&file.fd, c"", flags, StatxFlags::BLOCKS).ok()?;
@@ -228,13 +243,22 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::Locked`]: another process or node uses the image in a way that excludes this one.
-    pub fn take_image_locks(&self, path: &Path, locking: Locking) -> Result<(), NodeError> {
+    pub fn take_image_locks_if_enabled(
+        &self,
+        path: &Path,
+        locking: Locking,
+    ) -> Result<(), NodeError> {
         let file = self.driver.file();
-        file.map_or(Ok(()), |file| file.fd.lock(path, locking, self.read_only))
+        file.map_or(Ok(()), |file| {
+            file.fd.take_locks_if_enabled(path, locking, self.read_only)
+        })
     }
 
-    /// Releases its image locks.
-    pub fn release_image_locks(&self) {
+    /// Releases its image locks. The next request that changes an image of a Ceph cluster acquires its lock again.
+    pub fn release_image_locks_unless_kept(&self) {
+        if let Some(disk) = self.driver.image() {
+            disk.writer_lock.release_if_held();
+        }
         if let Some(file) = self.driver.file() {
             file.fd.release_locks_unless_kept();
         }
@@ -282,10 +306,14 @@ impl Node {
     /// Makes all completed writes stable, and waits for that: for the orderly end of the daemon.
     ///
     /// # Errors
-    /// The error of `fdatasync(2)`.
+    /// The error of `fdatasync(2)`, or of librbd.
     pub fn flush_blocking(&self) -> std::io::Result<()> {
         match self.underlying_file() {
             Some(file) if !self.read_only => Ok(file.flush_unless_disabled()?),
+            None if !self.read_only => match self.disk_and_offset().0.driver.image() {
+                Some(disk) => Ok(disk.flush()?),
+                None => Ok(()),
+            },
             _ => Ok(()),
         }
     }

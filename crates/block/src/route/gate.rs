@@ -37,7 +37,7 @@ impl GatedRoute {
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no driver with a gate yet")
     )]
-    pub fn in_front_of(gate: Rc<dyn Gate>, below: Route) -> Route {
+    pub fn gate_data_requests(gate: Rc<dyn Gate>, below: Route) -> Route {
         let gated = Rc::new(GatedRoute {
             gate,
             below: below.clone(),
@@ -54,8 +54,8 @@ impl GatedRoute {
 
 /// The async task of a request that has to wait.
 impl TaskNode for GatedRoute {
-    fn buffer_bytes(&self, request: &Request) -> usize {
-        self.below.buffer_bytes(request)
+    fn needed_buffer_bytes(&self, request: &Request) -> usize {
+        self.below.needed_buffer_bytes(request)
     }
 
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
@@ -129,8 +129,8 @@ mod tests {
 
     fn gated(below: &Arc<Node>, seen: &Arc<Seen>) -> Arc<Node> {
         let seen = seen.clone();
-        Node::with_wrapped_routes("gated", below, move |below| {
-            GatedRoute::in_front_of(Rc::new(Turnstile(seen.clone())), below)
+        Node::with_changed_routes_for_test("gated", below, move |below| {
+            GatedRoute::gate_data_requests(Rc::new(Turnstile(seen.clone())), below)
         })
     }
 
@@ -162,9 +162,9 @@ mod tests {
         let (seen, open) = (Arc::new(Seen::default()), Arc::new(Seen::default()));
         open.open();
         let below = gated(&file(&folder), &seen);
-        let window = Node::window("window", &below, 4096, None, false, true).unwrap();
+        let window = Node::new_window("window", &below, 4096, None, false, true).unwrap();
         let faults = Faults::new(FaultRules::default());
-        let filter = Node::filtered("filter", &window, faults, false, true);
+        let filter = Node::new_filter("filter", &window, faults, false, true);
         let outer = gated(&window, &open);
         for (node, outer_gates) in [(&below, 0), (&window, 0), (&filter, 0), (&outer, 3)] {
             let mut io = testing::io();

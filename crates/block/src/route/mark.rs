@@ -15,7 +15,7 @@ use crate::route::{OpHandler, Route};
 /// The receiver of marks, which several iothreads call.
 pub(crate) trait MarkReceiver: Send + Sync {
     /// Notes that these bytes of the node may have changed.
-    fn mark(&self, bytes: Range<u64>);
+    fn mark_range_as_changed(&self, bytes: Range<u64>);
 }
 
 /// A route whose requests set marks.
@@ -32,7 +32,7 @@ impl MarkedRoute {
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no node with marks yet")
     )]
-    pub fn in_front_of(mark: Arc<dyn MarkReceiver>, below: Route) -> Route {
+    pub fn mark_changes(mark: Arc<dyn MarkReceiver>, below: Route) -> Route {
         let marked = Rc::new(MarkedRoute {
             mark,
             base: 0,
@@ -60,7 +60,7 @@ impl MarkedRoute {
     }
 
     /// The mark that a request sets when it has ended.
-    pub fn pending_mark(&self, request: &Request) -> PendingMark {
+    pub fn make_pending_mark(&self, request: &Request) -> PendingMark {
         let start = self.base + request.offset;
         PendingMark {
             mark: self.mark.clone(),
@@ -77,7 +77,7 @@ pub(crate) struct PendingMark {
 
 impl Drop for PendingMark {
     fn drop(&mut self) {
-        self.mark.mark(self.bytes.clone());
+        self.mark.mark_range_as_changed(self.bytes.clone());
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     struct Marks(Mutex<Vec<(u64, u64)>>);
 
     impl MarkReceiver for Marks {
-        fn mark(&self, bytes: Range<u64>) {
+        fn mark_range_as_changed(&self, bytes: Range<u64>) {
             self.0.lock().unwrap().push((bytes.start, bytes.end));
         }
     }
@@ -110,8 +110,8 @@ mod tests {
 
     fn marked(below: &Arc<Node>, marks: &Arc<Marks>) -> Arc<Node> {
         let marks = marks.clone();
-        Node::with_wrapped_routes("marked", below, move |below| {
-            MarkedRoute::in_front_of(marks.clone(), below)
+        Node::with_changed_routes_for_test("marked", below, move |below| {
+            MarkedRoute::mark_changes(marks.clone(), below)
         })
     }
 
@@ -129,7 +129,7 @@ mod tests {
             rules: vec![rule],
             seed: 1,
         };
-        Node::filtered("filter", below, Faults::new(rules), false, true)
+        Node::new_filter("filter", below, Faults::new(rules), false, true)
     }
 
     /// By each backend, through a window, and below a task.
@@ -140,7 +140,7 @@ mod tests {
             let file = testing::file(&folder.path().join("disk"), &[7; LEN], aio);
             let marks = Arc::new(Marks::default());
             let below = marked(&file, &marks);
-            let window = Node::window("window", &below, 8192, None, false, true).unwrap();
+            let window = Node::new_window("window", &below, 8192, None, false, true).unwrap();
             let task = filter(&window, FaultAction::Delay(1));
             for (node, base) in [(&below, 0), (&window, 8192), (&task, 8192)] {
                 let mut io = testing::io();
@@ -189,7 +189,7 @@ mod tests {
         let file = testing::file(&folder.path().join("disk"), &[7; LEN], Aio::Threads);
         let marks = Arc::new(Marks::default());
         let marked = marked(&file, &marks);
-        let window = |node| Node::window("window", node, 8192, None, false, true).unwrap();
+        let window = |node| Node::new_window("window", node, 8192, None, false, true).unwrap();
         let below = filter(&window(&marked), FaultAction::Delay(1));
         for (below, base) in [(window(&below), 16384), (below, 8192)] {
             let node = filter(&below, FaultAction::Short(512, Errno::IO));

@@ -21,6 +21,7 @@ use self::task::TaskNode;
 use crate::disk_file::DiskFile;
 use crate::lease::Lease;
 use crate::null_disk::NullOptions;
+use crate::rbd::{RbdDisk, RbdTarget};
 use engine::{Op, Request};
 
 /// The backend that carries the requests of a file on an iothread; worker threads carry those that it cannot.
@@ -50,14 +51,8 @@ impl FileTarget {
     /// Translates a request to the node into one at its offset in the file.
     #[inline]
     pub fn to_file_request(&self, request: &Request) -> Request {
-        let op = match request.op {
-            Op::WriteZeroes { unmap } => Op::WriteZeroes {
-                unmap: unmap && self.unmap,
-            },
-            op => op,
-        };
         Request {
-            op,
+            op: request.op.limit_unmap(self.unmap),
             fua: request.fua && !self.file.no_flush,
             offset: request.offset + self.base,
             ..*request
@@ -76,7 +71,9 @@ pub(crate) enum OpHandler {
     File(FileTarget),
     /// A lookup that finds without I/O where the data lies, or else a task.
     #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
-    Lookup(Rc<dyn Lookup>),
+    Lookup(Rc<dyn MappedNode>),
+    /// An image of a Ceph cluster.
+    Rbd(RbdTarget),
     /// An async function on the iothread.
     Task(Rc<dyn TaskNode>),
     /// The route behind a gate.
@@ -85,7 +82,7 @@ pub(crate) enum OpHandler {
     Marked(Rc<MarkedRoute>),
 }
 
-/// What a [`Lookup`] knows without I/O: where the data of a whole request lies.
+/// What a [`MappedNode`] knows without I/O: where the data of a whole request lies.
 #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
 pub(crate) enum LookupResult {
     /// At this offset of the target.
@@ -96,13 +93,22 @@ pub(crate) enum LookupResult {
 
 /// The fast path of a node that maps its bytes to places in a file: finds, without I/O, where a request goes. The node's
 /// task (it is a [`TaskNode`] as well) runs the requests that this declines.
-pub(crate) trait Lookup: TaskNode {
+pub(crate) trait MappedNode: TaskNode {
     /// Finds where a read or write goes in the file. `None` declines: finding it takes I/O, or the request is not in one
     /// piece of the file. The lease is taken while the mapping is locked.
     fn lookup(&self, request: &Request) -> Option<LookupResult>;
 
     /// The file to which the node maps its bytes.
     fn target(&self) -> &FileTarget;
+}
+
+/// A disk that a route has attached to the iothread.
+#[derive(Clone)]
+pub(crate) enum AttachedStorage {
+    /// A file or block device.
+    File(Arc<DiskFile>),
+    /// An image of a Ceph cluster.
+    Rbd(Arc<RbdDisk>),
 }
 
 /// What carries out each operation of one source's requests, on the source's iothread.
@@ -113,11 +119,11 @@ pub(crate) struct Route {
     pub(crate) zeroes: OpHandler,
     pub(crate) discard: OpHandler,
     pub(crate) flush: OpHandler,
-    /// Files that this route has attached, to be detached with it.
-    pub(crate) files: Vec<Arc<DiskFile>>,
+    /// Files and images that this route has attached, to be detached with it.
+    pub(crate) storage: Vec<AttachedStorage>,
     /// Whether merging adjacent requests pays: not on a null disk, where no request costs anything.
     pub(crate) merging_helps: bool,
-    /// The disk under all filters; `None`: a null disk.
+    /// The file or device under all filters; `None`: another disk.
     pub(crate) disk: Option<FileTarget>,
 }
 
@@ -135,13 +141,13 @@ impl Route {
     }
 
     /// Bytes of buffer memory that tasks on this route need for a request.
-    pub(crate) fn buffer_bytes(&self, request: &Request) -> usize {
+    pub(crate) fn needed_buffer_bytes(&self, request: &Request) -> usize {
         match self.handler(request.op) {
-            OpHandler::Nothing | OpHandler::Null(_) | OpHandler::File(_) => 0,
-            OpHandler::Lookup(node) => node.buffer_bytes(request),
-            OpHandler::Task(node) => node.buffer_bytes(request),
-            OpHandler::Gated(gated) => gated.below.buffer_bytes(request),
-            OpHandler::Marked(marked) => marked.below.buffer_bytes(request),
+            OpHandler::Nothing | OpHandler::Null(_) | OpHandler::File(_) | OpHandler::Rbd(_) => 0,
+            OpHandler::Lookup(node) => node.needed_buffer_bytes(request),
+            OpHandler::Task(node) => node.needed_buffer_bytes(request),
+            OpHandler::Gated(gated) => gated.below.needed_buffer_bytes(request),
+            OpHandler::Marked(marked) => marked.below.needed_buffer_bytes(request),
         }
     }
 }

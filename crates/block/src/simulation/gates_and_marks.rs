@@ -1,4 +1,5 @@
-//! Nodes of the simulator that have gates, at which every other request waits, or that report marks to a function.
+//! Nodes of the simulator: one whose gate delays every other request for some iterations of its iothread, and one that
+//! reports each changed byte range (mark) to a function.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -46,9 +47,9 @@ impl Node {
     pub fn with_alternating_gate(name: &str, below: &Arc<Node>, turns: u32) -> Arc<Node> {
         let wrap = move |below| {
             let waits = Cell::new(false);
-            GatedRoute::in_front_of(Rc::new(AlternatingGate { turns, waits }), below)
+            GatedRoute::gate_data_requests(Rc::new(AlternatingGate { turns, waits }), below)
         };
-        Node::with_wrapped_routes(name, below, wrap)
+        Node::with_changed_routes_for_test(name, below, wrap)
     }
 
     /// A node in front of another one, which reports all changes to `mark`.
@@ -59,14 +60,14 @@ impl Node {
         mark: impl Fn(Range<u64>) + Send + Sync + 'static,
     ) -> Arc<Node> {
         let mark: Arc<dyn MarkReceiver> = Arc::new(mark);
-        Node::with_wrapped_routes(name, below, move |below| {
-            MarkedRoute::in_front_of(mark.clone(), below)
+        Node::with_changed_routes_for_test(name, below, move |below| {
+            MarkedRoute::mark_changes(mark.clone(), below)
         })
     }
 }
 
 impl<F: Fn(Range<u64>) + Send + Sync> MarkReceiver for F {
-    fn mark(&self, bytes: Range<u64>) {
+    fn mark_range_as_changed(&self, bytes: Range<u64>) {
         self(bytes);
     }
 }

@@ -13,8 +13,8 @@ use crate::aio::Aio;
 use crate::disk_file::alignment::Alignment;
 use crate::disk_file::lock::{LockedFd, Locking};
 use crate::disk_file::open_file_id::OpenFileId;
+use crate::disk_file::ops_refused_by_ring::OpsRefusedByRing;
 use crate::disk_file::simulated::SimulatedDisk;
-use crate::disk_file::unsupported_ops::OpsRefusedByRing;
 use crate::disk_file::{DiskFile, PartialBlockMode};
 use crate::error::NodeError;
 use crate::node::{Geometry, Node};
@@ -25,7 +25,7 @@ impl Node {
     ///
     /// # Errors
     /// Only for lack of descriptors.
-    pub fn simulated(
+    pub fn new_simulated(
         geometry: Geometry,
         memory_alignment: u32,
         aio: Aio,

@@ -31,9 +31,9 @@ impl Driver for RewriteDriver {
     }
 
     /// Makes the route below, and an async task in front of all its operations.
-    fn attach(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
-        let below = cx.attach(&self.below);
-        let (files, disk) = (below.files.clone(), below.disk.clone());
+    fn attach_route(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
+        let below = cx.attach_route(&self.below);
+        let (storage, disk) = (below.storage.clone(), below.disk.clone());
         let task: Rc<dyn TaskNode> = Rc::new(RewriteTask {
             below,
             ranges: self.ranges.clone(),
@@ -45,7 +45,7 @@ impl Driver for RewriteDriver {
             zeroes: handler(),
             discard: handler(),
             flush: handler(),
-            files,
+            storage,
             merging_helps: false,
             disk,
         }
@@ -59,8 +59,8 @@ struct RewriteTask {
 }
 
 impl TaskNode for RewriteTask {
-    fn buffer_bytes(&self, request: &Request) -> usize {
-        bytes_from_block_start(request) + self.below.buffer_bytes(request)
+    fn needed_buffer_bytes(&self, request: &Request) -> usize {
+        head_bytes_of_write(request) + self.below.needed_buffer_bytes(request)
     }
 
     /// Passes reads and flushes on. Locks the blocks of a change, and rewrites the first if a write begins within it.
@@ -74,7 +74,7 @@ impl TaskNode for RewriteTask {
                 .ranges
                 .lock_async(request.offset / BLOCK * BLOCK..end)
                 .await;
-            match bytes_from_block_start(&request) {
+            match head_bytes_of_write(&request) {
                 0 => cx.run_on_route(&self.below, request).await,
                 head_bytes => self.read_head_and_write(&cx, request, head_bytes).await,
             }
@@ -83,7 +83,7 @@ impl TaskNode for RewriteTask {
 }
 
 /// Bytes of the first block that precede a write.
-fn bytes_from_block_start(request: &Request) -> usize {
+fn head_bytes_of_write(request: &Request) -> usize {
     match request.op {
         Op::Write => usize::try_from(request.offset % BLOCK).expect("less than a block"),
         _ => 0,

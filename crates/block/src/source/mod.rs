@@ -35,7 +35,7 @@ impl IoContext {
     /// An engine that the host does not have is no error: the log has one line with the cause and the remedy, and
     /// another backend carries the requests.
     pub fn attach(&mut self, node: &Arc<Node>, watch: Watch<'_>) -> AttachedDisk {
-        let route = AttachContext::new(self, watch).attach(node);
+        let route = AttachContext::new(self, watch).attach_route(node);
         AttachedDisk {
             node: node.clone(),
             route,
@@ -52,14 +52,14 @@ impl IoContext {
     ///
     /// # Safety
     /// The `ranges` (address, length) stay mapped until as many users have left.
-    pub unsafe fn add_memory_user(
+    pub unsafe fn register_memory_or_count_user(
         &mut self,
         disk: &AttachedDisk,
         key: usize,
         ranges: impl Iterator<Item = (usize, usize)>,
     ) {
         // SAFETY: our caller promises the same.
-        unsafe { self.register_memory_if_on_ring(&disk.route, key, ranges) };
+        unsafe { self.count_user_and_register_if_on_ring(&disk.route, key, ranges) };
     }
 
     /// How many requests to a disk are certain to be taken before the next reap. A source calls this before it takes a

@@ -42,7 +42,7 @@ fn holes_of_a_file_are_not_allocated() {
         let part = pieces(&node, MIB + 4096, 2 * MIB, 100);
         assert_eq!(part, [(2 * MIB - 4096, true), (4096, false)]);
         assert_eq!(pieces(&node, 0, 0, 100), []);
-        let window = Node::window("part", &node, 2 * MIB, Some(4 * MIB), false, true).unwrap();
+        let window = Node::new_window("part", &node, 2 * MIB, Some(4 * MIB), false, true).unwrap();
         let within = [(MIB, true), (2 * MIB, false), (MIB, true)];
         assert_eq!(pieces(&window, 0, 4 * MIB, 100), within);
     }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block::{FileOptions, IoSettings, Node};
+use block::{BackendSettings, FileOptions, Node};
 use engine::{AioSettings, Errno, PoolSettings};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use sandbox::ThreadKind;
@@ -80,8 +80,8 @@ fn calls_that_no_operation_makes() {
     }
 }
 
-fn settings() -> IoSettings {
-    IoSettings {
+fn settings() -> BackendSettings {
+    BackendSettings {
         aio: AioSettings::default(),
         pool: PoolSettings {
             name: "worker io0".to_owned(),
@@ -153,7 +153,7 @@ fn workers_write_to_the_end() {
             // Where no disk with such blocks can be had.
             for (_, node) in disks {
                 let cut =
-                    rig().call(move || node.set_regular_file_end(5120).map_err(|_| Errno::IO));
+                    rig().call(move || node.set_file_or_image_end(5120).map_err(|_| Errno::IO));
                 assert_eq!(cut, Ok(()));
             }
         },
@@ -423,12 +423,12 @@ fn control_threads_open_and_resize() {
     let path = folder.path().join("made");
     on_thread("control", || {
         confine();
-        block::create_sparse(&path, LEN as u64).unwrap();
+        block::create_sparse_or_check_size(&path, LEN as u64).unwrap();
         for how in ways(&path) {
             let node = file(&how);
             for size in [2 * LEN as u64, LEN as u64] {
-                let end = node.disk_end_for_size(size).unwrap();
-                node.set_regular_file_end(end).unwrap();
+                let end = node.check_size_and_compute_disk_end_offset(size).unwrap();
+                node.set_file_or_image_end(end).unwrap();
             }
             assert_eq!(fs::metadata(&path).unwrap().len(), LEN as u64);
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use block::{CreateOutcome, NodeError, create_sparse};
+use block::{CreateOutcome, NodeError, create_sparse_or_check_size};
 
 use crate::storage::{
     LoopDevice, cached, file, folder, image, options, try_device, try_file, ways,
@@ -152,14 +152,19 @@ fn no_direct_io() {
 fn created_disks() {
     let folder = folder();
     let path = folder.path().join("disk");
-    assert_eq!(create_sparse(&path, 1 << 20).unwrap(), CreateOutcome::New);
+    assert_eq!(
+        create_sparse_or_check_size(&path, 1 << 20).unwrap(),
+        CreateOutcome::New
+    );
     assert_eq!(file(&options(&path)).geometry().size, 1 << 20);
     assert_eq!(
-        create_sparse(&path, 1 << 20).unwrap(),
+        create_sparse_or_check_size(&path, 1 << 20).unwrap(),
         CreateOutcome::Existed
     );
     assert_eq!(
-        create_sparse(&path, 2 << 20).unwrap_err().to_string(),
+        create_sparse_or_check_size(&path, 2 << 20)
+            .unwrap_err()
+            .to_string(),
         format!(
             "{} exists and has 1048576 bytes, not 2097152: omit the size to serve it as it \
              is, or choose another file",
@@ -169,13 +174,13 @@ fn created_disks() {
     let link = folder.path().join("link");
     symlink(&path, &link).unwrap();
     assert_eq!(
-        create_sparse(&link, 1 << 20).unwrap(),
+        create_sparse_or_check_size(&link, 1 << 20).unwrap(),
         CreateOutcome::Existed
     );
     let nowhere = folder.path().join("nowhere");
     symlink(folder.path().join("none"), &nowhere).unwrap();
-    let error = create_sparse(&nowhere, 1 << 20).unwrap_err();
+    let error = create_sparse_or_check_size(&nowhere, 1 << 20).unwrap_err();
     assert!(matches!(error, NodeError::Open { .. }), "{error}");
-    let error = create_sparse(&folder.path().join("no/disk"), 512).unwrap_err();
+    let error = create_sparse_or_check_size(&folder.path().join("no/disk"), 512).unwrap_err();
     assert!(matches!(error, NodeError::Open { .. }), "{error}");
 }

@@ -34,7 +34,7 @@ fn rules(rules: &[FaultRule]) -> FaultRules {
 }
 
 fn filter(below: &Arc<Node>, faults: &Arc<Faults>) -> Arc<Node> {
-    Node::filtered("filter", below, faults.clone(), false, true)
+    Node::new_filter("filter", below, faults.clone(), false, true)
 }
 
 fn null() -> Arc<Node> {
@@ -57,14 +57,20 @@ fn a_filter_without_rules_is_the_node_below() {
     let path = image(&folder, "disk", LEN as u64);
     for below in disks(&path) {
         fs::write(&path, pattern(1, LEN)).unwrap();
-        let part = Node::window("part", &below, 65_536, None, false, true).unwrap();
+        let part = Node::new_window("part", &below, 65_536, None, false, true).unwrap();
         let faults = Faults::new(FaultRules::default());
         let node = filter(&part, &faults);
         assert_eq!(node.geometry(), part.geometry());
-        assert_eq!((node.aio(), node.direct()), (below.aio(), below.direct()));
+        assert_eq!(
+            (node.aio(), node.uses_direct_io()),
+            (below.aio(), below.uses_direct_io())
+        );
         assert!(node.shares_disk_with(&below) && node.passes_discards() && !node.read_only());
-        assert_eq!(node.disk_end_for_size(4096).unwrap(), 65_536 + 4096);
-        let outer = Node::window("outer", &node, 4096, None, false, true).unwrap();
+        assert_eq!(
+            node.check_size_and_compute_disk_end_offset(4096).unwrap(),
+            65_536 + 4096
+        );
+        let outer = Node::new_window("outer", &node, 4096, None, false, true).unwrap();
         let base = 65_536 + 4096;
         let mut model = pattern(1, LEN);
         let mut rig = Rig::new();

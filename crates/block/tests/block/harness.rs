@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use block::{AttachedDisk, IoContext, IoSettings, Node, Op, Request};
+use block::{AttachedDisk, BackendSettings, IoContext, Node, Op, Request};
 use engine::{AioSettings, Completion, Errno};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -180,16 +180,16 @@ impl Rig {
     }
 
     pub fn with_max_events(max_events: u32) -> Self {
-        Rig::with_settings(IoSettings {
+        Rig::with_settings(BackendSettings {
             aio: AioSettings {
                 max_events,
                 ..AioSettings::default()
             },
-            ..IoSettings::default()
+            ..BackendSettings::default()
         })
     }
 
-    pub fn with_settings(settings: IoSettings) -> Self {
+    pub fn with_settings(settings: BackendSettings) -> Self {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let woken = Arc::new(eventfd(0, flags).unwrap());
         let wake = woken.clone();
@@ -298,7 +298,7 @@ impl Rig {
 
     /// Sleeps until something may have completed.
     fn wait(&mut self) {
-        if self.io.prepare_to_block() {
+        if self.io.arm_eventfds_and_check_finished() {
             return;
         }
         let by_clock = self.io.next_deadline_ns().is_some() || self.io.needs_retry();

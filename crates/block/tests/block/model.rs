@@ -183,7 +183,7 @@ fn a_window() {
     let folder = folder();
     let path = image(&folder, "disk", 4 * BYTES);
     let node = file(&options(&path));
-    let window = Node::window("part", &node, BYTES, Some(BYTES), false, true).unwrap();
+    let window = Node::new_window("part", &node, BYTES, Some(BYTES), false, true).unwrap();
     property(&window);
     drop((node, window));
     let outside = std::fs::read(&path).unwrap();

@@ -198,7 +198,7 @@ fn exports_of_one_disk_agree_on_small_or_large_blocks() {
         return;
     };
     let node = device(&options(&disk.path));
-    let window = Node::window("part", &node, 4096, None, false, true).unwrap();
+    let window = Node::new_window("part", &node, 4096, None, false, true).unwrap();
     node.set_guest_block_size(512).unwrap();
     node.set_guest_block_size(2048).unwrap();
     window.set_guest_block_size(1024).unwrap();

@@ -33,7 +33,7 @@ fn disk(path: &Path, seed: u64) -> Arc<Node> {
 fn join(rig: &mut Rig, route: &AttachedDisk, key: usize, pages: &[&Page]) {
     let ranges = pages.iter().map(|page| page.range());
     // SAFETY: every test keeps its pages until all users have left, or the engines are dropped.
-    unsafe { rig.io.add_memory_user(route, key, ranges) };
+    unsafe { rig.io.register_memory_or_count_user(route, key, ranges) };
 }
 
 /// Reads a page of a disk into memory and checks it; whether the memory was registered.

@@ -13,9 +13,9 @@ const LEN: u64 = 1 << 20;
 
 /// Both steps of a resize.
 fn resize(node: &Arc<Node>, size: u64) -> Result<(), ResizeError> {
-    let end = node.disk_end_for_size(size)?;
+    let end = node.check_size_and_compute_disk_end_offset(size)?;
     let size = node.size_if_disk_ends_at(end)?;
-    node.set_regular_file_end(end)?;
+    node.set_file_or_image_end(end)?;
     node.record_new_size(size);
     Ok(())
 }
@@ -72,7 +72,7 @@ fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
     let path = image(&folder, "disk", LEN);
     let node = file(&options(&path));
     let window = |name: &str, below: &Arc<Node>, offset, size| {
-        Node::window(name, below, offset, size, false, true).unwrap()
+        Node::new_window(name, below, offset, size, false, true).unwrap()
     };
     let tail = window("tail", &node, 65_536, None);
     let inner = window("inner", &tail, 4096, None);
@@ -81,7 +81,9 @@ fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
     let other = file(&options(&image(&folder, "other", LEN)));
     assert!(inner.shares_disk_with(&node) && !other.shares_disk_with(&node));
 
-    let end = inner.disk_end_for_size(2 * LEN).unwrap();
+    let end = inner
+        .check_size_and_compute_disk_end_offset(2 * LEN)
+        .unwrap();
     assert_eq!(end, 2 * LEN + 65_536 + 4096);
     assert_eq!(node.size_if_disk_ends_at(end).unwrap(), end);
     assert_eq!(tail.size_if_disk_ends_at(end).unwrap(), 2 * LEN + 4096);
@@ -98,7 +100,9 @@ fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
     let error = inner.size_if_disk_ends_at(65_536).unwrap_err();
     assert!(matches!(error, ResizeError::Cut { .. }), "{error}");
     for node in [&fixed, &inside] {
-        let error = node.disk_end_for_size(LEN).unwrap_err();
+        let error = node
+            .check_size_and_compute_disk_end_offset(LEN)
+            .unwrap_err();
         assert_eq!(error.to_string(), "Cannot resize fixed-size raw disks");
     }
 }
@@ -114,33 +118,45 @@ fn nodes_that_cannot_be_resized_report_why() {
         latency_ns: 0,
     });
     let null = Node::open("n", false, &null).unwrap();
-    let error = null.disk_end_for_size(LEN).unwrap_err().to_string();
+    let error = null
+        .check_size_and_compute_disk_end_offset(LEN)
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, "Image format driver does not support resize");
     {
         let read_only = try_file(&options(&path), true).unwrap();
-        let error = read_only.disk_end_for_size(LEN).unwrap_err().to_string();
+        let error = read_only
+            .check_size_and_compute_disk_end_offset(LEN)
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "Image is read-only");
     }
     let node = file(&options(&path));
-    let error = node.disk_end_for_size(MOST + 1).unwrap_err().to_string();
+    let error = node
+        .check_size_and_compute_disk_end_offset(MOST + 1)
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         error,
         format!("offset({}) exceeds maximum({MOST})", MOST + 1)
     );
-    let tail = Node::window("tail", &node, 4096, None, false, true).unwrap();
-    let error = tail.disk_end_for_size(MOST).unwrap_err().to_string();
+    let tail = Node::new_window("tail", &node, 4096, None, false, true).unwrap();
+    let error = tail
+        .check_size_and_compute_disk_end_offset(MOST)
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         error,
         format!("offset({}) exceeds maximum({MOST})", MOST + 4096)
     );
     let error = tail
-        .disk_end_for_size((1 << 63) - 4096)
+        .check_size_and_compute_disk_end_offset((1 << 63) - 4096)
         .unwrap_err()
         .to_string();
     assert_eq!(error, "Disk size too large for the chosen offset");
     // The file systems that tests run on have less.
-    let end = node.disk_end_for_size(MOST).unwrap();
-    let error = node.set_regular_file_end(end).unwrap_err().to_string();
+    let end = node.check_size_and_compute_disk_end_offset(MOST).unwrap();
+    let error = node.set_file_or_image_end(end).unwrap_err().to_string();
     assert!(
         error.starts_with("Could not resize file: File too large"),
         "{error}"
@@ -154,7 +170,10 @@ fn a_block_device_cannot_be_resized() {
         return;
     };
     let node = device(&options(&disk.path));
-    let error = node.disk_end_for_size(LEN + 512).unwrap_err().to_string();
+    let error = node
+        .check_size_and_compute_disk_end_offset(LEN + 512)
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("Cannot grow device files"), "{error}");
     // As in QEMU a smaller size means the real one.
     resize(&node, 512).unwrap();

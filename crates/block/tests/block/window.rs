@@ -11,7 +11,7 @@ use crate::storage::{LoopDevice, allocated, device, file, folder, image, options
 const LEN: u64 = 1 << 20;
 
 fn window(below: &Arc<Node>, offset: u64, size: Option<u64>) -> Result<Arc<Node>, NodeError> {
-    Node::window("part", below, offset, size, false, true)
+    Node::new_window("part", below, offset, size, false, true)
 }
 
 #[test]
@@ -79,45 +79,49 @@ fn a_window_must_lie_in_its_disk() {
         (
             LEN - 512,
             Some(1024),
-            Some("a window of 1024 bytes at 1048064 does not lie within 1048576 bytes"),
+            Some(
+                "size=1024 at offset=1048064 does not lie within the 1048576 bytes of node 'disk'",
+            ),
         ),
         (
             LEN,
             None,
-            Some("a window of 0 bytes at 1048576 does not lie within 1048576 bytes"),
+            Some("size=0 at offset=1048576 does not lie within the 1048576 bytes of node 'disk'"),
         ),
         (
             LEN,
             Some(512),
-            Some("a window of 512 bytes at 1048576 does not lie within 1048576 bytes"),
+            Some("size=512 at offset=1048576 does not lie within the 1048576 bytes of node 'disk'"),
         ),
         (
             u64::MAX - 511,
             Some(1024),
             Some(
-                "a window of 1024 bytes at 18446744073709551104 does not lie within 1048576 bytes",
+                "size=1024 at offset=18446744073709551104 does not lie within the 1048576 bytes of node 'disk'",
             ),
         ),
         (
             512,
             Some(u64::MAX - 511),
-            Some("a window of 18446744073709551104 bytes at 512 does not lie within 1048576 bytes"),
+            Some(
+                "size=18446744073709551104 at offset=512 does not lie within the 1048576 bytes of node 'disk'",
+            ),
         ),
-        (0, Some(0), Some("a window needs at least 512 bytes")),
         (
             0,
-            Some(1000),
-            Some("the size of a window, 1000, must be a multiple of 512"),
+            Some(0),
+            Some("size=0 is no disk: it needs at least 512 bytes"),
         ),
+        (0, Some(1000), Some("size=1000 is not a multiple of 512")),
         (
             100,
             None,
-            Some("the offset of a window, 100, must be a multiple of the block of 512 bytes"),
+            Some("offset=100 is not a multiple of the block of 512 bytes of node 'disk'"),
         ),
     ] {
         let made = window(&node, offset, size).map(drop);
         let said = made.err().map(|error| error.to_string());
-        let expected = text.map(|text| format!("disk: {text}"));
+        let expected = text.map(str::to_owned);
         assert_eq!(said, expected, "{size:?} bytes at {offset}");
     }
 }
@@ -133,7 +137,7 @@ fn discards_pass_when_window_and_disk_let_them() {
             unmap: below,
             ..options(&path)
         });
-        let part = Node::window("part", &node, 0, None, false, above).unwrap();
+        let part = Node::new_window("part", &node, 0, None, false, above).unwrap();
         assert_eq!(part.passes_discards(), below && above);
         Rig::new().ok(&part, Call::discard(0, 1 << 20));
         assert_eq!(allocated(&path) < full, below && above, "{below} {above}");
@@ -150,7 +154,7 @@ fn what_is_below_read_only_stays_read_only() {
     let path = image(&folder, "disk", LEN);
     for (below, above) in [(true, true), (true, false), (false, true), (false, false)] {
         let node = try_file(&options(&path), below).unwrap();
-        let part = Node::window("part", &node, 0, None, above, true).unwrap();
+        let part = Node::new_window("part", &node, 0, None, above, true).unwrap();
         assert_eq!(part.read_only(), below || above);
     }
 }

@@ -6,20 +6,30 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use options::{
-    BlockdevOptions, DaemonSettings, Directive, Driver, FileOptions, Locking, MetricsAddr, NodeRef,
-    SocketAddr,
+    BlockdevOptions, DaemonSettingsAndDirectives, Directive, Driver, FileOptions, Locking,
+    MetricsAddr, NodeRef, ObjectOptions, SocketAddr,
 };
 use rustix::fs::{Access, access};
 
 /// Examines the files of all nodes and the folders of all sockets; appends a hint for each that
 /// cannot be used as configured.
-pub(super) fn add_file_hints(daemon: &DaemonSettings, hints: &mut Vec<String>) {
+pub(super) fn add_file_and_socket_hints(
+    daemon: &DaemonSettingsAndDirectives,
+    hints: &mut Vec<String>,
+) {
     if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
         add_socket_folder_hint(addr, hints);
     }
     let mut seen = SeenImages::default();
     for directive in &daemon.directives {
         match directive {
+            Directive::Object(ObjectOptions::Secret(options)) => {
+                add_unreadable_file_hint(
+                    &format!("secret '{}'", options.id),
+                    options.file.as_deref(),
+                    hints,
+                );
+            }
             Directive::Blockdev(options) => add_disk_hints(options, &mut seen, hints),
             Directive::Export(options) => {
                 add_socket_folder_hint(&options.addr, hints);
@@ -37,8 +47,12 @@ type SeenImages = HashMap<(u64, u64), (String, bool)>;
 
 /// Hints at the disk of a node that cannot be opened as configured, or that another node locks.
 fn add_disk_hints(options: &BlockdevOptions, seen: &mut SeenImages, hints: &mut Vec<String>) {
-    if let Some((_, NodeRef::Inline(inside))) = options.driver.child() {
+    if let Some((_, NodeRef::Inline(inside))) = options.driver.child_with_key() {
         add_disk_hints(inside, seen, hints);
+    }
+    if let Driver::Rbd(rbd) = &options.driver {
+        let user = format!("node '{}'", options.node_name);
+        add_unreadable_file_hint(&user, rbd.conf.as_deref(), hints);
     }
     let Some(file) = options.driver.file_options() else {
         return;
@@ -82,6 +96,18 @@ fn add_disk_hints(options: &BlockdevOptions, seen: &mut SeenImages, hints: &mut 
             add_hint("may not be written by you: set read-only = true, or fix its permissions");
         }
         Ok(_) => {}
+    }
+}
+
+/// Hints at a file that `user` reads, if it cannot be read.
+fn add_unreadable_file_hint(user: &str, file: Option<&Path>, hints: &mut Vec<String>) {
+    if let Some(file) = file
+        && let Err(error) = access(file, Access::READ_OK)
+    {
+        hints.push(format!(
+            "{user}: {} cannot be read: {error}",
+            file.display()
+        ));
     }
 }
 

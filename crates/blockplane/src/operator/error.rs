@@ -89,6 +89,14 @@ pub enum Error {
         "this monitor does not know {0}, which returns the statistics: top needs a blockplane of this version"
     )]
     NoStatistics(&'static str),
+    /// A reply without a member that blockplane's monitor sends.
+    #[error("the reply to {command} has no '{member}': this is not a monitor of blockplane")]
+    MissingMember {
+        /// The command.
+        command: &'static str,
+        /// The member.
+        member: &'static str,
+    },
     /// Ctrl-C, or another signal to end.
     #[error("interrupted")]
     Interrupted,

@@ -12,7 +12,10 @@ fn is_same_bucket(one: u64, other: u64) -> bool {
 
 impl Histogram {
     /// The histogram with the bucket ends and counts that the monitor reports.
-    pub fn new(ends: impl Iterator<Item = u64>, counts: impl Iterator<Item = u64>) -> Self {
+    pub fn from_bucket_ends_and_counts(
+        ends: impl Iterator<Item = u64>,
+        counts: impl Iterator<Item = u64>,
+    ) -> Self {
         let mut buckets: Vec<(u64, u64)> = ends.zip(counts).collect();
         buckets.sort_unstable();
         Histogram(buckets)
@@ -74,7 +77,10 @@ mod tests {
     use super::*;
 
     fn of(buckets: &[(u64, u64)]) -> Histogram {
-        Histogram::new(buckets.iter().map(|b| b.0), buckets.iter().map(|b| b.1))
+        Histogram::from_bucket_ends_and_counts(
+            buckets.iter().map(|b| b.0),
+            buckets.iter().map(|b| b.1),
+        )
     }
 
     #[test]

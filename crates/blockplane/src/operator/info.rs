@@ -39,7 +39,7 @@ pub enum TableKind {
 
 /// The monitor's replies; `null` for a command that it does not have.
 #[derive(Debug, Default)]
-struct Replies {
+struct InfoReplies {
     exports: Value,
     nodes: Value,
     iothreads: Value,
@@ -52,7 +52,7 @@ struct Replies {
 /// An error of [`Client`].
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let mut client = options.monitor.connect()?;
-    let replies = Replies::query_all(&mut client)?;
+    let replies = InfoReplies::query_all(&mut client)?;
     let kinds = match options.kinds.as_slice() {
         [] => &[TableKind::Exports, TableKind::Nodes, TableKind::Iothreads],
         kinds => kinds,
@@ -85,14 +85,14 @@ impl TableKind {
     }
 }
 
-impl Replies {
+impl InfoReplies {
     /// Queries a monitor for all that the tables show.
     fn query_all(client: &mut Client) -> Result<Self> {
         let mut query = |command: &str| match client.execute(command, Map::new()) {
             Err(Error::Command { class, .. }) if class == "CommandNotFound" => Ok(json!(null)),
             reply => reply,
         };
-        Ok(Replies {
+        Ok(InfoReplies {
             exports: query("query-block-exports")?,
             nodes: query("query-named-block-nodes")?,
             iothreads: query("query-iothreads")?,

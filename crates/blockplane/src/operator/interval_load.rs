@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::operator::histogram::Histogram;
+use crate::operator::image::Image;
 use crate::operator::sample::{
     IothreadSample, LunSample, RequestCounters, Sample, SampledStatistics,
 };
@@ -23,6 +24,7 @@ pub(crate) struct ExportLoad {
     pub id: String,
     pub node: String,
     pub connected: bool,
+    pub image: Option<Image>,
     pub load: IntervalLoad,
     pub queues: Vec<QueueLoad>,
     pub luns: Vec<LunLoad>,
@@ -34,6 +36,7 @@ pub(crate) struct LunLoad {
     pub target: u64,
     pub lun: u64,
     pub node: String,
+    pub image: Option<Image>,
     pub load: IntervalLoad,
 }
 
@@ -48,7 +51,7 @@ pub(crate) struct QueueLoad {
     pub load: IntervalLoad,
 }
 
-/// Requests in the time between two samples.
+/// Counts of the time between two samples: increases of counters, no rates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IntervalLoad {
     pub counters: RequestCounters,
@@ -84,7 +87,7 @@ impl DaemonLoad {
             for queue in &export.queues {
                 let before =
                     before.and_then(|before| before.queues.iter().find(|b| b.index == queue.index));
-                let queue_load = IntervalLoad::between(
+                let queue_load = IntervalLoad::from_counter_increases(
                     before.map(|before| &before.statistics),
                     &queue.statistics,
                 );
@@ -108,7 +111,8 @@ impl DaemonLoad {
                     target: lun.target,
                     lun: lun.lun,
                     node: lun.node.clone(),
-                    load: IntervalLoad::between(
+                    image: lun.image.clone(),
+                    load: IntervalLoad::from_counter_increases(
                         before.map(|before| &before.statistics),
                         &lun.statistics,
                     ),
@@ -118,6 +122,7 @@ impl DaemonLoad {
                 id: export.id.clone(),
                 node: export.node.clone(),
                 connected: export.connected,
+                image: export.image.clone(),
                 load,
                 queues,
                 luns: luns.collect(),
@@ -169,6 +174,7 @@ impl DaemonLoad {
             let queues: Vec<Value> = queues.collect();
             let mut json = json!({"export": export.id, "node-name": export.node, "connected": export.connected});
             self.insert_load_members(&export.load, &mut json);
+            insert_image_members(export.image.as_ref(), &mut json);
             json["queues"] = queues.into();
             if !export.luns.is_empty() {
                 json["luns"] = export.luns.iter().map(|lun| self.lun_to_json(lun)).collect();
@@ -193,6 +199,7 @@ impl DaemonLoad {
     /// The rates of a unit as JSON.
     fn lun_to_json(&self, lun: &LunLoad) -> Value {
         let mut json = json!({"target": lun.target, "lun": lun.lun, "node-name": lun.node});
+        insert_image_members(lun.image.as_ref(), &mut json);
         self.insert_load_members(&lun.load, &mut json);
         json
     }
@@ -221,9 +228,18 @@ impl DaemonLoad {
     }
 }
 
+/// Adds the members that describe an image to an object.
+fn insert_image_members(image: Option<&Image>, object: &mut Value) {
+    if let Some(image) = image {
+        object["image"] = image.name.as_str().into();
+        object["image_state"] = image.state.as_str().into();
+    }
+}
+
 impl IntervalLoad {
-    /// The increase of the counters since `before`, if there is one, or since 0.
-    fn between(before: Option<&SampledStatistics>, now: &SampledStatistics) -> Self {
+    /// The increase of each counter since `before`, if there is one, or since 0, and the present queue depth. No rates:
+    /// [`DaemonLoad::per_second`] computes them.
+    fn from_counter_increases(before: Option<&SampledStatistics>, now: &SampledStatistics) -> Self {
         let none = SampledStatistics::default();
         let before = before.unwrap_or(&none);
         IntervalLoad {
@@ -291,7 +307,7 @@ impl RequestCounters {
 }
 
 impl IothreadLoad {
-    /// The increase of the counters since `before`, if there is one, or since 0, in a time.
+    /// Percentages and means of the increases since `before`, if there is one, or since 0, which took the time `elapsed`.
     fn between(before: Option<&IothreadSample>, now: &IothreadSample, elapsed: Duration) -> Self {
         let increase = |counter: fn(&IothreadSample) -> u64| {
             counter(now).saturating_sub(before.map_or(0, counter))

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod client;
 mod error;
 mod histogram;
+mod image;
 pub mod info;
 pub mod interval_load;
 pub mod qmp;

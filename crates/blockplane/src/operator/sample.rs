@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 use crate::operator::histogram::Histogram;
+use crate::operator::image::Image;
 
 /// All counters, and the time when they were read.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub(crate) struct ExportSample {
     pub id: String,
     pub node: String,
     pub connected: bool,
+    /// The image of a Ceph cluster that the node is.
+    pub image: Option<Image>,
     pub queues: Vec<QueueSample>,
     /// Units of a SCSI controller.
     pub luns: Vec<LunSample>,
@@ -34,6 +37,7 @@ pub(crate) struct LunSample {
     pub target: u64,
     pub lun: u64,
     pub node: String,
+    pub image: Option<Image>,
     /// The same statistics as of a queue, except that units have no turns.
     pub statistics: SampledStatistics,
 }
@@ -102,7 +106,7 @@ impl Sample {
         let taken_at = sent_at + sent_at.elapsed() / 2;
         Ok(Sample {
             taken_at,
-            exports: array_or_empty(&exports).iter().map(read_export).collect(),
+            exports: array_or_empty(&exports).iter().map(parse_export).collect(),
             iothreads: array_or_empty(&iothreads)
                 .iter()
                 .map(read_iothread)
@@ -127,24 +131,25 @@ fn string_or_empty(value: &Value) -> String {
 }
 
 /// Reads an export's `BlockStats`.
-fn read_export(entry: &Value) -> ExportSample {
+fn parse_export(entry: &Value) -> ExportSample {
     ExportSample {
         id: string_or_empty(&entry["export"]),
         node: string_or_empty(&entry["node-name"]),
         connected: entry["connected"] == true,
+        image: Image::read(&entry["rbd"]),
         queues: array_or_empty(&entry["queues"])
             .iter()
-            .map(read_queue)
+            .map(parse_queue)
             .collect(),
         luns: array_or_empty(&entry["luns"])
             .iter()
-            .map(read_lun)
+            .map(parse_lun)
             .collect(),
     }
 }
 
 /// Reads a queue's `BlockQueueStats`.
-fn read_queue(entry: &Value) -> QueueSample {
+fn parse_queue(entry: &Value) -> QueueSample {
     QueueSample {
         index: number_or_zero(&entry["index"]),
         iothread: string_or_empty(&entry["iothread"]),
@@ -154,11 +159,12 @@ fn read_queue(entry: &Value) -> QueueSample {
 }
 
 /// Reads a unit's `BlockLunStats`.
-fn read_lun(entry: &Value) -> LunSample {
+fn parse_lun(entry: &Value) -> LunSample {
     LunSample {
         target: number_or_zero(&entry["target"]),
         lun: number_or_zero(&entry["lun"]),
         node: string_or_empty(&entry["node-name"]),
+        image: Image::read(&entry["rbd"]),
         statistics: read_statistics(entry),
     }
 }
@@ -171,7 +177,7 @@ fn read_statistics(entry: &Value) -> SampledStatistics {
         let histogram = &entry["latency"][kind];
         let [ends, counts] = ["bounds", "counts"]
             .map(|key| array_or_empty(&histogram[key]).iter().map(number_or_zero));
-        latency.add(&Histogram::new(ends, counts));
+        latency.add(&Histogram::from_bucket_ends_and_counts(ends, counts));
     }
     let failed = ["rd", "wr", "flush", "unmap"]
         .map(|kind| number_or_zero(&stats[format!("failed_{kind}_operations")]));

@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+use commands::printable_in_line;
+
+/// Most characters of a cell that are shown; `…` replaces the rest.
+const MAX_CELL_CHARS: usize = 256;
+
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnAlign {
@@ -28,16 +33,26 @@ impl TextTable {
         }
     }
 
-    /// Appends a row; an empty cell is shown as a dash.
+    /// Appends a row; an empty cell is shown as a dash, control characters are escaped.
     pub fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells = cells.into_iter().map(|cell| {
-            if cell.is_empty() {
-                "-".to_owned()
-            } else {
-                cell
-            }
-        });
+        let cells = cells.into_iter().map(|cell| displayed_cell(&cell));
         self.rows.push(cells.collect());
+    }
+}
+
+/// A cell as it is shown: one line that cannot control the terminal, of bounded length.
+fn displayed_cell(cell: &str) -> String {
+    if cell.is_empty() {
+        return "-".to_owned();
+    }
+    let escaped = printable_in_line(cell);
+    match escaped.chars().nth(MAX_CELL_CHARS) {
+        Some(_) => escaped
+            .chars()
+            .take(MAX_CELL_CHARS - 1)
+            .chain(['…'])
+            .collect(),
+        None => escaped,
     }
 }
 
@@ -97,5 +112,17 @@ a      10 GiB  /a
 disk0       -  ü
 ";
         assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn hostile_cells_stay_in_their_line() {
+        let mut table = TextTable::new(&[("NAME", ColumnAlign::Left)], "nothing");
+        table.add_row(["a\u{1b}[2J\nb".into()]);
+        table.add_row(["x".repeat(100_000)]);
+        let text = table.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "a\\u{1b}[2J\\nb");
+        assert_eq!(lines[2], format!("{}…", "x".repeat(MAX_CELL_CHARS - 1)));
+        assert_eq!(lines.len(), 3);
     }
 }

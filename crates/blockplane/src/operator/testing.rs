@@ -29,7 +29,7 @@ pub(crate) fn statistics(operations: u64) -> SampledStatistics {
             write_bytes: count(25) * 4096,
             ..RequestCounters::default()
         },
-        latency: Histogram::new(
+        latency: Histogram::from_bucket_ends_and_counts(
             [100_000, 200_000].into_iter(),
             [count(98), count(2)].into_iter(),
         ),
@@ -44,6 +44,7 @@ pub(crate) fn two_samples() -> [Sample; 2] {
             id: id.to_owned(),
             node: "d".to_owned(),
             connected: id == "busy",
+            image: None,
             queues,
             luns: Vec::new(),
         };

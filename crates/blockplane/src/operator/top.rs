@@ -1,6 +1,7 @@
 //! `blockplane top`: load of each disk and iothread, refreshed once per interval.
 
-mod sampler;
+mod on_demand_sampler;
+mod rows;
 mod screen;
 mod svg;
 mod terminal;
@@ -16,7 +17,7 @@ use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 use crate::operator::interval_load::DaemonLoad;
 use crate::operator::sample::Sample;
-use sampler::Sampler;
+use on_demand_sampler::OnDemandSampler;
 use screen::{LineStyle, ScreenSize, StyledLine, ViewState};
 use terminal::{Key, Terminal};
 
@@ -87,7 +88,7 @@ fn title_with_socket_path(options: &Options) -> String {
 /// Lays out all rows, for output that does not scroll; names are truncated only for a terminal.
 fn layout_all_rows(options: &Options, rates: &DaemonLoad) -> Vec<StyledLine> {
     let size = ScreenSize {
-        columns: terminal::reported_size().map(|(columns, _)| columns),
+        columns: terminal::stdout_window_size().map(|(columns, _)| columns),
         rows: None,
     };
     screen::layout_screen(
@@ -148,7 +149,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
     let mut before = Sample::take(&mut client)?;
     let mut rates = DaemonLoad::between(&before, &before);
     let mut next_sample_at = Instant::now() + options.interval;
-    let mut sampler = Sampler::start(client)?;
+    let mut sampler = OnDemandSampler::start(client)?;
     signals::record_terminal_signals();
     let mut terminal = Terminal::open()?;
     loop {

@@ -21,7 +21,7 @@ pub(crate) fn format_bytes(bytes: u64) -> String {
 }
 
 /// A count with thousands separators: `1,234,567`.
-pub(crate) fn format_count(count: u64) -> String {
+pub(crate) fn format_with_thousands_separators(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -45,7 +45,7 @@ pub(crate) fn format_rate(value: f64) -> String {
         0.0 => "0".to_owned(),
         _ if value < 9.995 => format!("{value:.2}"),
         _ if value < 999.5 => format!("{value:.1}"),
-        _ if value < 999_999.5 => format_count(whole),
+        _ if value < 999_999.5 => format_with_thousands_separators(whole),
         _ if value < 9.995e6 => format!("{:.2}M", value / 1e6),
         _ => format!("{:.1}M", value / 1e6),
     }
@@ -90,7 +90,7 @@ mod tests {
             (1000, "1,000"),
             (1_234_567, "1,234,567"),
         ] {
-            assert_eq!(format_count(count), shown);
+            assert_eq!(format_with_thousands_separators(count), shown);
         }
         for (ns, shown) in [
             (0, "0"),

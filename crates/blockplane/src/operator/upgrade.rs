@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::operator::cli::print_and_flush;
 use crate::operator::client::Client;
-use crate::operator::error::Result;
+use crate::operator::error::{Error, Result};
 use crate::operator::units;
 
 /// The command line of `blockplane upgrade`.
@@ -46,19 +46,23 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let text = if options.json {
         format!("{upgraded:#}")
     } else {
-        outcome_text(&upgraded)
+        outcome_text(&upgraded)?
     };
     print_and_flush(out, &text)
 }
 
 /// The outcome for people.
-fn outcome_text(upgraded: &Value) -> String {
-    let number = |name: &str| upgraded[name].as_u64().unwrap_or_default();
-    let pause = units::format_ns(number("pause-us").saturating_mul(1000));
-    format!(
+fn outcome_text(upgraded: &Value) -> Result<String> {
+    let number = |member| {
+        let command = "upgrade";
+        let missing = Error::MissingMember { command, member };
+        upgraded[member].as_u64().ok_or(missing)
+    };
+    let pause = units::format_ns(number("pause-us")?.saturating_mul(1000));
+    Ok(format!(
         "upgraded to process {}; queues were paused for {pause}",
-        number("pid")
-    )
+        number("pid")?
+    ))
 }
 
 #[cfg(test)]
@@ -70,8 +74,14 @@ mod tests {
     fn summary_shows_the_new_process_and_the_pause() {
         let upgraded = json!({"pid": 12, "pause-us": 1500});
         assert_eq!(
-            outcome_text(&upgraded),
+            outcome_text(&upgraded).unwrap(),
             "upgraded to process 12; queues were paused for 1.5 ms"
         );
+    }
+
+    #[test]
+    fn reply_without_the_new_process_is_an_error() {
+        let error = outcome_text(&json!({"pause-us": 1500})).unwrap_err();
+        assert!(error.to_string().contains("has no 'pid'"), "{error}");
     }
 }

@@ -4,34 +4,28 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use rustix::process::Pid;
+use test_support::threads::{read_of_each_thread, status_field};
 
 use crate::process::Folder;
 
 /// The CPUs that each thread of a process may run on, by the thread's name, in the kernel's notation.
 fn cpus_by_thread(pid: Pid) -> BTreeMap<String, String> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
-    let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")));
-    statuses
-        .map(|status| {
-            let status = status.unwrap();
+    read_of_each_thread(pid, "status")
+        .iter()
+        .map(|thread| {
             (
-                field(&status, "Name:"),
-                field(&status, "Cpus_allowed_list:"),
+                status_field(&thread.text, "Name"),
+                status_field(&thread.text, "Cpus_allowed_list"),
             )
         })
         .collect()
 }
 
-fn field(status: &str, name: &str) -> String {
-    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-    line[name.len()..].trim().to_owned()
-}
-
 /// The CPUs that this test, and a program that it starts, may use.
 fn usual() -> String {
-    field(
+    status_field(
         &fs::read_to_string("/proc/self/status").unwrap(),
-        "Cpus_allowed_list:",
+        "Cpus_allowed_list",
     )
 }
 
@@ -64,7 +58,7 @@ fn cpu_affinity_binds_iothreads_but_not_workers() {
         ("IO free", &usual),
         ("worker a", &usual),
         ("worker b", &usual),
-        ("vu e", &usual),
+        ("vhost-user", &usual),
         ("blockplane", &usual),
     ];
     // A thread names itself, which may be after the socket is there.

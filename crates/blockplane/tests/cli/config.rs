@@ -106,6 +106,51 @@ fn serve_announces_the_configured_disks() {
 }
 
 #[test]
+fn check_counts_each_lun_as_a_use_of_its_node() {
+    let folder = folder(
+        r#"
+        blockdev.a = { driver = "null-co" }
+        blockdev.b = { driver = "null-co" }
+        blockdev.c = { driver = "null-co" }
+        export.e = { type = "vhost-user-scsi", addr = { type = "unix", path = "s" }, luns = [{ node-name = "a" }, { node-name = "b" }] }
+        "#,
+    );
+    let checked = folder.run("check f.toml");
+    let hints: Vec<&str> = checked
+        .assert_success()
+        .lines()
+        .filter(|line| line.contains("hint"))
+        .collect();
+    assert_eq!(hints, ["  hint: node 'c' is used by nothing in this file"]);
+}
+
+#[test]
+fn check_shows_images_of_ceph_and_secrets() {
+    let folder = folder(
+        r#"
+        secret.used = { file = "absent", format = "base64" }
+        secret.idle = { data = "topsecret" }
+        blockdev.d = { driver = "rbd", pool = "vms", image = "disk", snapshot = "s", key-secret = "used", conf = "absent.conf" }
+        export.e = { node-name = "d", addr = { type = "unix", path = "s" } }
+        "#,
+    );
+    let checked = folder.run("check --open f.toml");
+    let text = checked.assert_success();
+    for word in [
+        "rbd:vms/disk@s",
+        "read-only",
+        "hint: secret 'idle' is used by no node",
+        "hint: secret 'used': absent cannot be read",
+        "hint: node 'd': absent.conf cannot be read",
+        "in the options",
+    ] {
+        assert!(text.contains(word), "no '{word}' in: {text}");
+    }
+    assert!(!text.contains("secret 'used' is used by no"), "{text}");
+    assert!(!text.contains("topsecret"), "{text}");
+}
+
+#[test]
 fn check_shows_what_would_run_and_touches_nothing() {
     let folder = folder(&format!("{ONE_DISK}[iothread.idle]\n"));
     let checked = folder.run("check f.toml");
@@ -266,10 +311,12 @@ fn configuration_is_read_from_standard_input() {
 fn pipes_and_endless_input_are_no_configuration() {
     let folder = Folder::new();
     rustix::fs::mkfifoat(rustix::fs::CWD, folder.join("pipe"), rustix::fs::Mode::RWXU).unwrap();
+    std::os::unix::fs::symlink("pipe", folder.join("link-to-pipe")).unwrap();
     for (file, words) in [
         ("/dev/zero", "larger than 16 MiB"),
         (".", "directory"),
         ("pipe", "is a named pipe"),
+        ("link-to-pipe", "is a named pipe"),
     ] {
         for command in ["check", "--config", "serve --config"] {
             let ended = folder.run(&format!("{command} {file}"));

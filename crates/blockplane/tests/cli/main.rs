@@ -8,6 +8,7 @@
 mod activation;
 mod affinity;
 mod config;
+mod control_threads;
 mod daemon_options;
 mod daemonize;
 mod front_end;

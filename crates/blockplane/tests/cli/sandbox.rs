@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 
 use rustix::process::Pid;
+use test_support::threads::{read_of_each_thread, status_field};
 
 use crate::front_end::FrontEnd;
 use crate::process::{Folder, Process, words};
@@ -12,14 +13,11 @@ const SERVE: &str = "serve disk.img --socket s";
 
 /// A field of each thread's status, by the thread's name (proc_pid_status(5)).
 fn of_threads(pid: Pid, field: &str) -> Vec<(String, String)> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let threads = read_of_each_thread(pid, "status");
     let mut fields: Vec<_> = threads
+        .iter()
         .map(|thread| {
-            let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
-            let value = |key: &str| {
-                let line = status.lines().find_map(|line| line.strip_prefix(key));
-                line.unwrap().trim_start_matches(':').trim().to_owned()
-            };
+            let value = |key: &str| status_field(&thread.text, key);
             (value("Name"), value(field))
         })
         .collect();

@@ -1,12 +1,12 @@
 //! Notifications to a service manager, whose socket the test reads.
 
-use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 
 use rustix::process::{Pid, Signal};
 use test_support::deadline::{Deadline, eventually};
+use test_support::threads::threads_named;
 
 use crate::process::{Folder, Process, STUCK_AFTER, words};
 
@@ -236,11 +236,8 @@ fn ptrace(request: libc::c_uint, thread: i32) {
 
 /// The thread of a process that has this name.
 fn thread_named(process: &Process, name: &str) -> Pid {
-    let threads = fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
-    let path = threads
-        .map(|thread| thread.unwrap().path())
-        .find(|path| fs::read_to_string(path.join("comm")).unwrap().trim_end() == name);
-    let thread = path.unwrap().file_name().unwrap().to_str().unwrap().parse();
+    let threads = threads_named(process.pid(), name);
+    let thread = threads[0].file_name().unwrap().to_str().unwrap().parse();
     Pid::from_raw(thread.unwrap()).unwrap()
 }
 

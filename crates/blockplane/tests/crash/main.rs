@@ -9,14 +9,19 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
+mod image;
+mod late_writes;
 mod parked_requests;
+mod pauses;
 mod restarts;
 mod server;
 mod slow_disk;
 
 use device::Device;
 use guest::ENTRIES;
-use restarts::{Variant, survives};
+use image::Image;
+use restarts::{DISK_BYTES, Variant, survives};
+use test_support::ceph::Cluster;
 use test_support::verifying::{blocks, device, guest, random};
 use test_support::vhost_user::wire;
 use test_support::{process, qmp as client};
@@ -24,9 +29,16 @@ use test_support::{process, qmp as client};
 /// Servers that are killed in each test by default.
 const KILLS: u32 = 40;
 
+/// The same on a cluster, where a start takes longer.
+const KILLS_ON_CLUSTER: u32 = 5;
+
 fn kills() -> u32 {
+    kills_or(KILLS)
+}
+
+fn kills_or(default: u32) -> u32 {
     let value = std::env::var("BLOCKPLANE_KILLS").ok();
-    value.map_or(KILLS, |kills| kills.parse().expect("a number"))
+    value.map_or(default, |kills| kills.parse().expect("a number"))
 }
 
 fn variant(packed: bool, queues: usize) -> Variant {
@@ -39,7 +51,7 @@ fn variant(packed: bool, queues: usize) -> Variant {
 }
 
 fn blk(packed: bool, queues: usize) {
-    survives(variant(packed, queues), kills());
+    survives(variant(packed, queues), Image::File, kills());
 }
 
 /// QEMU 10.0 asks for a buffer for rings of its property `queue-size`, and its rings may have 1024 entries.
@@ -50,7 +62,7 @@ fn requests_are_recovered_from_rings_larger_than_the_front_end_named() {
             named_ring_size: 8,
             ..variant(packed, 2)
         };
-        survives(variant, kills() / 2);
+        survives(variant, Image::File, kills() / 2);
     }
 }
 
@@ -82,6 +94,29 @@ fn crash_recovery_of_scsi_queues() {
             device: Device::Scsi,
             ..variant(packed, 2)
         };
-        survives(variant, kills() / 2);
+        survives(variant, Image::File, kills() / 2);
+    }
+}
+
+/// Each server breaks the lock of the one before, which is still alive as far as the cluster knows.
+#[test]
+fn crash_recovery_on_an_image_of_a_cluster() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    for (packed, queues, name) in [(false, 4, "split"), (true, 1, "packed")] {
+        let image = Image::rbd(cluster, name, DISK_BYTES);
+        if packed {
+            // The image's own setting has precedence over ours: librbd's cache must not keep what was answered.
+            cluster.rbd([
+                "config",
+                "image",
+                "set",
+                &format!("rbd/{name}"),
+                "rbd_cache",
+                "true",
+            ]);
+        }
+        survives(variant(packed, queues), image, kills_or(KILLS_ON_CLUSTER));
     }
 }

@@ -7,12 +7,16 @@ use test_support::deadline::Deadline;
 use crate::blocks::{BLOCK, Blocks};
 use crate::device::{Device, Op};
 use crate::guest::Guest;
+use crate::image::Image;
+use crate::pauses::Pauses;
 use crate::random::Random;
-use crate::server::{IMAGE, Server};
+use crate::server::Server;
 use crate::wire::{Disconnected, Wire};
 
 /// Few enough that requests meet.
 const BLOCKS: u64 = 64;
+/// Bytes of the disk.
+pub const DISK_BYTES: u64 = BLOCKS * BLOCK as u64;
 
 #[derive(Clone, Copy)]
 pub struct Variant {
@@ -51,7 +55,7 @@ impl End {
 }
 
 /// Lets `kills` servers be killed, and then the last one bring all to its end.
-pub fn survives(variant: Variant, kills: u32) {
+pub fn survives(variant: Variant, image: Image, kills: u32) {
     let Variant {
         device,
         packed,
@@ -59,17 +63,16 @@ pub fn survives(variant: Variant, kills: u32) {
         named_ring_size,
     } = variant;
     let mut random = Random(u64::from(kills) ^ 0x5eed);
-    let nodes = ["io_uring", "native", "threads"]
-        .map(|aio| format!("--blockdev file,node-name=d,filename={IMAGE},aio={aio}"));
     let kind = match device {
         Device::Blk => "vhost-user-blk",
         Device::Scsi => "vhost-user-scsi",
     };
     let packed_queues = if packed { "on" } else { "off" };
     let export = format!("{kind},node-name=d,num-queues={queues},packed={packed_queues}");
-    let mut server = Server::new(BLOCKS * BLOCK as u64, nodes.into(), &export);
+    let mut server = Server::new(DISK_BYTES, image.nodes(), &export);
     let mut guest = Guest::new(device, packed, queues, BLOCKS);
     guest.named_ring_size = named_ring_size;
+    let mut pauses = Pauses::default();
     let mut killed = 0;
     while killed < kills {
         // The guest does not know whether anybody is there.
@@ -90,13 +93,14 @@ pub fn survives(variant: Variant, kills: u32) {
             });
             assert!(introduced == Err(Disconnected) || messages <= message);
             server.kill();
+            pauses.begin();
             killed += 1;
             continue;
         }
         assert_eq!(guest.introduce(&link, || ()), Ok(()));
         // Often before anything else is done than what was found in flight.
         let enough = random.below(4) * random.below(150);
-        loads(&mut guest, &link, &mut random, enough);
+        loads(&mut guest, &link, &mut random, &mut pauses, enough);
         spins(Duration::from_micros(random.below(500) as u64));
         match end {
             End::Disconnected => {}
@@ -107,10 +111,11 @@ pub fn survives(variant: Variant, kills: u32) {
                 assert_eq!(guest.stop(&link, index), Ok(()));
                 guest.look();
                 assert_eq!(guest.start(&link, index), Ok(()));
-                loads(&mut guest, &link, &mut random, 50);
+                loads(&mut guest, &link, &mut random, &mut pauses, 50);
             }
             End::Killed | End::KilledWhileConnecting(_) => {
                 server.kill();
+                pauses.begin();
                 killed += 1;
             }
         }
@@ -126,11 +131,12 @@ pub fn survives(variant: Variant, kills: u32) {
     }
     assert!(guest.answers > u64::from(kills) * 10, "little was done");
     server.stop();
-    is_on_disk(&mut guest.blocks, &server);
+    is_on_disk(&mut guest.blocks, &image.content(&server.folder));
+    eprintln!("{killed} servers were killed: {pauses}");
 }
 
 /// Asks for more and more, until so much was answered.
-fn loads(guest: &mut Guest, link: &Wire, random: &mut Random, answers: usize) {
+fn loads(guest: &mut Guest, link: &Wire, random: &mut Random, pauses: &mut Pauses, answers: usize) {
     let goal = guest.answers + answers as u64;
     let deadline = Deadline::default();
     loop {
@@ -142,15 +148,16 @@ fn loads(guest: &mut Guest, link: &Wire, random: &mut Random, answers: usize) {
             "{goal} answers, of which there are {}",
             guest.answers
         ));
-        if !guest.look() {
+        let some = guest.look();
+        pauses.observe(guest);
+        if !some {
             assert_eq!(guest.sleep(link), Ok(()));
         }
     }
 }
 
 /// What the image holds is what was read.
-fn is_on_disk(blocks: &mut Blocks, server: &Server) {
-    let image = std::fs::read(server.folder.join(IMAGE)).unwrap();
+fn is_on_disk(blocks: &mut Blocks, image: &[u8]) {
     for (block, found) in image.chunks(BLOCK).enumerate() {
         let asked = blocks.read_asked(block);
         blocks.read_answered(block, asked, found);

@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 
+use rustix::process::Signal;
 use test_support::deadline::Deadline;
 use test_support::sockets::try_connect;
 
@@ -39,8 +40,8 @@ impl Server {
         }
     }
 
-    /// Starts it, with the next node.
-    fn start(&mut self) {
+    /// Starts it, with the next node; it may not be ready when this returns.
+    pub fn start(&mut self) {
         let node = &self.nodes[self.starts % self.nodes.len()];
         self.starts += 1;
         let line = format!(
@@ -81,6 +82,16 @@ impl Server {
         Client::of(process.connection(&self.folder.join(MONITOR)))
     }
 
+    /// Sends it a signal that does not end it.
+    pub fn signal(&self, signal: Signal) {
+        self.process.as_ref().expect("it runs").signal(signal);
+    }
+
+    /// Stops it without ending it.
+    pub fn pause(&self) {
+        self.process.as_ref().expect("it runs").pause();
+    }
+
     /// SIGKILL.
     pub fn kill(&mut self) {
         drop(self.process.take());
@@ -90,6 +101,17 @@ impl Server {
     pub fn stop(&mut self) {
         if let Some(process) = self.process.take() {
             process.stop();
+        }
+    }
+}
+
+impl Drop for Server {
+    /// A test that fails shows what the server wrote.
+    fn drop(&mut self) {
+        if let Some(process) = &self.process
+            && std::thread::panicking()
+        {
+            eprintln!("the server wrote:\n{}", process.stderr());
         }
     }
 }

@@ -41,12 +41,15 @@ fn connect(server: &mut Server, guest: &mut Guest) -> Wire {
     })
 }
 
+/// How many requests were late since the server began.
+pub fn late_requests(server: &mut Server) -> u64 {
+    let exports = server.client().done("query-block-exports", json!({}));
+    exports[0]["late-requests"].as_u64().unwrap()
+}
+
 /// Waits until a request has been taken, which takes long.
 fn wait_for_late(server: &mut Server) {
-    let mut client = server.client();
-    eventually("it is late", || {
-        client.done("query-block-exports", json!({}))[0]["late-requests"] == 1
-    });
+    eventually("it is late", || late_requests(server) == 1);
 }
 
 #[test]

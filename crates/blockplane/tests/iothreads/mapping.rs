@@ -5,18 +5,17 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use test_support::threads::read_of_each_thread;
 
 use crate::guest::{Guest, IN};
 use crate::process::{Folder, Process, words};
 
 /// Writes so far, by the names of iothreads.
 fn writes(process: &Process) -> BTreeMap<String, u64> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
-    let tasks = tasks.map(|task| task.unwrap().path());
-    let counted = tasks.filter_map(|task| {
-        let name = fs::read_to_string(task.join("comm")).unwrap();
-        let name = name.trim().strip_prefix("IO ")?.to_owned();
-        let io = fs::read_to_string(task.join("io")).unwrap();
+    let threads = read_of_each_thread(process.pid(), "comm").into_iter();
+    let counted = threads.filter_map(|thread| {
+        let name = thread.text.trim().strip_prefix("IO ")?.to_owned();
+        let io = fs::read_to_string(thread.folder.join("io")).unwrap();
         let writes = io.lines().find_map(|line| line.strip_prefix("syscw: "));
         Some((name, writes.unwrap().parse().unwrap()))
     });

@@ -174,7 +174,10 @@ fn chardevs_are_added_and_removed_except_in_use() {
     // A live socket is not taken over, and what was there stays.
     let live = json!({"id": "x", "backend": backend("idle", true)});
     let refused = client.fails("chardev-change", live);
-    assert!(refused.contains("this daemon listens"), "{refused}");
+    assert!(
+        refused.contains("chardev 'idle' already listens"),
+        "{refused}"
+    );
     assert!(folder.has("new"));
     let other = json!({"id": "x", "backend": backend("other", true)});
     client.done("chardev-change", other);
@@ -187,5 +190,67 @@ fn chardevs_are_added_and_removed_except_in_use() {
     assert!(!folder.has("other") && folder.has("idle"));
     assert_eq!(chardevs(&mut client), monitors);
     Client::connect(&folder.join("idle"));
+    program.stop();
+}
+
+/// Arguments of `chardev-add` for a listening socket.
+fn listening(id: &str, path: &str) -> serde_json::Value {
+    let addr = json!({"type": "unix", "data": {"path": path}});
+    json!({"id": id, "backend": {"type": "socket", "data": {"addr": addr}}})
+}
+
+#[test]
+fn chardev_add_refuses_what_the_command_line_refuses() {
+    let folder = Folder::new();
+    let (program, mut client) = crate::start(&folder, "");
+    let long = "x".repeat(128);
+    for id in ["", "1x", "a b", "a,b", "é", "#c", &long] {
+        let refused = client.fails("chardev-add", listening(id, "new"));
+        assert!(
+            refused.contains("a letter, then letters"),
+            "{id}: {refused}"
+        );
+    }
+    for path in ["", &long] {
+        let refused = client.fails("chardev-add", listening("x", path));
+        assert!(refused.contains("1 to 107 bytes"), "{path}: {refused}");
+    }
+    let mut with_users = listening("x", "new");
+    with_users["backend"]["data"]["users"] = json!("root");
+    let refused = client.fails("chardev-add", with_users.clone());
+    assert!(refused.contains("numbers of users"), "{refused}");
+    // A client has no users to choose from.
+    with_users["backend"]["data"]["users"] = json!("0:7");
+    with_users["backend"]["data"]["server"] = json!(false);
+    let refused = client.fails("chardev-add", with_users.clone());
+    assert!(refused.contains("'users' is for servers"), "{refused}");
+    assert_eq!(chardevs(&mut client).len(), 1);
+    with_users["backend"]["data"]["server"] = json!(true);
+    client.done("chardev-add", with_users);
+    client.done("chardev-remove", json!({"id": "x"}));
+    program.stop();
+}
+
+#[test]
+fn socket_whose_file_was_deleted_is_not_used_twice() {
+    let folder = Folder::new();
+    let line = "--blockdev null-co,node-name=d \
+                --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s";
+    let (program, mut client) = crate::start(&folder, line);
+    client.done("chardev-add", listening("x", "there"));
+    for path in ["s", "there"] {
+        std::fs::remove_file(folder.join(path)).unwrap();
+        let refused = client.fails("chardev-add", listening("y", path));
+        assert!(refused.contains("already listens"), "{refused}");
+    }
+    let addr = json!({"type": "unix", "path": "there"});
+    let export = json!({"type": "vhost-user-blk", "id": "f", "node-name": "d", "addr": addr});
+    let refused = client.fails("block-export-add", export);
+    assert!(refused.contains("already listens"), "{refused}");
+    client.done("chardev-change", listening("x", "there"));
+    assert!(
+        folder.has("there"),
+        "the new socket, not removed with the old one"
+    );
     program.stop();
 }

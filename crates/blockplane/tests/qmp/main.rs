@@ -15,6 +15,7 @@
 //! - `reopen`: nodes that get other options while guests use them.
 //! - `reopen_locks`: image locks are never released meanwhile (`lock_contender` tries).
 //! - `resize`: disks that grow and shrink while guests use them.
+//! - `secrets`: keys and passwords, which no answer and no log line shows.
 //! - `shell`: `blockplane qmp` and `blockplane info`.
 //! - `top`: `blockplane top` agrees with what guests did.
 //! - `policies`: failed requests are parked, ignored or reported, and late ones are reported.
@@ -60,6 +61,7 @@ mod reopen;
 mod reopen_locks;
 mod resize;
 mod scsi;
+mod secrets;
 mod shell;
 mod slow_monitor;
 mod stats;

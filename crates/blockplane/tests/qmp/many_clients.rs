@@ -1,6 +1,5 @@
 //! Many clients at once, one of which never reads.
 
-use std::fs;
 use std::io::Write;
 use std::thread;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 use serde_json::json;
 use test_support::sockets::connect;
+use test_support::threads::read_of_each_thread;
 
 use crate::client::Client;
 use crate::process::{self, Folder, Process};
@@ -80,16 +80,15 @@ const ANSWERS: [&str; 2] = ["monitors", "metrics"];
 
 /// By name.
 fn niceness(pid: Pid) -> Vec<(String, i32)> {
-    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
-    let stat =
-        threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")).unwrap());
-    stat.map(|stat| {
-        // proc_pid_stat(5): the name is in parentheses, the niceness the 19th field.
-        let (begin, rest) = stat.rsplit_once(") ").unwrap();
-        let name = begin.split_once('(').unwrap().1.to_owned();
-        (name, rest.split(' ').nth(16).unwrap().parse().unwrap())
-    })
-    .collect()
+    let threads = read_of_each_thread(pid, "stat").into_iter();
+    threads
+        .map(|thread| {
+            // proc_pid_stat(5): the name is in parentheses, the niceness the 19th field.
+            let (begin, rest) = thread.text.rsplit_once(") ").unwrap();
+            let name = begin.split_once('(').unwrap().1.to_owned();
+            (name, rest.split(' ').nth(16).unwrap().parse().unwrap())
+        })
+        .collect()
 }
 
 /// Neither do those inherit it that a monitor's client has made.

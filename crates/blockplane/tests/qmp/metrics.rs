@@ -8,11 +8,14 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 use test_support::deadline::{Deadline, eventually};
 use test_support::sockets::connect;
+use test_support::threads::{read_of_each_thread, status_field};
 
 use crate::client::Client;
 use crate::guest::{FLUSH, Guest, IN, OUT};
 use crate::process::{Folder, Process, STUCK_AFTER, words};
-use crate::prometheus_client::{Figures, OPENMETRICS, PLAIN, ask, get, has_parser};
+use crate::prometheus_client::{
+    Figures, OPENMETRICS, PLAIN, ask, documented_samples, get, has_parser,
+};
 use crate::start;
 
 const BLOCK: u64 = 4096;
@@ -244,32 +247,14 @@ fn documentation_and_dashboard_name_existing_metrics() {
     drop(guest);
     program.stop();
 
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
-    let text = fs::read_to_string(format!("{root}docs/metrics.md")).unwrap();
-    let rows = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `blockplane_"));
-    let in_quotes = |cell: &str| -> Vec<String> {
-        let words = cell.split('`').skip(1).step_by(2);
-        words.map(str::to_owned).collect()
-    };
-    let mut documented = Vec::new();
-    for row in rows {
-        let cells: Vec<&str> = row.split('|').collect();
-        let name = format!("blockplane_{}", cells[0].trim().trim_end_matches('`'));
-        let mut labels = in_quotes(cells[2]);
-        labels.sort();
-        match cells[1].trim() {
-            "histogram" => documented.extend(
-                ["_bucket", "_count", "_sum"]
-                    .map(|suffix| (format!("{name}{suffix}"), labels.clone())),
-            ),
-            _ => documented.push((name, labels)),
-        }
-    }
-    documented.sort();
+    let mut documented = documented_samples();
+    // The tests of images compare those.
+    documented.retain(|(name, _)| {
+        !name.starts_with("blockplane_image_") && !name.starts_with("blockplane_ceph_")
+    });
     assert_eq!(documented, found);
 
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
     let text = fs::read_to_string(format!("{root}packaging/grafana/blockplane.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     assert!(dashboard["panels"].as_array().unwrap().len() > 8);
@@ -336,15 +321,11 @@ fn slow_or_invalid_metrics_clients_do_not_disturb_others() {
 
 /// How often the thread that serves figures has blocked so far; `None`: there is no such thread.
 fn sleeps(program: &Process) -> Option<u64> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", program.pid())).unwrap();
-    let statuses =
-        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap());
-    let of_metrics = |status: &String| status.starts_with("Name:\tmetrics\n");
-    let status = statuses.into_iter().find(of_metrics)?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:\t"));
-    Some(line.unwrap().parse().unwrap())
+    let threads = read_of_each_thread(program.pid(), "status");
+    let is_metrics = |status: &str| status_field(status, "Name") == "metrics";
+    let metrics = threads.iter().find(|thread| is_metrics(&thread.text))?;
+    let switches = status_field(&metrics.text, "voluntary_ctxt_switches");
+    Some(switches.parse().unwrap())
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Tests of blockdev-add and blockdev-del.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -138,4 +140,30 @@ fn failed_blockdev_add_leaves_nothing() {
         .count();
     assert_eq!(after, before);
     program.stop();
+}
+
+#[test]
+fn query_of_a_chain_of_nodes_takes_about_as_long_as_one_of_separate_nodes() {
+    const NODES: u32 = 2000;
+    let query_time = |below: &dyn Fn(u32) -> u32| {
+        let folder = Folder::new();
+        let raw = |node| format!("--blockdev raw,node-name=n{node},file=n{} ", below(node));
+        let chain: String = (1..NODES).map(raw).collect();
+        let (program, mut client) =
+            start(&folder, &format!("--blockdev null-co,node-name=n0 {chain}"));
+        let begin = Instant::now();
+        let nodes = client.done("query-named-block-nodes", json!({}));
+        let elapsed = begin.elapsed();
+        let nodes = nodes.as_array().unwrap();
+        assert_eq!(nodes.len(), NODES as usize);
+        assert!(nodes.iter().all(|node| node["file"] == "null-co://"));
+        program.stop();
+        elapsed
+    };
+    let separate = query_time(&|_| 0);
+    let chain = query_time(&|node| node - 1);
+    assert!(
+        chain < 5 * separate + Duration::from_millis(100),
+        "{separate:?}, {chain:?}"
+    );
 }

@@ -1,5 +1,6 @@
 //! Metrics as a scraper gets them, read by the parser of Prometheus' client library.
 
+use std::fs;
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 use std::process::Command;
@@ -40,6 +41,35 @@ pub fn has_parser() -> bool {
     let last = problem.lines().last().unwrap_or_default();
     test_support::report::not_run(&format!("no python3-prometheus-client: {last}"));
     false
+}
+
+/// Names and labels of the samples in the table of docs/metrics.md, sorted.
+pub fn documented_samples() -> Vec<(String, Vec<String>)> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+    let text = fs::read_to_string(format!("{root}docs/metrics.md")).unwrap();
+    let rows = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `blockplane_"));
+    let in_quotes = |cell: &str| -> Vec<String> {
+        let words = cell.split('`').skip(1).step_by(2);
+        words.map(str::to_owned).collect()
+    };
+    let mut documented = Vec::new();
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').collect();
+        let name = format!("blockplane_{}", cells[0].trim().trim_end_matches('`'));
+        let mut labels = in_quotes(cells[2]);
+        labels.sort();
+        match cells[1].trim() {
+            "histogram" => documented.extend(
+                ["_bucket", "_count", "_sum"]
+                    .map(|suffix| (format!("{name}{suffix}"), labels.clone())),
+            ),
+            _ => documented.push((name, labels)),
+        }
+    }
+    documented.sort();
+    documented
 }
 
 /// An answer: its head, and its body.

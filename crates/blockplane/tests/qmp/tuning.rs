@@ -1,9 +1,8 @@
 //! Settings that change while the program works: seen in the kernel, and with a load on it.
 
-use std::fs;
-
 use rustix::process::Pid;
 use serde_json::{Value, json};
+use test_support::threads::{read_of_each_thread, status_field};
 
 use crate::client::Client;
 use crate::process::{Folder, Process, words};
@@ -17,17 +16,10 @@ fn set(client: &mut Client, path: &str, property: &str, value: Value) {
 
 /// A line of the kernel's about each thread of this name.
 fn threads(pid: Pid, name: &str, line: &str) -> Vec<String> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    // One may end meanwhile.
-    let statuses =
-        tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok());
-    let value = |status: &str, key: &str| {
-        let found = status.lines().find_map(|line| line.strip_prefix(key));
-        found.unwrap().trim_start_matches(':').trim().to_owned()
-    };
-    statuses
-        .filter(|status| value(status, "Name") == name)
-        .map(|status| value(&status, line))
+    read_of_each_thread(pid, "status")
+        .iter()
+        .filter(|thread| status_field(&thread.text, "Name") == name)
+        .map(|thread| status_field(&thread.text, line))
         .collect()
 }
 
@@ -102,6 +94,36 @@ fn iothread_named_main_becomes_the_default() {
     // Too late.
     let ended = folder.run(&format!("{export} {main}"));
     ended.assert_fails_naming(&["--object", "'main'", "before them"]);
+}
+
+#[test]
+fn values_of_unset_properties_have_the_type_of_the_property() {
+    let folder = Folder::new();
+    let line = "--blockdev null-co,node-name=d --blockdev null-co,node-name=s \
+                --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e \
+                --export vhost-user-scsi,id=v,node-name=s,addr.type=unix,addr.path=v";
+    let (program, mut client) = start(&folder, line);
+    client.done("scsi-lun-del", json!({"id": "v", "lun": 0}));
+    let mut serial_and_luns = Vec::new();
+    for path in ["/exports/e", "/exports/v", "/objects/main"] {
+        let properties = client.done("qom-list", json!({"path": path}));
+        for property in properties.as_array().unwrap() {
+            let name = property["name"].as_str().unwrap();
+            let value = client.done("qom-get", json!({"path": path, "property": name}));
+            let has_type = match property["type"].as_str().unwrap() {
+                "bool" => value.is_boolean(),
+                "int" => value.is_u64(),
+                "string" => value.is_string(),
+                _ => value.is_array(),
+            };
+            assert!(has_type, "{path}: {property}: {value}");
+            if ["serial", "luns"].contains(&name) {
+                serial_and_luns.push(value);
+            }
+        }
+    }
+    assert_eq!(serial_and_luns, [json!(""), json!([])]);
+    program.stop();
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use serde_json::json;
+use test_support::deadline::eventually_ok;
+
 use crate::daemon::Daemon;
 use crate::process::{Folder, Process};
 
@@ -157,4 +160,25 @@ fn new_program_that_hangs_after_the_handover_ends_both_processes() {
     let of_new = Path::new("/proc").join(new.trim());
     assert!(!of_new.exists(), "nothing of it is left");
     drop(client);
+}
+
+#[test]
+fn quit_during_an_upgrade_ends_the_new_program_that_has_not_responded() {
+    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
+    daemon.replace_program(&hangs_after(&[]));
+    let mut upgrading = daemon.client();
+    upgrading.send("upgrade", &json!({}));
+    let path = daemon.folder.join("new-pid");
+    let new = eventually_ok("the new program runs", || {
+        let pid = std::fs::read_to_string(&path).unwrap_or_default();
+        pid.ends_with('\n').then_some(pid).ok_or("no number")
+    });
+    let of_new = Path::new("/proc").join(new.trim());
+    assert!(of_new.exists());
+    daemon.client().done("quit", json!({}));
+    let ended = daemon.ends_slowly();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    eventually_ok("nothing of the new program is left", || {
+        if of_new.exists() { Err(&new) } else { Ok(()) }
+    });
 }

@@ -7,6 +7,7 @@
 //! - `disabled_queues`: queues that their front-end has disabled.
 //! - `scsi`: the same with SCSI controllers, and the state of their initiators.
 //! - `lsi_adapter`: host adapters without a front-end.
+//! - `secrets`: contents of secrets, which no process has as its arguments.
 //! - `refusals`: objects that cannot be handed over are refused before the upgrade begins.
 
 #![allow(
@@ -26,6 +27,7 @@ mod preserved_state;
 mod refusals;
 mod round_trip;
 mod scsi;
+mod secrets;
 
 use test_support::verifying::{blocks, device, guest as verifying, random};
 use test_support::vhost_user::wire;

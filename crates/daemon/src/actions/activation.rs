@@ -10,11 +10,11 @@ use block::Node;
 use crate::actions::node;
 use crate::error::BoxError;
 use crate::state::node::OpenNode;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
-impl Objects {
+impl DaemonObjects {
     /// Activates the node of this name for an export, and returns it.
-    pub fn activate_for_export(&mut self, name: &str) -> Result<Arc<Node>, BoxError> {
+    pub fn activate_node_for_export(&mut self, name: &str) -> Result<Arc<Node>, BoxError> {
         let node = self.require_unreserved_node(name)?;
         self.activate_with_nodes_below(name)?;
         Ok(node)
@@ -27,14 +27,16 @@ impl Objects {
         if open.options.settings.active {
             return Ok(());
         }
-        if let Some(below) = open.child_name().map(str::to_owned) {
+        if let Some(below) = open.child_node_name().map(str::to_owned) {
             self.activate_with_nodes_below(&below)?;
         }
         let mut nodes = self.nodes.iter_mut();
         if let Some(open) = nodes.find(|open| open.node.name() == name) {
             if let Some(file) = open.options.driver.file_options() {
-                open.node
-                    .take_image_locks(&file.filename, node::to_block_locking(file.locking))?;
+                open.node.take_image_locks_if_enabled(
+                    &file.filename,
+                    node::to_block_locking(file.locking),
+                )?;
             }
             open.options.settings.active = true;
             tracing::info!(node = name, "node activated");
@@ -43,7 +45,7 @@ impl Objects {
     }
 
     /// Activates all nodes.
-    pub fn activate_all(&mut self) -> Result<(), BoxError> {
+    pub fn activate_all_nodes(&mut self) -> Result<(), BoxError> {
         let names = self.nodes.iter().map(|open| open.node.name().to_owned());
         let names: Vec<String> = names.collect();
         names
@@ -53,44 +55,49 @@ impl Objects {
 
     /// Reserves a node to be flushed and inactivated, and with it the nodes below that no other active node uses. Returns their
     /// names, the node itself first; none if it is inactive already.
-    pub fn begin_inactivate(&mut self, name: &str) -> Result<Vec<String>, BoxError> {
+    pub fn reserve_with_nodes_below_to_inactivate(
+        &mut self,
+        name: &str,
+    ) -> Result<Vec<String>, BoxError> {
         let open = self.require_node(name)?;
         if !open.options.settings.active {
             return Ok(Vec::new());
         }
-        self.check_not_used(name, &[])?;
+        self.check_unused_by_exports_and_active_nodes(name, &[])?;
         let mut names = vec![name.to_owned()];
-        let mut below = open.child_name();
+        let mut below = open.child_node_name();
         while let Some(name) = below
-            && self.check_not_used(name, &names).is_ok()
+            && self
+                .check_unused_by_exports_and_active_nodes(name, &names)
+                .is_ok()
         {
             names.push(name.to_owned());
-            below = self.find_node(name).and_then(OpenNode::child_name);
+            below = self.find_node(name).and_then(OpenNode::child_node_name);
         }
         self.reserve_nodes(&names, "blockdev-set-active")?;
         Ok(names)
     }
 
     /// Reserves all active nodes to be flushed and inactivated.
-    pub fn begin_inactivate_all(&mut self) -> Result<Vec<String>, BoxError> {
+    pub fn reserve_all_to_inactivate(&mut self) -> Result<Vec<String>, BoxError> {
         let active = self
             .nodes
             .iter()
             .filter(|open| open.options.settings.active);
         let names: Vec<String> = active.map(|open| open.node.name().to_owned()).collect();
         for name in &names {
-            self.check_not_used(name, &names)?;
+            self.check_unused_by_exports_and_active_nodes(name, &names)?;
         }
         self.reserve_nodes(&names, "blockdev-set-active")?;
         Ok(names)
     }
 
     /// Inactivates nodes that were reserved for it and have been flushed.
-    pub fn finish_inactivate(&mut self, names: &[String]) {
+    pub fn inactivate_reserved_nodes(&mut self, names: &[String]) {
         self.release_nodes(names);
         for open in &mut self.nodes {
             if names.iter().any(|name| open.node.name() == name) {
-                open.node.release_image_locks();
+                open.node.release_image_locks_unless_kept();
                 open.options.settings.active = false;
                 tracing::info!(node = open.node.name(), "node inactivated");
             }
@@ -98,7 +105,11 @@ impl Objects {
     }
 
     /// Refuses an active node above an inactive one.
-    pub fn check_active_below(&self, active: bool, below: &str) -> Result<(), BoxError> {
+    pub fn check_active_node_not_above_inactive(
+        &self,
+        active: bool,
+        below: &str,
+    ) -> Result<(), BoxError> {
         match self.find_node(below) {
             Some(open) if active && !open.options.settings.active => Err(format!(
                 "Inactive '{below}' can't be below an active node: activate it by blockdev-set-active, or add the node with active=off"
@@ -109,10 +120,14 @@ impl Objects {
     }
 
     /// Refuses a node that an export uses, or an active node above it that is not among `inactivated`.
-    fn check_not_used(&self, name: &str, inactivated: &[String]) -> Result<(), BoxError> {
+    fn check_unused_by_exports_and_active_nodes(
+        &self,
+        name: &str,
+        inactivated: &[String],
+    ) -> Result<(), BoxError> {
         let is_above = |open: &&OpenNode| {
             let stays_active = inactivated.iter().all(|name| open.node.name() != name);
-            open.options.settings.active && stays_active && open.child_name() == Some(name)
+            open.options.settings.active && stays_active && open.child_node_name() == Some(name)
         };
         if let Some(above) = self.nodes.iter().find(is_above) {
             let above = above.node.name();

@@ -14,45 +14,53 @@ use virtio_blk::{Device, DeviceOptions, MergeLimits};
 use crate::devices::export_server::ExportServer;
 use crate::devices::queues::QueueStarter;
 use crate::devices::scsi_unit::check_writable;
-use crate::devices::virtio_blk::BlkTarget;
+use crate::devices::virtio_blk::VhostUserBlkDevice;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
 use crate::error::BoxError;
 use crate::state::export::{Export, ExportState};
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
 /// The reply to `GET_ID` without a `serial`, the same as that of QEMU's vhost-user-blk server.
 const DEFAULT_SERIAL: &str = "vhost_user_blk";
 
 /// Creates an export and starts its server.
-pub(crate) fn create(options: &ExportOptions, objects: &mut Objects) -> Result<(), BoxError> {
+pub(crate) fn create_and_start_export(
+    options: &ExportOptions,
+    objects: &mut DaemonObjects,
+) -> Result<(), BoxError> {
     match &options.kind {
-        ExportKind::VhostUserBlk(kind) => create_virtio_blk_export(options, kind, objects),
+        ExportKind::VhostUserBlk(kind) => {
+            create_and_start_virtio_blk_export(options, kind, objects)
+        }
         ExportKind::VhostUserScsi { queues, luns } => {
-            virtio_scsi::create(options, queues, luns, objects)
+            virtio_scsi::create_and_start_export(options, queues, luns, objects)
         }
         ExportKind::VfioUserLsi53c895a { luns } => {
             let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
-            let listener = listen(&options.addr, objects)?;
-            lsi53c895a::create(options, luns, listener, &iothreads[0], objects)
+            let listener = listen_or_take_inherited(&options.addr, objects)?;
+            lsi53c895a::create_and_start_export(options, luns, listener, &iothreads[0], objects)
         }
     }
 }
 
 /// Listens on the socket of an export, or takes the listening socket that the process was started with.
-fn listen(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, BoxError> {
+fn listen_or_take_inherited(
+    addr: &SocketAddr,
+    objects: &mut DaemonObjects,
+) -> Result<Listener, BoxError> {
     objects
         .inherited_sockets
         .take_or_bind_listener(addr, AllowedPeers::AsUmask)
 }
 
 /// Creates an export of a node as a virtio-blk device, and starts its server.
-fn create_virtio_blk_export(
+fn create_and_start_virtio_blk_export(
     options: &ExportOptions,
     kind: &VhostUserBlkOptions,
-    objects: &mut Objects,
+    objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
-    let node = objects.activate_for_export(&options.node_name)?;
+    let node = objects.activate_node_for_export(&options.node_name)?;
     check_writable(&node, options.settings.writable)?;
     let device = DeviceOptions {
         logical_block_size: kind.logical_block_size,
@@ -64,24 +72,24 @@ fn create_virtio_blk_export(
             .unwrap_or_else(|| DEFAULT_SERIAL.to_owned()),
         read_only: !options.settings.writable,
         write_through: options.settings.writethrough,
-        merge_limits: request_merging_limits(kind),
+        merge_limits: to_request_merging_limits(kind),
         ..DeviceOptions::default()
     };
-    let listener = listen(&options.addr, objects)?;
+    let listener = listen_or_take_inherited(&options.addr, objects)?;
     let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
     node.set_guest_block_size(device.logical_block_size)?;
     let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);
-    let reports = Arc::new(reports.with_policy(error_policy(kind)));
+    let reports = Arc::new(reports.with_policy(to_error_policy(kind)));
     let stats = ExportStats::new(device.num_queues, device.queue_size, &iothreads);
     let stats = Arc::new(stats);
     let device = Arc::new(Device::new(device, node.geometry())?);
     let node = NodeSlot::new(node);
     let request_timeout = Duration::from_secs(kind.request_timeout);
-    let target = BlkTarget {
+    let target = VhostUserBlkDevice {
         device: device.clone(),
         node: node.clone(),
         packed: kind.packed,
-        stop_timeout: (!request_timeout.is_zero()).then_some(request_timeout),
+        stop_timeout_with_inflight_region: (!request_timeout.is_zero()).then_some(request_timeout),
         queue_starter: QueueStarter {
             export: options.id.clone(),
             iothreads,
@@ -91,7 +99,7 @@ fn create_virtio_blk_export(
             reports: reports.clone(),
         },
     };
-    let server = objects.spawn_vhost_user_server(listener, Arc::new(target))?;
+    let server = objects.start_vhost_user_server(listener, Arc::new(target))?;
     let disk = ExportedDisk {
         node_name: options.node_name.clone(),
         guest_device: GuestDevice::Blk(device),
@@ -114,7 +122,7 @@ fn create_virtio_blk_export(
 }
 
 /// Converts the options for requests that fail on the disk into the policy of iothreads.
-fn error_policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
+fn to_error_policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
     let to_iothread = |option| match option {
         options::OnError::Report => OnError::Report,
         options::OnError::Ignore => OnError::Ignore,
@@ -128,7 +136,7 @@ fn error_policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
 }
 
 /// Converts the options for merging adjacent requests into limits.
-pub(crate) fn request_merging_limits(kind: &VhostUserBlkOptions) -> MergeLimits {
+pub(crate) fn to_request_merging_limits(kind: &VhostUserBlkOptions) -> MergeLimits {
     match kind.request_merging {
         true => MergeLimits {
             requests: kind.max_merge_requests.into(),

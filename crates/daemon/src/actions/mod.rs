@@ -4,6 +4,7 @@
 pub(crate) mod activation;
 pub(crate) mod export;
 pub(crate) mod node;
+pub(crate) mod rbd;
 pub(crate) mod reopen;
 pub(crate) mod resize;
 pub(crate) mod upgrade;

@@ -6,41 +6,86 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use block::{Faults, Node, NodeError, NodeOptions};
 use options::{BlockdevOptions, Discard, Driver, FileOptions, NodeRef};
 
 use rustix::fs::OFlags;
 
+use crate::actions::rbd::ImageOpener;
+use crate::control::MainThread;
 use crate::disk::aio::AioChoices;
 use crate::disk::faults;
-use crate::disk::lock_retry::LockRetry;
+use crate::disk::lock_retry::ImageLockRetry;
 use crate::error::BoxError;
 use crate::state::node::OpenNode;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
-/// Opens a node of the command line, with the nodes that are defined inside it: all of them or none.
-pub(crate) fn open_and_add_at_start(
+/// A signal to stop has arrived while a node of the command line was being opened.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped by a signal while node '{node}' was being opened")]
+pub(crate) struct StoppedAtStart {
+    node: String,
+}
+
+/// Time between two looks for a signal to stop while a cluster is waited for.
+const STOP_POLL: Duration = Duration::from_millis(50);
+
+/// Opens a node of the command line, with the nodes that are defined inside it: all of them or none. [`StoppedAtStart`] if a
+/// signal to stop arrives while it waits for a cluster.
+pub(crate) fn open_and_add_node_retrying_locks(
     options: &BlockdevOptions,
-    objects: &mut Objects,
-    lock_retry: &mut LockRetry,
+    control: &mut MainThread,
+    lock_retry: &mut ImageLockRetry,
 ) -> Result<(), BoxError> {
     let opened = loop {
-        match OpenPlan::new(options, objects)?.open() {
+        let plan = OpenPlan::check_and_plan(options, &control.objects)?;
+        let opened = match find_bottom_node(options) {
+            BottomNode::Rbd(_) => open_unless_stopped(plan, control)?,
+            _ => plan.open(),
+        };
+        match opened {
             Err(error) if lock_retry.wait_before_retry(&error) => {}
             opened => break opened?,
         }
     };
-    opened.add_to(objects);
+    opened.add_to_objects(&mut control.objects);
     Ok(())
+}
+
+/// Opens an image on a thread, which is abandoned when a signal to stop arrives: its cluster may never answer.
+fn open_unless_stopped(
+    plan: OpenPlan,
+    control: &MainThread,
+) -> Result<Result<OpenedNodes, NodeError>, BoxError> {
+    let node = plan.options.node_name.clone();
+    let (sender, opened) = channel();
+    let thread = thread::Builder::new().name(format!("open {node}"));
+    // Sending fails only if the daemon is to stop.
+    thread.spawn(move || drop(sender.send(plan.open())))?;
+    loop {
+        match opened.recv_timeout(STOP_POLL) {
+            Ok(opened) => return Ok(opened),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(format!("opening node '{node}' panicked: see the log").into());
+            }
+            Err(RecvTimeoutError::Timeout) if control.has_received_stop_signal() => {
+                return Err(StoppedAtStart { node }.into());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
 }
 
 /// Restores a node from the descriptors of the old process in a live upgrade.
 pub(crate) fn restore_and_add_node(
     options: &BlockdevOptions,
-    objects: &mut Objects,
+    objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
-    let mut plan = OpenPlan::new(options, objects)?;
+    let mut plan = OpenPlan::check_and_plan(options, objects)?;
     plan.handover_fds = std::mem::take(&mut objects.handover_fds);
     let opened = plan.open_all();
     // The rest belongs to other nodes.
@@ -49,7 +94,7 @@ pub(crate) fn restore_and_add_node(
         nodes: opened?,
         aio: plan.aio,
     }
-    .add_to(objects);
+    .add_to_objects(objects);
     Ok(())
 }
 
@@ -58,6 +103,7 @@ pub(crate) struct OpenPlan {
     options: BlockdevOptions,
     /// The existing node at the bottom, if its options name one.
     below: Option<Arc<Node>>,
+    images: ImageOpener,
     /// Descriptors of a live upgrade, by node.
     handover_fds: HashMap<String, OwnedFd>,
     aio: AioChoices,
@@ -65,32 +111,42 @@ pub(crate) struct OpenPlan {
 
 impl OpenPlan {
     /// Plans to open this node. Checks that the nodes it refers to exist.
-    pub fn new(options: &BlockdevOptions, objects: &Objects) -> Result<Self, BoxError> {
+    pub fn check_and_plan(
+        options: &BlockdevOptions,
+        objects: &DaemonObjects,
+    ) -> Result<Self, BoxError> {
+        let mut bottom = options;
         let below = match find_bottom_node(options) {
             BottomNode::Existing { below, active } => {
-                objects.check_active_below(active, below)?;
+                objects.check_active_node_not_above_inactive(active, below)?;
                 Some(objects.require_unreserved_node(below)?)
+            }
+            BottomNode::Rbd(options) => {
+                bottom = options;
+                None
             }
             BottomNode::File | BottomNode::Null => None,
         };
         Ok(OpenPlan {
             options: options.clone(),
             below,
+            images: ImageOpener::prepare(bottom, objects)?,
             handover_fds: HashMap::new(),
             aio: objects.aio_choices.clone(),
         })
     }
 
-    /// Whether a file or device is opened, which may block.
+    /// Whether a file, a device or an image of Ceph is opened, which may block.
     pub fn may_block(&self) -> bool {
-        matches!(find_bottom_node(&self.options), BottomNode::File)
+        let bottom = find_bottom_node(&self.options);
+        matches!(bottom, BottomNode::File | BottomNode::Rbd(_))
     }
 
     /// Names of all nodes that it opens.
     pub fn node_names(&self) -> Vec<String> {
         let mut names = vec![self.options.node_name.clone()];
         let mut options = &self.options;
-        while let Some((_, NodeRef::Inline(inside))) = options.driver.child() {
+        while let Some((_, NodeRef::Inline(inside))) = options.driver.child_with_key() {
             names.push(inside.node_name.clone());
             options = inside;
         }
@@ -120,15 +176,16 @@ pub(crate) struct OpenedNodes {
 
 impl OpenedNodes {
     /// Adds the nodes to the state.
-    pub fn add_to(self, objects: &mut Objects) {
+    pub fn add_to_objects(self, objects: &mut DaemonObjects) {
         objects.nodes.extend(self.nodes);
-        objects.aio_choices.merge_copy(self.aio);
+        objects.aio_choices.add_results_of_copy(self.aio);
     }
 }
 
 /// The bottom of a chain of nodes that are defined inside each other.
 enum BottomNode<'a> {
     File,
+    Rbd(&'a BlockdevOptions),
     Null,
     /// An existing node; `active` is that of the node above it.
     Existing {
@@ -139,22 +196,26 @@ enum BottomNode<'a> {
 
 /// Follows the options of nodes inside each other down to the last.
 fn find_bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
-    match options.driver.child() {
+    match options.driver.child_with_key() {
         Some((_, NodeRef::Name(below))) => BottomNode::Existing {
             below,
             active: options.settings.active,
         },
         Some((_, NodeRef::Inline(inside))) => find_bottom_node(inside),
-        None if options.driver.file_options().is_some() => BottomNode::File,
-        None => BottomNode::Null,
+        None => match &options.driver {
+            Driver::File(_) | Driver::HostDevice(_) => BottomNode::File,
+            Driver::Rbd(_) => BottomNode::Rbd(options),
+            _ => BottomNode::Null,
+        },
     }
 }
 
-/// Opens a node of any driver. `below` is the node below it, if it has one; `open_file` opens a file or device; `faults`
-/// are the faults of a filter that is being reopened.
+/// Opens a node of any driver. `below` is the node below it, if it has one; `images` opens images;
+/// `open_file` opens a file or device; `faults` are the faults of a filter that is being reopened.
 pub(crate) fn open_node(
     options: &BlockdevOptions,
     below: Option<&Arc<Node>>,
+    images: &ImageOpener,
     faults: Option<&Arc<Faults>>,
     open_file: impl FnOnce(
         &FileOptions,
@@ -167,6 +228,7 @@ pub(crate) fn open_node(
     match &options.driver {
         Driver::File(options) => open_file(options, NodeOptions::File),
         Driver::HostDevice(options) => open_file(options, NodeOptions::HostDevice),
+        Driver::Rbd(image) => images.open(options, image),
         Driver::NullCo(null) => {
             let null = NodeOptions::Null(block::NullOptions {
                 size: null.size,
@@ -175,7 +237,7 @@ pub(crate) fn open_node(
             });
             Node::open(name, options.settings.read_only, &null)
         }
-        Driver::Raw { part, .. } => Node::window(
+        Driver::Raw { part, .. } => Node::new_window(
             name,
             below(),
             part.offset,
@@ -186,8 +248,8 @@ pub(crate) fn open_node(
         Driver::Blkdebug { injected, .. } => {
             let faults = faults
                 .cloned()
-                .unwrap_or_else(|| Faults::new(faults::fault_rules(injected)));
-            Ok(Node::filtered(
+                .unwrap_or_else(|| Faults::new(faults::to_block_fault_rules(injected)));
+            Ok(Node::new_filter(
                 name,
                 below(),
                 faults,
@@ -206,7 +268,7 @@ impl OpenPlan {
         parent: Option<&str>,
         opened: &mut Vec<OpenNode>,
     ) -> Result<Arc<Node>, NodeError> {
-        let below = match options.driver.child() {
+        let below = match options.driver.child_with_key() {
             Some((_, child)) => Some(self.open_or_find_below(&options.node_name, child, opened)?),
             None => None,
         };
@@ -215,6 +277,7 @@ impl OpenPlan {
         let node = open_node(
             options,
             below.as_ref(),
+            &self.images,
             None,
             |file, driver| match handover_fd {
                 None => open_file_node_with_fallbacks(options, file, driver, aio),
@@ -254,7 +317,7 @@ pub(crate) fn open_file_node_with_fallbacks(
     driver: fn(block::FileOptions) -> NodeOptions,
     aio: &mut AioChoices,
 ) -> Result<Arc<Node>, NodeError> {
-    let mut file_options = file_options(
+    let mut file_options = block_file_options_choosing_aio(
         options,
         file,
         options.settings.cache_direct != Some(false),
@@ -272,7 +335,7 @@ pub(crate) fn open_file_node_with_fallbacks(
             "this file system does not support direct I/O: using the page cache"
         );
         file_options.direct = false;
-        file_options.aio = aio.choose_and_log(file.aio, &file.filename, false);
+        file_options.aio = aio.choose_and_log_if_new(file.aio, &file.filename, false);
         opened = open_with(&file_options, options.settings.read_only);
     }
     match opened {
@@ -298,13 +361,14 @@ fn restore_file_node(
         what: "fcntl",
         error: error.into(),
     })?;
-    let file_options = file_options(options, file, flags.contains(OFlags::DIRECT), aio);
+    let file_options =
+        block_file_options_choosing_aio(options, file, flags.contains(OFlags::DIRECT), aio);
     let read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
-    Node::take_over(&options.node_name, read_only, &driver(file_options), fd)
+    Node::open_handed_over_fd(&options.node_name, read_only, &driver(file_options), fd)
 }
 
 /// Options for opening a file, with or without direct I/O.
-fn file_options(
+fn block_file_options_choosing_aio(
     options: &BlockdevOptions,
     file: &FileOptions,
     direct: bool,
@@ -315,7 +379,7 @@ fn file_options(
         direct,
         no_flush: options.settings.cache_no_flush,
         unmap: options.settings.discard == Discard::Unmap,
-        aio: aio.choose_and_log(file.aio, &file.filename, direct),
+        aio: aio.choose_and_log_if_new(file.aio, &file.filename, direct),
         aio_max_batch: file.aio_max_batch,
         locking: match options.settings.active {
             true => to_block_locking(file.locking),

@@ -10,14 +10,15 @@ use block::{Faults, NoHangGuard, Node, NodeError, NodeOptions};
 use options::{BlockdevOptions, Driver, FileOptions, Locking, NodeRef};
 
 use crate::actions::node;
-use crate::devices::export_server::ExportFrontEnds;
+use crate::actions::rbd::ImageOpener;
+use crate::devices::export_server::ExportFrontEndHandle;
 use crate::disk::aio::AioChoices;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
 use crate::disk::faults;
 use crate::error::BoxError;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
 /// Nodes to reopen, all of them or none. Nothing has changed yet.
 pub(crate) struct ReopenPlan {
@@ -36,7 +37,8 @@ struct PlannedNode {
     old_locking: Locking,
     /// The node below it, if that is not reopened.
     below: Option<Arc<Node>>,
-    users: Vec<NodeExport>,
+    images: ImageOpener,
+    users: Vec<ExportedDiskToSwitch>,
 }
 
 /// New nodes, opened beside the old ones that they are to replace.
@@ -52,29 +54,29 @@ struct ReopenedNode {
     old: Arc<Node>,
     old_locking: Locking,
     node: Arc<Node>,
-    users: Vec<NodeExport>,
+    users: Vec<ExportedDiskToSwitch>,
 }
 
 /// An export of a node, as one of its disks.
-struct NodeExport {
+struct ExportedDiskToSwitch {
     slot: NodeSlot,
     guest_device: GuestDevice,
     /// `None` if the export is draining.
-    front_ends: Option<ExportFrontEnds>,
+    front_ends: Option<ExportFrontEndHandle>,
 }
 
 /// Plans what to open, and reserves the nodes. Options of a node that are not given have their defaults, not their old values.
-pub(crate) fn plan_and_reserve(
-    objects: &mut Objects,
+pub(crate) fn plan_and_reserve_nodes(
+    objects: &mut DaemonObjects,
     wanted: &[BlockdevOptions],
 ) -> Result<ReopenPlan, BoxError> {
     for options in wanted {
         if let Some(open) = objects.find_node(&options.node_name) {
             open.check_not_reserved()?;
-            check_fixed_options(&open.options.driver, &options.driver)?;
+            check_fixed_options_unchanged(&open.options.driver, &options.driver)?;
         }
     }
-    let planned = plan_nodes(objects, wanted)?;
+    let planned = plan_nodes_and_those_above(objects, wanted)?;
     let shares_planned_disk =
         |node: &Node| planned.iter().any(|new| new.old.shares_disk_with(node));
     let nodes = objects.nodes.iter().map(|open| &open.node);
@@ -92,12 +94,12 @@ pub(crate) fn plan_and_reserve(
 
 impl ReopenPlan {
     /// Names of the nodes that are reserved for it.
-    pub fn reserved_names(&self) -> &[String] {
+    pub fn reserved_node_names(&self) -> &[String] {
         &self.reserved
     }
 
     /// Opens the new nodes, and checks that they fit their exports. This waits for the disks.
-    pub fn open_and_check(mut self) -> Result<ReopenedNodes, BoxError> {
+    pub fn open_check_and_configure_new_nodes(mut self) -> Result<ReopenedNodes, BoxError> {
         let mut reopened: Vec<ReopenedNode> = Vec::new();
         for planned in self.nodes {
             let node = planned.open_without_locks(&reopened, &mut self.aio)?;
@@ -141,10 +143,11 @@ impl PlannedNode {
         aio: &mut AioChoices,
     ) -> Result<Arc<Node>, BoxError> {
         let options = &self.options;
-        let child = options.driver.child();
+        let child = options.driver.child_with_key();
         let below = child.map(|(_, child)| self.node_below(reopened, child.node_name()));
         let faults = self.old.faults();
-        let node = node::open_node(options, below, faults, |file, driver| {
+        let images = &self.images;
+        let node = node::open_node(options, below, images, faults, |file, driver| {
             open_file_without_locks(options, file, driver, aio)
         })?;
         Ok(node)
@@ -152,7 +155,7 @@ impl PlannedNode {
 
     /// Refuses another node below if that would change the size.
     fn check_size_unchanged(&self, node: &Node, reopened: &[ReopenedNode]) -> Result<(), BoxError> {
-        let Some((option, child)) = self.options.driver.child() else {
+        let Some((option, child)) = self.options.driver.child_with_key() else {
             return Ok(());
         };
         let below = self.node_below(reopened, child.node_name());
@@ -182,7 +185,7 @@ impl PlannedNode {
 
 impl ReopenedNodes {
     /// Replaces the old nodes in all exports. This waits for requests in flight.
-    pub fn exchange_in_exports_and_wait(&self) -> Result<(), BoxError> {
+    pub fn flush_transfer_locks_and_exchange_in_exports(&self) -> Result<(), BoxError> {
         for ReopenedNode { old, .. } in self.nodes.iter().filter(|new| new.options.settings.active)
         {
             // A node that is read-only from now on is not flushed at shutdown.
@@ -201,7 +204,7 @@ impl ReopenedNodes {
         for ReopenedNode { node, users, .. } in &self.nodes {
             for user in users {
                 match &user.front_ends {
-                    Some(front_ends) => front_ends.exchange_node(&user.slot, node),
+                    Some(front_ends) => front_ends.exchange_node_and_wait(&user.slot, node),
                     // Its requests in flight keep the old node.
                     None => user.slot.set(node.clone()),
                 }
@@ -212,7 +215,7 @@ impl ReopenedNodes {
             if let (Driver::Blkdebug { injected, .. }, Some(faults)) =
                 (&new.options.driver, new.node.faults())
             {
-                faults.release_hanging_and_set_rules(Some(faults::fault_rules(injected)));
+                faults.release_hanging_and_set_rules(Some(faults::to_block_fault_rules(injected)));
             }
         }
         drop(no_hang_guards);
@@ -220,8 +223,8 @@ impl ReopenedNodes {
     }
 
     /// Puts the new nodes into the state, and closes the old ones.
-    pub fn commit_to(self, objects: &mut Objects) {
-        objects.aio_choices.merge_copy(self.aio);
+    pub fn replace_nodes_in_objects(self, objects: &mut DaemonObjects) {
+        objects.aio_choices.add_results_of_copy(self.aio);
         for ReopenedNode { options, node, .. } in self.nodes {
             let mut nodes = objects.nodes.iter_mut();
             if let Some(open) = nodes.find(|open| open.node.name() == node.name()) {
@@ -229,7 +232,9 @@ impl ReopenedNodes {
             }
         }
         // Nodes are described in this order in a live upgrade, and one may be above a younger one now.
-        let order = sort_bottom_up(&objects.nodes, |open| open.child_name().map(str::to_owned));
+        let order = sort_bottom_up(&objects.nodes, |open| {
+            open.child_node_name().map(str::to_owned)
+        });
         if let Ok(order) = order {
             let names: Vec<String> = order
                 .iter()
@@ -244,7 +249,7 @@ impl ReopenedNodes {
 
 /// The exported disks of a node.
 fn exports_and_disks_of_node<'a>(
-    objects: &'a Objects,
+    objects: &'a DaemonObjects,
     node: &'a Node,
 ) -> impl Iterator<Item = (&'a Export, &'a ExportedDisk)> {
     objects.exports.iter().flat_map(move |export| {
@@ -255,7 +260,7 @@ fn exports_and_disks_of_node<'a>(
 }
 
 /// Refuses changes of options that are fixed for the life of a node.
-fn check_fixed_options(old: &Driver, new: &Driver) -> Result<(), BoxError> {
+fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxError> {
     let changed: &[(&str, bool)] = match (old, new) {
         (Driver::File(old), Driver::File(new))
         | (Driver::HostDevice(old), Driver::HostDevice(new)) => {
@@ -273,18 +278,33 @@ fn check_fixed_options(old: &Driver, new: &Driver) -> Result<(), BoxError> {
                 part: new_part,
             },
         ) => &[
-            ("file.driver", is_inline_child_change(old, new)),
+            ("file.driver", is_old_or_new_child_inline(old, new)),
             ("size", part != new_part),
         ],
         (Driver::Blkdebug { image: old, .. }, Driver::Blkdebug { image: new, .. }) => {
-            &[("image.driver", is_inline_child_change(old, new))]
+            &[("image.driver", is_old_or_new_child_inline(old, new))]
         }
+        (Driver::Rbd(old), Driver::Rbd(new)) => &[
+            ("pool", old.pool != new.pool),
+            ("namespace", old.namespace != new.namespace),
+            ("image", old.image != new.image),
+            ("snapshot", old.snapshot != new.snapshot),
+            ("conf", old.conf != new.conf),
+            ("user", old.user != new.user),
+            (
+                "auth-client-required",
+                old.auth_client_required != new.auth_client_required,
+            ),
+            ("key-secret", old.key_secret != new.key_secret),
+            ("server", old.server != new.server),
+        ],
         // All of them are named, so that a new driver needs a line above.
         (
             Driver::File(_)
             | Driver::HostDevice(_)
             | Driver::NullCo(_)
             | Driver::Raw { .. }
+            | Driver::Rbd(_)
             | Driver::Blkdebug { .. },
             _,
         ) => &[("driver", true)],
@@ -297,19 +317,22 @@ fn check_fixed_options(old: &Driver, new: &Driver) -> Result<(), BoxError> {
 
 /// Whether the change concerns a child that is defined inside the node: such a child is created with its parent, and cannot be
 /// replaced.
-fn is_inline_child_change(old: &NodeRef, new: &NodeRef) -> bool {
+fn is_old_or_new_child_inline(old: &NodeRef, new: &NodeRef) -> bool {
     let was_inline = matches!(old, NodeRef::Inline(_));
     matches!(new, NodeRef::Inline(_)) || was_inline && old.node_name() != new.node_name()
 }
 
 /// The nodes whose options are given, and all nodes above them, bottom up.
-fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<PlannedNode>, BoxError> {
+fn plan_nodes_and_those_above(
+    objects: &DaemonObjects,
+    wanted: &[BlockdevOptions],
+) -> Result<Vec<PlannedNode>, BoxError> {
     let mut planned: Vec<PlannedNode> = Vec::new();
     // If a node is given twice, the last options count.
     let new_options = |name: &str| wanted.iter().rev().find(|new| new.node_name == name);
     let new_child = |open: &OpenNode| {
         let options = new_options(open.node.name()).unwrap_or(&open.options);
-        let (_, child) = options.driver.child()?;
+        let (_, child) = options.driver.child_with_key()?;
         Some(child.node_name().to_owned())
     };
     for open in sort_bottom_up(&objects.nodes, new_child)? {
@@ -324,20 +347,22 @@ fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Plann
         // Reopening does not activate a node, nor the node below it.
         let active = open.options.settings.active;
         if let Some(below) = &below {
-            objects.check_active_below(active, below)?;
+            objects.check_active_node_not_above_inactive(active, below)?;
         }
         let below = match below {
             Some(below) if !below_is_reopened => Some(objects.require_unreserved_node(&below)?),
             _ => None,
         };
-        let users = exports_and_disks_of_node(objects, &old).map(|(export, disk)| NodeExport {
-            slot: disk.node.clone(),
-            guest_device: disk.guest_device.clone(),
-            front_ends: export.front_ends(),
-        });
+        let users =
+            exports_and_disks_of_node(objects, &old).map(|(export, disk)| ExportedDiskToSwitch {
+                slot: disk.node.clone(),
+                guest_device: disk.guest_device.clone(),
+                front_ends: export.front_end_handle(),
+            });
         let users = users.collect();
         let mut options = new_options.unwrap_or(&open.options).clone();
         options.settings.active = active;
+        let images = ImageOpener::prepare(&options, objects)?;
         planned.push(PlannedNode {
             options,
             has_new_options: new_options.is_some(),
@@ -345,6 +370,7 @@ fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Plann
             old,
             old_locking: held_locking(&open.options),
             below,
+            images,
         });
     }
     Ok(planned)
@@ -364,9 +390,9 @@ fn sort_bottom_up(
         let mut chain: Vec<&OpenNode> = Vec::new();
         let mut next = Some(open);
         while let Some(open) = next
-            && !contains_node(&ordered, open)
+            && !is_node_in_list(&ordered, open)
         {
-            if contains_node(&chain, open) {
+            if is_node_in_list(&chain, open) {
                 let (below, name) = (open.node.name(), chain[chain.len() - 1].node.name());
                 return Err(
                     format!("Making '{below}' a child of '{name}' would create a cycle").into(),
@@ -383,7 +409,7 @@ fn sort_bottom_up(
 }
 
 /// Whether this node is among `nodes`.
-fn contains_node(nodes: &[&OpenNode], open: &OpenNode) -> bool {
+fn is_node_in_list(nodes: &[&OpenNode], open: &OpenNode) -> bool {
     nodes.iter().any(|other| std::ptr::eq(*other, open))
 }
 

@@ -8,18 +8,20 @@ use std::sync::Arc;
 
 use block::{Node, ResizeError};
 
-use crate::devices::export_server::ExportFrontEnds;
+use crate::devices::export_server::ExportFrontEndHandle;
 use crate::disk::exported_disk::GuestDevice;
 use crate::error::BoxError;
 use crate::state::export::ExportState;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
 /// A planned resize of a node, and of all other nodes of the same disk whose size follows. The nodes are reserved until it is
 /// done.
-pub(crate) struct Resize {
+pub(crate) struct ResizePlan {
     node: Arc<Node>,
     /// The new end of the disk, in bytes from its beginning.
     disk_end: u64,
+    /// The disk has this end already: another client of its cluster has resized it.
+    is_moved_already: bool,
     nodes: Vec<NodeResize>,
 }
 
@@ -27,27 +29,28 @@ pub(crate) struct Resize {
 struct NodeResize {
     node: Arc<Node>,
     size: u64,
-    users: Vec<NodeExport>,
+    users: Vec<ExportedDiskToResize>,
 }
 
 /// An export of a node, as one of its disks.
-struct NodeExport {
+struct ExportedDiskToResize {
     guest_device: GuestDevice,
     /// `None` if the export is draining.
-    front_ends: Option<ExportFrontEnds>,
+    front_ends: Option<ExportFrontEndHandle>,
 }
 
 /// Checks that the resize is possible, and reserves the nodes.
-pub(crate) fn plan_and_reserve(
-    objects: &mut Objects,
+pub(crate) fn plan_and_reserve_nodes(
+    objects: &mut DaemonObjects,
     node: Arc<Node>,
     size: u64,
-) -> Result<Resize, BoxError> {
-    let disk_end = node.disk_end_for_size(size)?;
+) -> Result<ResizePlan, BoxError> {
+    let disk_end = node.check_size_and_compute_disk_end_offset(size)?;
     let nodes = resizes_of_nodes_on_disk(objects, &node, disk_end)?;
-    let resize = Resize {
+    let resize = ResizePlan {
         node,
         disk_end,
+        is_moved_already: false,
         nodes,
     };
     if resize.is_shrinking() {
@@ -57,7 +60,24 @@ pub(crate) fn plan_and_reserve(
     Ok(resize)
 }
 
-impl Resize {
+/// Plans to adopt the end of a disk that another client of its cluster has resized, and reserves the nodes.
+pub(crate) fn plan_adoption_and_reserve_nodes(
+    objects: &mut DaemonObjects,
+    disk: Arc<Node>,
+    disk_end: u64,
+) -> Result<ResizePlan, BoxError> {
+    let nodes = resizes_of_nodes_on_disk(objects, &disk, disk_end)?;
+    let resize = ResizePlan {
+        node: disk,
+        disk_end,
+        is_moved_already: true,
+        nodes,
+    };
+    objects.reserve_nodes(&resize.node_names(), "rbd resize")?;
+    Ok(resize)
+}
+
+impl ResizePlan {
     /// Names of all nodes that it changes.
     pub fn node_names(&self) -> Vec<String> {
         let names = self.nodes.iter().map(|resize| resize.node.name());
@@ -76,7 +96,10 @@ impl Resize {
         if is_shrinking {
             self.shrink_guest_devices_and_wait();
         }
-        let result = self.node.set_regular_file_end(self.disk_end);
+        let result = match self.is_moved_already {
+            true => Ok(()),
+            false => self.node.set_file_or_image_end(self.disk_end),
+        };
         for NodeResize { node, size, users } in &self.nodes {
             if result.is_ok() {
                 node.record_new_size(*size);
@@ -114,7 +137,7 @@ impl Resize {
 
 /// The nodes of a disk, and the size that each has when the disk ends at `disk_end`.
 fn resizes_of_nodes_on_disk(
-    objects: &Objects,
+    objects: &DaemonObjects,
     node: &Node,
     disk_end: u64,
 ) -> Result<Vec<NodeResize>, ResizeError> {
@@ -128,9 +151,9 @@ fn resizes_of_nodes_on_disk(
                     .disks
                     .iter()
                     .filter(|disk| disk.node_name == node.name());
-                users.extend(disks.map(|disk| NodeExport {
+                users.extend(disks.map(|disk| ExportedDiskToResize {
                     guest_device: disk.guest_device.clone(),
-                    front_ends: export.front_ends(),
+                    front_ends: export.front_end_handle(),
                 }));
             }
             Ok(NodeResize {
@@ -143,7 +166,7 @@ fn resizes_of_nodes_on_disk(
 }
 
 /// Refuses while an export of the disk is draining, since its requests in flight cannot be waited for.
-fn check_no_export_draining(objects: &Objects, resize: &Resize) -> Result<(), BoxError> {
+fn check_no_export_draining(objects: &DaemonObjects, resize: &ResizePlan) -> Result<(), BoxError> {
     let names = resize.node_names();
     let draining = objects.exports.iter().find(|export| {
         matches!(export.state, ExportState::Draining(_))

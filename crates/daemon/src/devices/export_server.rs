@@ -11,7 +11,7 @@ use crate::disk::exported_disk::NodeSlot;
 
 /// The server that accepts the front-ends of an export.
 pub(crate) enum ExportServer {
-    /// A thread of its own has the socket, iothreads have the queues.
+    /// Control threads serve the socket, iothreads have the queues.
     VhostUser(Server),
     /// A host adapter: one iothread has the socket and runs the device.
     Adapter(Arc<SocketDeviceHandle>),
@@ -44,28 +44,28 @@ impl ExportServer {
     }
 
     /// Access to its front-ends.
-    pub fn front_ends(&self) -> ExportFrontEnds {
+    pub fn front_end_handle(&self) -> ExportFrontEndHandle {
         match self {
             ExportServer::VhostUser(server) => {
-                ExportFrontEnds::VhostUser(server.front_end_handle())
+                ExportFrontEndHandle::VhostUser(server.front_end_handle())
             }
-            ExportServer::Adapter(adapter) => ExportFrontEnds::Adapter(adapter.clone()),
+            ExportServer::Adapter(adapter) => ExportFrontEndHandle::Adapter(adapter.clone()),
         }
     }
 }
 
 /// Access to the front-ends of an export, from any thread.
-pub(crate) enum ExportFrontEnds {
+pub(crate) enum ExportFrontEndHandle {
     VhostUser(vhost_user::FrontEndHandle),
     Adapter(Arc<SocketDeviceHandle>),
 }
 
-impl ExportFrontEnds {
+impl ExportFrontEndHandle {
     /// Returns when all requests that were admitted before the call have completed.
     pub fn wait_for_admitted_requests(&self) {
         match self {
-            ExportFrontEnds::VhostUser(front_ends) => front_ends.settle(),
-            ExportFrontEnds::Adapter(adapter) => {
+            ExportFrontEndHandle::VhostUser(front_ends) => front_ends.settle_queues(),
+            ExportFrontEndHandle::Adapter(adapter) => {
                 adapter.send_and_wait(SocketDeviceCommand::Settle);
             }
         }
@@ -74,18 +74,20 @@ impl ExportFrontEnds {
     /// Replaces the node behind a disk, and returns when no request uses the old node any more. If both nodes lead to the same
     /// opened disk, queues do not stop: requests in flight stay on the old node while new ones go to the new one. Otherwise
     /// requests in flight complete first.
-    pub fn exchange_node(&self, slot: &NodeSlot, node: &Arc<Node>) {
+    pub fn exchange_node_and_wait(&self, slot: &NodeSlot, node: &Arc<Node>) {
         let set_node = || slot.set(node.clone());
         match self {
-            ExportFrontEnds::VhostUser(front_ends) if slot.get().shares_disk_with(node) => {
+            ExportFrontEndHandle::VhostUser(front_ends) if slot.get().shares_disk_with(node) => {
                 front_ends.exchange_while_running(set_node);
             }
-            ExportFrontEnds::VhostUser(front_ends) => front_ends.exchange_when_drained(set_node),
-            ExportFrontEnds::Adapter(adapter) if slot.get().shares_disk_with(node) => {
+            ExportFrontEndHandle::VhostUser(front_ends) => {
+                front_ends.exchange_when_drained(set_node)
+            }
+            ExportFrontEndHandle::Adapter(adapter) if slot.get().shares_disk_with(node) => {
                 set_node();
                 adapter.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
             }
-            ExportFrontEnds::Adapter(adapter) => {
+            ExportFrontEndHandle::Adapter(adapter) => {
                 adapter.send_unless_stopped(SocketDeviceCommand::Enable(false));
                 adapter.send_and_wait(SocketDeviceCommand::Settle);
                 set_node();
@@ -97,7 +99,7 @@ impl ExportFrontEnds {
 
     /// Notifies the present front-end that the configuration space has changed.
     pub fn notify_virtio_config_changed(&self) {
-        if let ExportFrontEnds::VhostUser(front_ends) = self {
+        if let ExportFrontEndHandle::VhostUser(front_ends) = self {
             front_ends.notify_config_changed_if_wanted();
         }
     }

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use block::{Op, Request, SECTOR_BYTES, token};
-use telemetry::counters::{Clock, Scale};
+use telemetry::counters::{Scale, TickClock};
 use telemetry::queue::{QueueName, QueueStats, RequestKind, RequestStatsWriter};
 use telemetry::tracepoints::{request_complete, request_submit};
 
 /// A request in flight.
 #[derive(Clone, Copy)]
-pub(crate) struct AdapterInFlightRequest {
+pub(crate) struct SubmittedRequestRecord {
     pub disk: usize,
     pub kind: RequestKind,
     op: Op,
@@ -29,9 +29,9 @@ pub(crate) struct AdapterInFlightRequests {
     /// Counters of each disk.
     disk_stats: Vec<Arc<QueueStats>>,
     /// By slot.
-    slots: Vec<Option<AdapterInFlightRequest>>,
+    slots: Vec<Option<SubmittedRequestRecord>>,
     writer: RequestStatsWriter,
-    clock: Clock,
+    clock: TickClock,
 }
 
 impl AdapterInFlightRequests {
@@ -47,7 +47,7 @@ impl AdapterInFlightRequests {
             disk_stats,
             slots: Vec::new(),
             writer: RequestStatsWriter::default(),
-            clock: Clock::new(),
+            clock: TickClock::of_process(),
         }
     }
 
@@ -64,14 +64,14 @@ impl AdapterInFlightRequests {
         stats.in_flight().add(1);
         if kind == RequestKind::Write {
             let end = request.offset + request.len;
-            self.queue_stats.highest_offset().raise_to(end);
-            stats.highest_offset().raise_to(end);
+            self.queue_stats.wr_highest_offset().raise_to(end);
+            stats.wr_highest_offset().raise_to(end);
         }
         let index = slot as usize;
         if self.slots.len() <= index {
             self.slots.resize(index + 1, None);
         }
-        self.slots[index] = Some(AdapterInFlightRequest {
+        self.slots[index] = Some(SubmittedRequestRecord {
             disk,
             kind,
             op: request.op,
@@ -95,9 +95,9 @@ impl AdapterInFlightRequests {
         &mut self,
         slot: u32,
         succeeded: bool,
-    ) -> Option<AdapterInFlightRequest> {
+    ) -> Option<SubmittedRequestRecord> {
         let request = self.slots.get_mut(slot as usize)?.take()?;
-        let AdapterInFlightRequest { kind, bytes, .. } = request;
+        let SubmittedRequestRecord { kind, bytes, .. } = request;
         let now = self.clock.now();
         let ticks = now.saturating_sub(request.submitted_at);
         let disk_stats = &self.disk_stats[request.disk];

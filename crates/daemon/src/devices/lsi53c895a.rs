@@ -116,13 +116,13 @@ impl LsiController {
 }
 
 /// Access to the disks that counts requests.
-struct CountingDiskIo<'a> {
+struct RequestCountingDiskIo<'a> {
     io: &'a mut dyn DiskIo,
     in_flight: &'a mut AdapterInFlightRequests,
     now_ticks: u64,
 }
 
-impl DiskIo for CountingDiskIo<'_> {
+impl DiskIo for RequestCountingDiskIo<'_> {
     fn room(&self, disk: u32) -> usize {
         self.io.room(disk)
     }
@@ -171,7 +171,7 @@ impl SocketDevice for LsiController {
     }
 
     fn poll_socket(&mut self) -> bool {
-        self.server.poll_socket()
+        self.server.has_or_reads_message()
     }
 
     fn run_turn(&mut self, now_ns: u64) -> bool {
@@ -196,7 +196,7 @@ impl SocketDevice for LsiController {
         if !adapter.wants_submit() {
             return true;
         }
-        let submitted_all = adapter.submit_queued_requests(&mut CountingDiskIo {
+        let submitted_all = adapter.submit_queued_requests(&mut RequestCountingDiskIo {
             io,
             in_flight: &mut self.in_flight,
             now_ticks,
@@ -241,7 +241,7 @@ impl SocketDevice for LsiController {
         self.report_connection_if_changed();
     }
 
-    fn stop(&mut self) {
+    fn disconnect_and_stop(&mut self) {
         self.listener = None;
         self.disconnect();
     }

@@ -14,15 +14,13 @@ pub(crate) type UnitAndPrFile = (Arc<Unit>, Option<Arc<PrFile>>);
 
 /// Creates a unit of a controller for a node. With `handover_pending`, its `pr-file` still belongs to the old process of a live
 /// upgrade, and is not opened.
-pub(crate) fn create_unit_and_set_guest_block_size(
+pub(crate) fn create_unit_with_pr_file(
     controller: &str,
     lun: &LunOptions,
     node: &Node,
     write_through: bool,
     handover_pending: bool,
 ) -> Result<UnitAndPrFile, BoxError> {
-    check_writable(node, lun.writable)?;
-    node.set_guest_block_size(lun.device.logical_block_size)?;
     let (pr_file, saved_text) = match &lun.device.pr_file {
         None => (None, None),
         Some(path) if handover_pending => (Some(PrFile::new_awaiting_handover(path)), None),
@@ -82,6 +80,16 @@ pub fn world_wide_name(text: &[u8]) -> u64 {
         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
     });
     3 << 60 | hash >> 4
+}
+
+/// Refuses a writable LUN on a read-only node, and sets the node's size of the guest's blocks.
+pub(crate) fn check_writable_and_set_guest_block_size(
+    node: &Node,
+    lun: &LunOptions,
+) -> Result<(), BoxError> {
+    check_writable(node, lun.writable)?;
+    node.set_guest_block_size(lun.device.logical_block_size)?;
+    Ok(())
 }
 
 /// Refuses a read-only node for a writable disk.

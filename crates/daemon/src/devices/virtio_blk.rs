@@ -12,15 +12,15 @@ use super::queues::QueueStarter;
 use crate::disk::exported_disk::NodeSlot;
 
 /// A virtio-blk device and its queues.
-pub(crate) struct BlkTarget {
+pub(crate) struct VhostUserBlkDevice {
     pub device: Arc<Device>,
     pub node: NodeSlot,
     pub packed: bool,
-    pub stop_timeout: Option<Duration>,
+    pub stop_timeout_with_inflight_region: Option<Duration>,
     pub queue_starter: QueueStarter,
 }
 
-impl BlkTarget {
+impl VhostUserBlkDevice {
     /// Flushes the disk after the write cache was turned off, since from then on the guest takes all its writes as stable. This
     /// includes writes in flight, which complete first. Returns whether it succeeded.
     fn flush_after_settling(&self, settle: &dyn Fn()) -> bool {
@@ -38,7 +38,7 @@ impl BlkTarget {
     }
 }
 
-impl VirtioDevice for BlkTarget {
+impl VirtioDevice for VhostUserBlkDevice {
     fn name(&self) -> &str {
         &self.queue_starter.export
     }
@@ -71,8 +71,8 @@ impl VirtioDevice for BlkTarget {
         self.packed
     }
 
-    fn stop_timeout(&self) -> Option<Duration> {
-        self.stop_timeout
+    fn stop_timeout_with_inflight_region(&self) -> Option<Duration> {
+        self.stop_timeout_with_inflight_region
     }
 
     fn config_space(&self) -> Vec<u8> {

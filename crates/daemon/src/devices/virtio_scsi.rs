@@ -13,14 +13,16 @@ use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 use virtqueue::queue_setup::{QueueSetup, StartError};
 
 use super::queues::QueueStarter;
-use super::scsi_unit::{create_unit_and_set_guest_block_size, world_wide_name};
+use super::scsi_unit::{
+    check_writable_and_set_guest_block_size, create_unit_with_pr_file, world_wide_name,
+};
 use crate::disk::export_stats::iothread_index_of_queue;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_scsi_unit_stats};
 use crate::disk::pr_file::PrFile;
 use crate::error::BoxError;
 
 /// A controller. It lives as long as its export, while front-ends come and go.
-pub(crate) struct ScsiController {
+pub(crate) struct VirtioScsiController {
     name: String,
     device: Arc<Device>,
     write_through: bool,
@@ -43,7 +45,7 @@ pub(crate) struct ControllerDisk {
     pr_file: Option<Arc<PrFile>>,
 }
 
-impl ScsiController {
+impl VirtioScsiController {
     /// A controller without disks.
     pub fn new(
         options: &ExportOptions,
@@ -56,7 +58,7 @@ impl ScsiController {
             queue_size: kind.queue_size,
             initiator: TransportId::Sas(world_wide_name(options.id.as_bytes())),
         };
-        Ok(ScsiController {
+        Ok(VirtioScsiController {
             name: options.id.clone(),
             device: Arc::new(Device::new(device)?),
             write_through: options.settings.writethrough,
@@ -107,20 +109,16 @@ impl ScsiController {
     }
 
     /// Creates a disk for a node; [`insert_disk`](Self::insert_disk) adds it. For `handover_pending` see
-    /// [`create_unit_and_set_guest_block_size`].
-    pub fn create_disk(
+    /// [`create_unit_with_pr_file`].
+    pub fn create_disk_and_set_guest_block_size(
         &self,
         lun: &LunOptions,
         node: Arc<Node>,
         handover_pending: bool,
     ) -> Result<ControllerDisk, BoxError> {
-        let (unit, pr_file) = create_unit_and_set_guest_block_size(
-            &self.name,
-            lun,
-            &node,
-            self.write_through,
-            handover_pending,
-        )?;
+        check_writable_and_set_guest_block_size(&node, lun)?;
+        let (unit, pr_file) =
+            create_unit_with_pr_file(&self.name, lun, &node, self.write_through, handover_pending)?;
         let reports = ExportReporter::new(self.reports.clone(), &self.name, &lun.node_name);
         Ok(ControllerDisk {
             address: unit_address(lun)?,
@@ -138,7 +136,7 @@ impl ScsiController {
         let (address, unit) = (disk.address, disk.unit.clone());
         // Added first, since the driver sends commands as soon as it has received the event.
         self.lock_disk_list().push(disk);
-        let added = self.device.add(address, unit);
+        let added = self.device.add_unit_and_report(address, unit);
         if added.is_err() {
             self.lock_disk_list().pop();
         }
@@ -148,7 +146,7 @@ impl ScsiController {
     /// Removes a disk. All queues are stopped and get their disks again before they resume.
     pub fn remove_disk(&self, lun: &LunOptions) -> Result<(), BoxError> {
         let address = unit_address(lun)?;
-        self.device.remove(address);
+        self.device.remove_unit_and_report(address);
         self.lock_disk_list().retain(|disk| disk.address != address);
         Ok(())
     }
@@ -163,19 +161,19 @@ fn unit_address(lun: &LunOptions) -> Result<Address, BoxError> {
 }
 
 /// A controller and its queues, as the vhost-user server sees them.
-pub(crate) struct ScsiTarget {
-    pub controller: Arc<ScsiController>,
+pub(crate) struct VhostUserScsiDevice {
+    pub controller: Arc<VirtioScsiController>,
     pub packed: bool,
     pub queue_starter: QueueStarter,
 }
 
-impl ScsiTarget {
+impl VhostUserScsiDevice {
     fn virtio_scsi_device(&self) -> &Arc<Device> {
         &self.controller.device
     }
 }
 
-impl VirtioDevice for ScsiTarget {
+impl VirtioDevice for VhostUserScsiDevice {
     fn name(&self) -> &str {
         &self.controller.name
     }

@@ -1,4 +1,5 @@
-//! Choice of the I/O backend for each disk, as configured or as this host allows. Each choice is logged once.
+//! Chooses the I/O backend of each disk by [`block::AioProbe`]; remembers what the host was found to support, and which choices
+//! were logged, so that each is logged once.
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ pub(crate) struct AioChoices {
 
 impl AioChoices {
     /// Merges the results of a copy that a job has used.
-    pub fn merge_copy(&mut self, copy: Self) {
+    pub fn add_results_of_copy(&mut self, copy: Self) {
         self.probe.merge(copy.probe);
         for choice in copy.logged {
             if !self.logged.contains(&choice) {
@@ -24,7 +25,12 @@ impl AioChoices {
     }
 
     /// Chooses the backend for the disk at `path`, with or without direct I/O.
-    pub fn choose_and_log(&mut self, wanted: Option<AioMode>, path: &Path, direct: bool) -> Aio {
+    pub fn choose_and_log_if_new(
+        &mut self,
+        wanted: Option<AioMode>,
+        path: &Path,
+        direct: bool,
+    ) -> Aio {
         let wanted = wanted.map(|mode| match mode {
             AioMode::Threads => Aio::Threads,
             AioMode::Native => Aio::Native,

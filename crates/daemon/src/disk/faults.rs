@@ -5,15 +5,15 @@ use options::{BlkdebugOptions, InjectAction, InjectErrorRule, IoType};
 use rustix::io::Errno;
 
 /// The rules as the block layer has them.
-pub(crate) fn fault_rules(injected: &BlkdebugOptions) -> FaultRules {
+pub(crate) fn to_block_fault_rules(injected: &BlkdebugOptions) -> FaultRules {
     FaultRules {
-        rules: injected.errors.iter().map(fault_rule).collect(),
+        rules: injected.errors.iter().map(to_block_fault_rule).collect(),
         seed: injected.seed,
     }
 }
 
 /// One rule as the block layer has it.
-fn fault_rule(error: &InjectErrorRule) -> FaultRule {
+fn to_block_fault_rule(error: &InjectErrorRule) -> FaultRule {
     let byte_range = |(first, count): (u64, u64)| {
         let start = first * block::SECTOR_BYTES;
         start..start.saturating_add(count.saturating_mul(block::SECTOR_BYTES))

@@ -16,12 +16,12 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The retries of one start of the program.
 #[derive(Default)]
-pub(crate) struct LockRetry {
+pub(crate) struct ImageLockRetry {
     /// When it gives up; set by the first image that is locked.
     give_up_at: Option<Instant>,
 }
 
-impl LockRetry {
+impl ImageLockRetry {
     /// Waits one interval if the error is a lock of another process, and the time limit has not passed. True: try again.
     pub fn wait_before_retry(&mut self, error: &NodeError) -> bool {
         // A lock of this process will not go away.

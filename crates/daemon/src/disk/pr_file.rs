@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use iothread::Errno;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
@@ -87,6 +88,11 @@ impl LockedPrFile {
     /// Replaces the file by a new one with this text, which is complete at any crash.
     fn replace_with_text(&mut self, text: &str) -> Result<(), Errno> {
         let PrFileAndFolder { folder, name, file } = &mut self.opened;
+        // Left behind by a crash during a change.
+        match rustix::fs::unlinkat(&*folder, &self.temporary_name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
         let new_file = create_locked_with_text(folder, &self.temporary_name, text)?;
         if let Err(error) = rustix::fs::renameat(&*folder, &self.temporary_name, &*folder, &*name) {
             let _ = rustix::fs::unlinkat(&*folder, &self.temporary_name, AtFlags::empty());
@@ -106,19 +112,10 @@ impl PrFile {
             error,
         };
         let (folder, name) = resolve_to_folder_and_name(path).map_err(io_failed)?;
-        let mut temporary_name = name.clone();
-        temporary_name.push(".new");
         loop {
             let opened = match try_open_lock_and_read(&folder, &name, path) {
                 Err(PrFileError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
-                    let created =
-                        create_locked_with_text(&folder, &temporary_name, NO_RESERVATIONS);
-                    let created = created.and_then(|file| {
-                        rename_if_absent_where_supported(&folder, &temporary_name, &name)?;
-                        rustix::fs::fsync(&folder)?;
-                        Ok((file, NO_RESERVATIONS.to_owned()))
-                    });
-                    match created {
+                    match create_locked(&folder, &name) {
                         // Another process has created it in the meantime.
                         Err(Errno::EXIST) => continue,
                         created => Some(created.map_err(|error| io_failed(error.into()))?),
@@ -267,13 +264,29 @@ fn try_open_lock_and_read(
     Ok(Some((file, text)))
 }
 
+/// Creates a locked file without reservations, and returns it with its text. EEXIST: another process has created one.
+///
+/// The temporary file has a name that nothing else uses: of several processes that create the file at once, none must remove or
+/// rename the temporary file of another one, or of the owner of the file that has been created meanwhile.
+fn create_locked(folder: &OwnedFd, name: &OsStr) -> Result<(File, String), Errno> {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let (pid, ns) = (
+        std::process::id(),
+        since_1970.unwrap_or_default().as_nanos(),
+    );
+    let mut temporary_name = name.to_owned();
+    temporary_name.push(format!(".{pid}-{ns}.new"));
+    let file = create_locked_with_text(folder, &temporary_name, NO_RESERVATIONS)?;
+    if let Err(error) = rename_if_absent_where_supported(folder, &temporary_name, name) {
+        let _ = rustix::fs::unlinkat(folder, &temporary_name, AtFlags::empty());
+        return Err(error);
+    }
+    rustix::fs::fsync(folder)?;
+    Ok((file, NO_RESERVATIONS.to_owned()))
+}
+
 /// Creates a locked file of this name with this text, and syncs it, but not its folder.
 fn create_locked_with_text(folder: &OwnedFd, name: &OsStr, text: &str) -> Result<File, Errno> {
-    // Left behind by a crash during a change.
-    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(error) => return Err(error),
-    }
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o640))?;
     let mut file = File::from(file);
@@ -306,4 +319,53 @@ fn rename_if_absent_where_supported(
 /// The errno of an error, or EIO if it has none.
 fn errno_or_eio(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// Units that create the file at a time, as often as `ROUNDS`. The locks of a process exclude each other like those of
+    /// several.
+    const UNITS: usize = 4;
+    const ROUNDS: usize = 200;
+
+    #[test]
+    fn one_of_many_that_create_a_file_at_once_has_it_locked() {
+        for round in 0..ROUNDS {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("pr");
+            let barrier = Barrier::new(UNITS);
+            let open = || {
+                barrier.wait();
+                PrFile::open_or_create_and_read(&path)
+            };
+            let opened: Vec<_> = std::thread::scope(|scope| {
+                let units: Vec<_> = (0..UNITS).map(|_| scope.spawn(open)).collect();
+                units.into_iter().map(|unit| unit.join().unwrap()).collect()
+            });
+            let (owners, refused): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
+            assert_eq!(owners.len(), 1, "round {round}: {refused:?}");
+            for other in refused {
+                let other = other.map(|_| ()).unwrap_err();
+                assert!(
+                    matches!(other, PrFileError::Locked(_)),
+                    "round {round}: {other}"
+                );
+            }
+            let late = PrFile::open_or_create_and_read(&path)
+                .map(|_| ())
+                .unwrap_err();
+            assert!(
+                matches!(late, PrFileError::Locked(_)),
+                "round {round}: {late}"
+            );
+            drop(owners);
+            let (_file, text) = PrFile::open_or_create_and_read(&path).unwrap();
+            assert_eq!(text, NO_RESERVATIONS);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        }
+    }
 }

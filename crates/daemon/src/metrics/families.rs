@@ -1,4 +1,5 @@
-//! Writes all metric families of a snapshot as text: of exports, queues, iothreads and nodes here, of LUNs by [`luns`].
+//! Writes all metric families of a snapshot as text: of exports, queues, iothreads and nodes here, of LUNs by [`luns`],
+//! of images by [`images`].
 //! docs/metrics.md has the same list for users.
 
 use std::sync::atomic::Ordering;
@@ -9,9 +10,9 @@ use telemetry::queue::{QueueStats, RequestKind};
 
 use super::family::{BYTES, SECONDS, is_or_was_used, new_family};
 use super::latency_histogram::{LatencyHistogram, ns_to_seconds};
-use super::luns;
 use super::snapshot::{IothreadSnapshot, MetricsSnapshot};
-use crate::openmetrics::{Format, Labels, MetricFamily, MetricType, TextEncoder};
+use super::{images, luns};
+use crate::openmetrics::{Labels, MetricFamily, MetricType, MetricsTextEncoder, MetricsTextFormat};
 
 /// The counters of a queue, and its labels. Latencies are read once, so that all families agree.
 struct LabelledQueueCounters<'a> {
@@ -34,8 +35,8 @@ impl LabelledQueueCounters<'_> {
 }
 
 /// The text of all families.
-pub(super) fn encode_all_families(snapshot: &MetricsSnapshot, format: Format) -> String {
-    let mut out = TextEncoder::new(format);
+pub(super) fn encode_all_families(snapshot: &MetricsSnapshot, format: MetricsTextFormat) -> String {
+    let mut out = MetricsTextEncoder::new(format);
     out.begin_family(new_family(
         "blockplane_build",
         MetricType::Info,
@@ -82,13 +83,14 @@ pub(super) fn encode_all_families(snapshot: &MetricsSnapshot, format: Format) ->
     for node in &snapshot.nodes {
         out.add_integer_sample(&[("node", &node.name)], node.size_bytes);
     }
+    images::write_image_families(snapshot, scale, &mut out);
     out.finish()
 }
 
 /// Writes a family about parked or late requests, for the exports that count them.
-fn write_parked_or_late_requests(
+fn write_parked_or_late_requests_family(
     snapshot: &MetricsSnapshot,
-    out: &mut TextEncoder,
+    out: &mut MetricsTextEncoder,
     family: MetricFamily,
     value: impl Fn(&ExportQueues) -> u64,
 ) {
@@ -101,7 +103,7 @@ fn write_parked_or_late_requests(
 }
 
 /// Writes the families about exports.
-fn write_export_families(snapshot: &MetricsSnapshot, out: &mut TextEncoder) {
+fn write_export_families(snapshot: &MetricsSnapshot, out: &mut MetricsTextEncoder) {
     out.begin_family(new_family(
         "blockplane_export",
         MetricType::Info,
@@ -127,14 +129,14 @@ fn write_export_families(snapshot: &MetricsSnapshot, out: &mut TextEncoder) {
         None,
         "Requests that failed and are parked until they are resumed.",
     );
-    write_parked_or_late_requests(snapshot, out, waiting, ExportQueues::parked_count);
+    write_parked_or_late_requests_family(snapshot, out, waiting, ExportQueues::parked_count);
     let late = new_family(
         "blockplane_export_requests_late",
         MetricType::Counter,
         None,
         "Requests that took longer than request-timeout.",
     );
-    write_parked_or_late_requests(snapshot, out, late, ExportQueues::late_count);
+    write_parked_or_late_requests_family(snapshot, out, late, ExportQueues::late_total);
     out.begin_family(new_family(
         "blockplane_export_queues",
         MetricType::Gauge,
@@ -150,7 +152,7 @@ fn write_export_families(snapshot: &MetricsSnapshot, out: &mut TextEncoder) {
 }
 
 /// Writes the families about the state and activity of queues.
-fn write_queue_state_families(queues: &[LabelledQueueCounters<'_>], out: &mut TextEncoder) {
+fn write_queue_state_families(queues: &[LabelledQueueCounters<'_>], out: &mut MetricsTextEncoder) {
     out.begin_family(new_family(
         "blockplane_queue",
         MetricType::Info,
@@ -200,7 +202,10 @@ fn write_queue_state_families(queues: &[LabelledQueueCounters<'_>], out: &mut Te
 }
 
 /// Writes the families about the requests of queues, with a label for the kind of requests.
-fn write_queue_request_families(queues: &[LabelledQueueCounters<'_>], out: &mut TextEncoder) {
+fn write_queue_request_families(
+    queues: &[LabelledQueueCounters<'_>],
+    out: &mut MetricsTextEncoder,
+) {
     let queues_and_kinds = || {
         queues
             .iter()
@@ -269,7 +274,7 @@ fn write_queue_request_families(queues: &[LabelledQueueCounters<'_>], out: &mut 
 }
 
 /// Writes the families about iothreads.
-fn write_iothread_families(iothreads: &[IothreadSnapshot], out: &mut TextEncoder) {
+fn write_iothread_families(iothreads: &[IothreadSnapshot], out: &mut MetricsTextEncoder) {
     fn labels(iothread: &IothreadSnapshot) -> [(&'static str, &str); 1] {
         [("iothread", &iothread.name)]
     }

@@ -6,7 +6,7 @@
 use telemetry::counters::{Histogram, Scale};
 use telemetry::queue::KindStats;
 
-use crate::openmetrics::{Labels, TextEncoder};
+use crate::openmetrics::{Labels, MetricsTextEncoder};
 
 /// The bounds, as powers of two of a second: from half a microsecond to 8 seconds.
 const BOUND_POWERS: std::ops::RangeInclusive<i32> = -21..=3;
@@ -27,7 +27,7 @@ impl LatencyHistogram {
         stats: impl Iterator<Item = &'a KindStats> + Clone,
         scale: Scale,
     ) -> Self {
-        let counts = Histogram::buckets_of_sum(stats.clone().map(|stats| &stats.latency));
+        let counts = Histogram::nonempty_buckets_of_sum(stats.clone().map(|stats| &stats.latency));
         let ticks = stats.fold(0_u64, |sum, stats| sum.saturating_add(stats.ticks.get()));
         let counts: Vec<(f64, u64)> = counts
             .into_iter()
@@ -51,7 +51,7 @@ impl LatencyHistogram {
     }
 
     /// Writes the samples, unless the histogram is empty: most guests never use some kinds of requests.
-    pub fn write_samples_if_used(&self, labels: Labels<'_>, out: &mut TextEncoder) {
+    pub fn write_samples_if_used(&self, labels: Labels<'_>, out: &mut MetricsTextEncoder) {
         if self.operations > 0 {
             out.add_histogram(labels, &self.buckets, self.operations, self.sum_seconds);
         }
@@ -74,7 +74,7 @@ mod tests {
         let queue = QueueStats::new();
         let stats = queue.of_kind(RequestKind::Read);
         for ticks in [1, 1_000_000, u64::from(u32::MAX), u64::MAX] {
-            stats.latency.add(ticks, 3);
+            stats.latency.add_durations(ticks, 3);
         }
         let latency = LatencyHistogram::from_counters([stats].into_iter(), Scale::measure());
         assert_eq!(latency.operations, 12);

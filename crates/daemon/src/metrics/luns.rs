@@ -7,7 +7,7 @@ use telemetry::queue::{KindStats, QueueStats, RequestKind};
 use super::family::{BYTES, SECONDS, is_or_was_used, new_family};
 use super::latency_histogram::LatencyHistogram;
 use super::snapshot::{LunSnapshot, MetricsSnapshot};
-use crate::openmetrics::{MetricType, TextEncoder};
+use crate::openmetrics::{MetricType, MetricsTextEncoder};
 
 /// The counters of a LUN, and its labels. Latencies are read once, so that all families agree.
 struct LabelledLunCounters<'a> {
@@ -49,7 +49,11 @@ impl LabelledLunCounters<'_> {
 }
 
 /// Writes the families of all LUNs that were ever used.
-pub(super) fn write_lun_families(snapshot: &MetricsSnapshot, scale: Scale, out: &mut TextEncoder) {
+pub(super) fn write_lun_families(
+    snapshot: &MetricsSnapshot,
+    scale: Scale,
+    out: &mut MetricsTextEncoder,
+) {
     let luns = snapshot.exports.iter().flat_map(|export| {
         let used = |lun: &&LunSnapshot| lun.stats.iter().any(|stats| is_or_was_used(stats));
         export

@@ -7,6 +7,7 @@
 
 mod families;
 mod family;
+mod images;
 mod latency_histogram;
 mod luns;
 mod snapshot;
@@ -19,9 +20,9 @@ use snapshot::MetricsSnapshot;
 use unix_socket::listener::AllowedPeers;
 
 use crate::error::BoxError;
-use crate::openmetrics::{Format, HttpListener, HttpServer, PageSource};
+use crate::openmetrics::{HttpListener, HttpPageSource, HttpServer, MetricsTextFormat};
 use crate::service::InheritedAndUsedSockets;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
 /// The running metrics endpoint.
 pub(crate) struct MetricsEndpoint {
@@ -74,8 +75,8 @@ impl MetricsEndpoint {
     }
 
     /// Publishes a new snapshot for the metrics thread.
-    pub fn publish_snapshot(&self, objects: &Objects) {
-        let new = Arc::new(MetricsSnapshot::take(objects));
+    pub fn publish_snapshot(&self, objects: &DaemonObjects) {
+        let new = Arc::new(MetricsSnapshot::of_objects(objects));
         *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 }
@@ -97,8 +98,8 @@ fn open_listener(
 /// The page source that shows the counters of the latest snapshot.
 struct MetricsPages(Arc<Mutex<Arc<MetricsSnapshot>>>);
 
-impl PageSource for MetricsPages {
-    fn metrics_page(&self, format: Format) -> String {
+impl HttpPageSource for MetricsPages {
+    fn metrics_page(&self, format: MetricsTextFormat) -> String {
         // The lock ends with this statement: the main thread must not wait while text is written.
         let snapshot = self
             .0

@@ -4,13 +4,15 @@
 
 use std::sync::Arc;
 
+use block::ImageStatus;
 use iothread::{DroppedReports, ExportReporter, IothreadTotals, thread_cpu_time_ns};
+use options::Driver;
 use telemetry::queue::QueueStats;
 
 use crate::disk::export_stats::ExportStats;
 use crate::state::export::Export;
 use crate::state::iothread::Iothread;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
 /// All objects at one moment.
 #[derive(Default)]
@@ -53,11 +55,13 @@ pub(super) struct IothreadSnapshot {
 pub(super) struct NodeSnapshot {
     pub name: String,
     pub size_bytes: u64,
+    /// Of a node of driver `rbd`. Its lock is that of the moment.
+    pub image: Option<ImageStatus>,
 }
 
 impl MetricsSnapshot {
     /// Copies names and settings, and takes references to counters.
-    pub fn take(objects: &Objects) -> Self {
+    pub fn of_objects(objects: &DaemonObjects) -> Self {
         let export = |export: &Export| ExportSnapshot {
             name: export.options.id.clone(),
             node: export.options.node_name.clone(),
@@ -75,6 +79,10 @@ impl MetricsSnapshot {
         let nodes = objects.nodes.iter().map(|open| NodeSnapshot {
             name: open.node.name().to_owned(),
             size_bytes: open.node.size(),
+            image: open
+                .node
+                .image_status()
+                .filter(|_| matches!(open.options.driver, Driver::Rbd(_))),
         });
         MetricsSnapshot {
             exports: objects.exports.iter().map(export).collect(),

@@ -4,7 +4,7 @@ use options::{Driver, qmp_options::RunningObjectNames};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type};
 use serde_json::{Value, json};
 
-use super::errors::error_of_invalid_options;
+use super::error_conversion::error_of_invalid_options;
 use super::str_arg_or_empty;
 use crate::control::MainThread;
 use crate::disk::faults;
@@ -22,13 +22,16 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
             Member::optional("seed", Type::Int),
         ]),
         returns: None,
-        run: CommandHandler::InBand(set_fault_rules),
+        run: CommandHandler::InBand(release_hanging_and_set_fault_rules),
     }]
 }
 
 /// Replaces the rules that say which requests fail. It must work while other commands wait for the node, since it can
 /// end an injected hang.
-fn set_fault_rules(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
+fn release_hanging_and_set_fault_rules(
+    control: &mut MainThread,
+    arguments: &Arguments,
+) -> Result<Value, Error> {
     let name = str_arg_or_empty(arguments, "node-name");
     let nodes = control.objects.nodes.iter_mut();
     let found = nodes.into_iter().find(|open| open.node.name() == name);
@@ -54,6 +57,6 @@ fn set_fault_rules(control: &mut MainThread, arguments: &Arguments) -> Result<Va
     let rules =
         RunningObjectNames::read_inject_errors_and_seed(&Value::Object(options).to_string());
     *injected = rules.map_err(|problem| error_of_invalid_options(&problem))?;
-    faults.release_hanging_and_set_rules(Some(faults::fault_rules(injected)));
+    faults.release_hanging_and_set_rules(Some(faults::to_block_fault_rules(injected)));
     Ok(json!({}))
 }

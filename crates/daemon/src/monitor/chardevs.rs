@@ -2,14 +2,14 @@
 //!
 //! Only sockets with paths are supported: descriptor numbers are known when the program starts, but not later.
 
-use std::path::PathBuf;
-
-use options::{ChardevOptions, CommonChardevOptions, SocketAddr};
+use options::ChardevOptions;
 use qmp::{
     Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition, Variants,
 };
 use serde_json::{Value, json};
 
+use super::error_conversion::error_of_invalid_options;
+use super::running_object_names::names_of_running_objects_and_other_chardevs;
 use super::str_arg_or_empty;
 use crate::control::MainThread;
 
@@ -107,6 +107,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
                 Member::required("addr", Type::Named("SocketAddressLegacy")),
                 Member::optional("server", Type::Bool),
                 Member::optional("wait", Type::Bool),
+                Member::optional("users", Type::Str),
             ]),
         ),
         ("SocketAddressType", TypeDefinition::Enum(vec!["unix"])),
@@ -153,7 +154,7 @@ fn add_chardev(control: &mut MainThread, arguments: &Arguments) -> Result<Value,
         )));
     }
     let failed = |reason: String| Error::generic(format!("Failed to add chardev '{id}': {reason}"));
-    let options = read_chardev_options(arguments).map_err(failed)?;
+    let options = read_chardev_options(control, arguments).map_err(|error| failed(error.text))?;
     let added = control.open_and_add_chardev(&options);
     added.map_err(|failure| failed(failure.to_string()))?;
     Ok(json!({}))
@@ -166,34 +167,43 @@ fn change_chardev(control: &mut MainThread, arguments: &Arguments) -> Result<Val
         let text = "Chardev user does not support chardev hotswap";
         return Err(Error::generic(text));
     }
-    let options = read_chardev_options(arguments).map_err(Error::generic)?;
+    let options = read_chardev_options(control, arguments)?;
     let changed = control.replace_unused_chardev(&options);
     changed.map_err(|failure| Error::generic(failure.to_string()))?;
     Ok(json!({}))
 }
 
-/// Reads the options of a chardev. Unlike on the command line, `server` is on by default.
-fn read_chardev_options(arguments: &Arguments) -> Result<ChardevOptions, String> {
+/// Reads the options of a chardev by the rules of the command line, except that `server` is on by default: a live upgrade reads
+/// them as an option again.
+fn read_chardev_options(
+    control: &MainThread,
+    arguments: &Arguments,
+) -> Result<ChardevOptions, Error> {
+    let id = str_arg_or_empty(arguments, "id");
     let socket = &arguments["backend"]["data"];
-    let path = socket["addr"]["data"]["path"].as_str();
     let server = socket["server"].as_bool().unwrap_or(true);
+    let mut chardev = json!({
+        "backend": "socket",
+        "id": id,
+        "path": socket["addr"]["data"]["path"],
+        "server": server,
+    });
     match (socket["wait"].as_bool(), server) {
         (Some(_), false) => {
-            Err("'wait' option is incompatible with socket in client connect mode".to_owned())
+            let text = "'wait' option is incompatible with socket in client connect mode";
+            return Err(Error::generic(text));
         }
         (Some(true), true) => {
-            Err("'wait' would block all monitors until a client connects: leave it out".to_owned())
+            let text = "'wait' would block all monitors until a client connects: leave it out";
+            return Err(Error::generic(text));
         }
-        _ => Ok(ChardevOptions {
-            addr: SocketAddr::Unix {
-                path: PathBuf::from(path.unwrap_or_default()),
-            },
-            settings: CommonChardevOptions {
-                id: str_arg_or_empty(arguments, "id").to_owned(),
-                server,
-                wait: server.then_some(false),
-                ..CommonChardevOptions::defaults()
-            },
-        }),
+        (_, true) => chardev["wait"] = false.into(),
+        (None, false) => {}
     }
+    if let Some(users) = socket.get("users") {
+        chardev["users"] = users.clone();
+    }
+    names_of_running_objects_and_other_chardevs(control, id)?
+        .read_chardev(&chardev.to_string())
+        .map_err(|problem| error_of_invalid_options(&problem))
 }

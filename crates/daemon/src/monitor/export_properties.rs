@@ -6,9 +6,9 @@ use options::qmp_options::{self, RunningObjectNames};
 use qmp::Error;
 use serde_json::Value;
 
-use super::errors::error_of_invalid_options;
+use super::error_conversion::error_of_invalid_options;
 use super::property::{HasQomProperties, QomClass};
-use crate::actions::export::request_merging_limits;
+use crate::actions::export::to_request_merging_limits;
 use crate::disk::exported_disk::GuestDevice;
 use crate::state::export::Export;
 
@@ -24,13 +24,15 @@ const HIDDEN_KEYS: [&str; 5] = [
     "allow-inactive",
 ];
 
-/// The class of each type of exports.
-pub(super) fn export_classes() -> impl Iterator<Item = QomClass> {
-    qmp_options::export_types().into_iter().map(class_of_type)
+/// Builds the QOM class of each type of exports.
+pub(super) fn build_export_qom_classes() -> impl Iterator<Item = QomClass> {
+    qmp_options::export_type_names()
+        .into_iter()
+        .map(build_qom_class)
 }
 
-/// The class of exports of a type.
-fn class_of_type(r#type: &'static str) -> QomClass {
+/// Builds the QOM class of a type of exports: its properties are the keys of the type's options that are not hidden.
+fn build_qom_class(r#type: &'static str) -> QomClass {
     let keys = qmp_options::keys_of_export_type(r#type);
     let has_luns = keys.iter().any(|key| key.name == "luns");
     // On an export with LUNs these are options of each LUN.
@@ -44,7 +46,7 @@ fn class_of_type(r#type: &'static str) -> QomClass {
 
 impl HasQomProperties for Export {
     fn class(&self) -> QomClass {
-        class_of_type(self.options.kind.name())
+        build_qom_class(self.options.kind.name())
     }
 
     fn options_to_json(&self) -> Result<Value, Error> {
@@ -59,7 +61,7 @@ impl HasQomProperties for Export {
         };
         *kind = RunningObjectNames::updated_vhost_user_blk_options(kind, json)
             .map_err(|problem| error_of_invalid_options(&problem))?;
-        let limits = request_merging_limits(kind);
+        let limits = to_request_merging_limits(kind);
         for disk in &self.disks {
             if let GuestDevice::Blk(device) = &disk.guest_device {
                 device.set_merge_limits(limits);

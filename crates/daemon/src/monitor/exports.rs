@@ -6,8 +6,9 @@ use qmp::{
 };
 use serde_json::{Value, json};
 
-use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
-use super::{str_arg_or_empty, types};
+use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
+use super::running_object_names::names_of_running_objects_and_other_chardevs;
+use super::{option_types, str_arg_or_empty};
 use crate::actions::export;
 use crate::control::MainThread;
 use crate::state::export::ExportState;
@@ -17,7 +18,7 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![
         Command {
             name: "block-export-add",
-            arguments: types::arguments_from_type("BlockExportOptions"),
+            arguments: option_types::arguments_from_type("BlockExportOptions"),
             returns: None,
             run: CommandHandler::InBand(add_export),
         },
@@ -127,9 +128,9 @@ pub(super) fn qmp_events() -> Vec<Event> {
 /// `block-export-add`: starts an export.
 fn add_export(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = names_of_running_objects(&control.objects)?.read_export(&json);
+    let options = names_of_running_objects_and_other_chardevs(control, "")?.read_export(&json);
     let options = options.map_err(|problem| error_of_invalid_options(&problem))?;
-    let started = export::create(&options, &mut control.objects);
+    let started = export::create_and_start_export(&options, &mut control.objects);
     started.map_err(|failure| error_of_failed_action(&failure))?;
     Ok(json!({}))
 }
@@ -152,7 +153,7 @@ fn query_exports(control: &MainThread) -> Value {
                 let queues = reports.queues();
                 info["io-status"] = queues.io_status().name().into();
                 info["waiting-requests"] = queues.parked_count().into();
-                info["late-requests"] = queues.late_count().into();
+                info["late-requests"] = queues.late_total().into();
             }
             info
         })

@@ -9,7 +9,7 @@ use telemetry::queue::{QueueStats, RequestKind};
 
 use super::str_arg_or_empty;
 use crate::control::MainThread;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
 /// Kinds of requests that have histograms, in the order in which they are set, each with its argument of the command and
 /// its member of `BlockDeviceStats`.
@@ -61,7 +61,7 @@ pub(super) fn histogram_member_schema() -> [Member; 3] {
 }
 
 /// `block-latency-histogram-set`: starts new histograms of an export, or removes all of them.
-fn set_or_remove_histograms(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
+fn set_or_remove_histograms(objects: &DaemonObjects, arguments: &Arguments) -> Result<(), Error> {
     let id = str_arg_or_empty(arguments, "id");
     let mut exports = objects.exports.iter();
     let export = exports
@@ -72,7 +72,9 @@ fn set_or_remove_histograms(objects: &Objects, arguments: &Arguments) -> Result<
         for (stats, (kind, ..)) in
             queues().flat_map(|stats| KINDS_WITH_HISTOGRAMS.map(|kind| (stats, kind)))
         {
-            stats.histograms().set_boundaries(kind, None);
+            stats
+                .configured_histograms()
+                .replace_or_remove_bins_of_kind(kind, None);
         }
         return Ok(());
     }
@@ -83,22 +85,22 @@ fn set_or_remove_histograms(objects: &Objects, arguments: &Arguments) -> Result<
             continue;
         };
         // QEMU's message, with the cause.
-        let boundaries = BinBoundaries::new(read_numbers(list), scale).map_err(|error| {
+        let boundaries = BinBoundaries::new(json_list_to_u64s(list), scale).map_err(|error| {
             let kind = kind.name();
             Error::generic(format!("Device '{id}' set {kind} boundaries fail: {error}"))
         })?;
         let boundaries = Arc::new(boundaries);
         for stats in queues() {
             stats
-                .histograms()
-                .set_boundaries(kind, Some(boundaries.clone()));
+                .configured_histograms()
+                .replace_or_remove_bins_of_kind(kind, Some(boundaries.clone()));
         }
     }
     Ok(())
 }
 
-/// Reads a list of numbers, whose types were checked before.
-fn read_numbers(list: &Value) -> Vec<u64> {
+/// Converts a JSON list of integers. Their type was checked before, their values are not checked here; negative ones wrap.
+fn json_list_to_u64s(list: &Value) -> Vec<u64> {
     let items = list.as_array().into_iter().flatten();
     let number = |item: &Value| {
         let negative = item.as_i64().map(i64::cast_unsigned);
@@ -115,7 +117,7 @@ pub(super) fn add_histograms_to_stats<'a>(
     for (kind, _, member) in KINDS_WITH_HISTOGRAMS {
         let queues = queues.clone();
         let bins: Vec<_> = queues
-            .filter_map(|q| q.histograms().bins_of_kind(kind))
+            .filter_map(|q| q.configured_histograms().bins_of_kind(kind))
             .collect();
         let Some(first) = bins.first() else {
             continue;

@@ -1,11 +1,11 @@
 //! QOM properties of iothreads: all of their options, which can be changed at runtime.
 
 use options::qmp_options::{self, RunningObjectNames};
-use options::{Key, Problem};
+use options::{KeySpec, Problem};
 use qmp::Error;
 use serde_json::Value;
 
-use super::errors::{error_of_failed_action, error_of_invalid_options};
+use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
 use super::property::{HasQomProperties, QomClass};
 use crate::state::iothread::Iothread;
 
@@ -13,7 +13,7 @@ use crate::state::iothread::Iothread;
 pub(super) const CLASS: &str = "iothread";
 
 /// Keys of options that are properties.
-pub(super) fn property_keys() -> impl Iterator<Item = Key> {
+pub(super) fn property_keys() -> impl Iterator<Item = KeySpec> {
     let keys = qmp_options::iothread_keys().iter().copied();
     keys.filter(|key| !matches!(key.name, "qom-type" | "id"))
 }

@@ -10,19 +10,20 @@ use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySe
 use serde_json::Value;
 use vhost_user::FrontEndHandle;
 
-use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
-use super::{str_arg_or_empty, types};
+use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
+use super::running_object_names::names_of_running_objects;
+use super::{option_types, str_arg_or_empty};
 use crate::control::MainThread;
 use crate::devices::export_server;
-use crate::devices::virtio_scsi::ScsiController;
+use crate::devices::virtio_scsi::VirtioScsiController;
 use crate::error::BoxError;
-use crate::jobs::OnShutdown;
+use crate::jobs::JobOnShutdown;
 use crate::state::export::{Export, ExportState};
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
 /// The commands for LUNs.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
-    let mut add = types::arguments_from_type("BlockExportLun");
+    let mut add = option_types::arguments_from_type("BlockExportLun");
     add.members.insert(0, Member::required("id", Type::Str));
     vec![
         Command {
@@ -46,14 +47,14 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
 
 /// What the commands need of a virtio-scsi export that is being served.
 struct VirtioScsiExport {
-    controller: Arc<ScsiController>,
+    controller: Arc<VirtioScsiController>,
     front_ends: FrontEndHandle,
     writable: bool,
     luns: Vec<LunOptions>,
 }
 
 /// Finds a virtio-scsi export by its id; an error if it has another type or is being removed.
-fn find_virtio_scsi_export(objects: &Objects, id: &str) -> Result<VirtioScsiExport, Error> {
+fn find_virtio_scsi_export(objects: &DaemonObjects, id: &str) -> Result<VirtioScsiExport, Error> {
     let mut exports = objects.exports.iter();
     let export = exports
         .find(|export| export.options.id == id)
@@ -64,12 +65,12 @@ fn find_virtio_scsi_export(objects: &Objects, id: &str) -> Result<VirtioScsiExpo
     }
     match (
         &export.controller,
-        export.front_ends(),
+        export.front_end_handle(),
         &export.options.kind,
     ) {
         (
             Some(controller),
-            Some(export_server::ExportFrontEnds::VhostUser(front_ends)),
+            Some(export_server::ExportFrontEndHandle::VhostUser(front_ends)),
             ExportKind::VhostUserScsi { luns, .. },
         ) => Ok(VirtioScsiExport {
             controller: controller.clone(),
@@ -133,7 +134,7 @@ struct LunChange<S> {
 
 /// Adds or removes a LUN in a job: calls `change_disks` on its thread, and then updates the options of the export. The node
 /// is reserved until then, so that no other command uses it meanwhile.
-fn change_luns_in_job(
+fn reserve_node_and_change_luns_in_job(
     control: &mut MainThread,
     change: LunChange<impl FnOnce(&mut Vec<LunOptions>) + Send + 'static>,
     reply: ReplySender,
@@ -149,9 +150,9 @@ fn change_luns_in_job(
     if let Err(failure) = control.objects.reserve_nodes(&nodes, reserving_command) {
         return reply.send(Err(error_of_failed_action(&failure)));
     }
-    control.run_job_and_reply(
+    control.spawn_job_thread_and_reply_later(
         format!("lun {export_id}"),
-        OnShutdown::Wait,
+        JobOnShutdown::Wait,
         reply,
         change_disks,
         move |control, outcome| {
@@ -171,8 +172,12 @@ fn add_lun_to_export(control: &mut MainThread, arguments: &Arguments, reply: Rep
         Ok(planned) => planned,
         Err(error) => return reply.send(Err(error)),
     };
-    let node = control.objects.activate_for_export(&lun.node_name);
-    let disk = match node.and_then(|node| export.controller.create_disk(&lun, node, false)) {
+    let node = control.objects.activate_node_for_export(&lun.node_name);
+    let disk = match node.and_then(|node| {
+        export
+            .controller
+            .create_disk_and_set_guest_block_size(&lun, node, false)
+    }) {
         Ok(disk) => disk,
         Err(failure) => return reply.send(Err(error_of_failed_action(&failure))),
     };
@@ -187,7 +192,7 @@ fn add_lun_to_export(control: &mut MainThread, arguments: &Arguments, reply: Rep
             export.controller.insert_disk(disk.clone())
         })
     };
-    change_luns_in_job(control, change, reply, change_disks);
+    reserve_node_and_change_luns_in_job(control, change, reply, change_disks);
 }
 
 /// Finds the export, and validates the options of the new LUN against those that it has.
@@ -200,8 +205,11 @@ fn find_export_and_validate_lun(
     let mut lun_options = arguments.clone();
     lun_options.remove("id");
     let json = Value::Object(lun_options).to_string();
-    let lun =
-        names_of_running_objects(&control.objects)?.read_lun(&json, export.writable, &export.luns);
+    let lun = names_of_running_objects(&control.objects)?.read_lun_beside_others(
+        &json,
+        export.writable,
+        &export.luns,
+    );
     let lun = lun.map_err(|problem| error_of_invalid_options(&problem))?;
     Ok((export, lun))
 }
@@ -236,5 +244,5 @@ fn delete_lun(control: &mut MainThread, arguments: &Arguments, reply: ReplySende
     let change_disks = move || {
         change_luns_while_quiesced(&export.front_ends, || export.controller.remove_disk(&lun))
     };
-    change_luns_in_job(control, change, reply, change_disks);
+    reserve_node_and_change_luns_in_job(control, change, reply, change_disks);
 }

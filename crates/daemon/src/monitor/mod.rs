@@ -2,22 +2,25 @@
 
 mod blkdebug;
 mod chardevs;
-mod errors;
+mod error_conversion;
 mod export_properties;
 mod exports;
 mod histograms;
 mod hmp;
+mod images;
 mod iothread_properties;
 mod luns;
 mod nodes;
 mod objects;
+mod option_types;
 mod property;
 mod qom;
 mod reopen;
 mod resize;
 mod resume;
+mod running_object_names;
+mod secret_properties;
 mod stats;
-mod types;
 mod upgrade;
 
 use qmp::{Command, CommandHandler, Interface, ObjectType, ProgramVersion};
@@ -42,17 +45,18 @@ pub(crate) fn qmp_interface() -> Interface<MainThread> {
     commands.extend(resume::qmp_commands());
     commands.extend(blkdebug::qmp_commands());
     commands.extend(upgrade::qmp_commands());
-    let mut definitions = types::qmp_type_definitions();
+    let mut definitions = option_types::qmp_type_definitions();
     definitions.extend(objects::qmp_type_definitions());
     definitions.extend(qom::qmp_type_definitions());
     definitions.extend(nodes::qmp_type_definitions());
+    definitions.extend(images::qmp_type_definitions());
     definitions.extend(exports::qmp_type_definitions());
     definitions.extend(chardevs::qmp_type_definitions());
     definitions.extend(resume::qmp_type_definitions());
     definitions.extend(stats::qmp_type_definitions());
     definitions.extend(histograms::qmp_type_definitions());
     definitions.extend(upgrade::qmp_type_definitions());
-    Interface::new(
+    Interface::new_with_common_commands(
         program_version(),
         definitions,
         commands,

@@ -1,26 +1,30 @@
 //! QMP commands for block nodes: add, remove, activate, inactivate and query.
 
-use options::{DEFAULT_NULL_SIZE, Driver};
+use std::collections::HashMap;
+
+use options::{DEFAULT_NULL_SIZE, Driver, RbdOptions};
 use qmp::{
     Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type,
     TypeDefinition,
 };
 use serde_json::{Value, json};
 
-use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
-use super::{str_arg_or_empty, types};
+use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
+use super::images::image_info;
+use super::running_object_names::names_of_running_objects;
+use super::{option_types, str_arg_or_empty};
 use crate::actions::node::{OpenPlan, OpenedNodes};
 use crate::control::MainThread;
-use crate::jobs::OnShutdown;
+use crate::jobs::JobOnShutdown;
 use crate::state::node::OpenNode;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
 /// The commands for block nodes.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![
         Command {
             name: "blockdev-add",
-            arguments: types::arguments_from_type("BlockdevOptions"),
+            arguments: option_types::arguments_from_type("BlockdevOptions"),
             returns: None,
             run: CommandHandler::Deferred(open_and_add_node),
         },
@@ -45,10 +49,11 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
             arguments: ObjectType::with_members(vec![Member::optional("flat", Type::Bool)]),
             returns: Some(Type::list_of_named("BlockDeviceInfo")),
             run: CommandHandler::InBand(|control, _| {
-                let objects = &control.objects;
-                let newest_first = objects.nodes.iter().rev();
+                let nodes = &control.objects.nodes;
+                let filenames = qemu_filenames_of_nodes(nodes);
+                let newest_first = nodes.iter().rev();
                 Ok(newest_first
-                    .map(|node| block_device_info(node, objects))
+                    .map(|node| block_device_info(node, &filenames))
                     .collect())
             }),
         },
@@ -76,7 +81,13 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         ("virtual-size", Type::Int),
     ]);
     image.push(Member::optional("actual-size", Type::Int));
+    image.push(Member::optional("cluster-size", Type::Int));
     image.push(Member::optional("dirty-flag", Type::Bool));
+    image.push(Member::optional(
+        "format-specific",
+        Type::Named("ImageInfoSpecific"),
+    ));
+    let specific = members(&[("type", Type::Str), ("data", Type::Any)]);
     let cache = members(&[
         ("writeback", Type::Bool),
         ("direct", Type::Bool),
@@ -99,8 +110,10 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     ]);
     let limits = ["bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"];
     device.extend(limits.map(|name| Member::required(name, Type::Int)));
+    device.push(Member::optional("rbd", Type::Named("BlockImageInfo")));
     [
         ("ImageInfo", image),
+        ("ImageInfoSpecific", specific),
         ("BlockdevCacheInfo", cache),
         ("BlockdevChild", child),
         ("BlockDeviceInfo", device),
@@ -128,14 +141,14 @@ fn open_and_add_node(control: &mut MainThread, arguments: &Arguments, reply: Rep
             .map_err(|error| error_of_failed_action(&error.into()))
     };
     if !may_block {
-        let opened = open().map(|opened| opened.add_to(&mut control.objects));
+        let opened = open().map(|opened| opened.add_to_objects(&mut control.objects));
         return reply.send(opened.map(|()| json!({})));
     }
     let thread = format!("add {}", names[0]);
     control.objects.opening_nodes.extend(names.iter().cloned());
-    control.run_job_and_reply(
+    control.spawn_job_thread_and_reply_later(
         thread,
-        OnShutdown::Abandon,
+        JobOnShutdown::Abandon,
         reply,
         open,
         move |control, opened| {
@@ -143,17 +156,17 @@ fn open_and_add_node(control: &mut MainThread, arguments: &Arguments, reply: Rep
             objects
                 .opening_nodes
                 .retain(|opening| !names.contains(opening));
-            opened.map(|opened: OpenedNodes| opened.add_to(objects))
+            opened.map(|opened: OpenedNodes| opened.add_to_objects(objects))
         },
     );
 }
 
 /// Validates the options of a new node, and plans how to open it.
-fn plan_opening_node(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
+fn plan_opening_node(objects: &DaemonObjects, arguments: &Arguments) -> Result<OpenPlan, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = names_of_running_objects(objects)?.read_blockdev(&json);
     let options = options.map_err(|problem| error_of_invalid_options(&problem))?;
-    OpenPlan::new(&options, objects).map_err(|failure| error_of_failed_action(&failure))
+    OpenPlan::check_and_plan(&options, objects).map_err(|failure| error_of_failed_action(&failure))
 }
 
 /// Flushes a node on a thread and closes it. If flushing fails, the node stays.
@@ -176,9 +189,9 @@ fn flush_and_remove_node(control: &mut MainThread, arguments: &Arguments, reply:
         })
     };
     let thread = format!("del {}", names[0]);
-    control.run_job_and_reply(
+    control.spawn_job_thread_and_reply_later(
         thread,
-        OnShutdown::Wait,
+        JobOnShutdown::Wait,
         reply,
         flush,
         move |control, flushed| {
@@ -203,14 +216,14 @@ fn activate_or_inactivate_nodes(
     if arguments["active"] == true {
         let activated = match name {
             Some(name) => objects.activate_with_nodes_below(name),
-            None => objects.activate_all(),
+            None => objects.activate_all_nodes(),
         };
         let activated = activated.map_err(|failure| error_of_failed_action(&failure));
         return reply.send(activated.map(|()| json!({})));
     }
     let begun = match name {
-        Some(name) => objects.begin_inactivate(name),
-        None => objects.begin_inactivate_all(),
+        Some(name) => objects.reserve_with_nodes_below_to_inactivate(name),
+        None => objects.reserve_all_to_inactivate(),
     };
     let names = match begun {
         Ok(names) => names,
@@ -228,14 +241,14 @@ fn activate_or_inactivate_nodes(
             })
         })
     };
-    control.run_job_and_reply(
+    control.spawn_job_thread_and_reply_later(
         "inactivate".to_owned(),
-        OnShutdown::Wait,
+        JobOnShutdown::Wait,
         reply,
         flush,
         move |control, flushed| {
             match flushed {
-                Ok(()) => control.objects.finish_inactivate(&names),
+                Ok(()) => control.objects.inactivate_reserved_nodes(&names),
                 Err(_) => control.objects.release_nodes(&names),
             }
             flushed
@@ -245,10 +258,10 @@ fn activate_or_inactivate_nodes(
 
 /// `BlockDeviceInfo` of a node. Members about throttling, encryption and backing files, which clients expect, are
 /// constant.
-pub(super) fn block_device_info(open: &OpenNode, objects: &Objects) -> Value {
+pub(super) fn block_device_info(open: &OpenNode, filenames: &QemuFilenames<'_>) -> Value {
     let OpenNode { options, node, .. } = open;
     let driver = options.driver.name();
-    let filename = qemu_filename_of_node(open, objects);
+    let filename = filenames.get(node.name());
     let mut image = json!({
         "virtual-size": node.size(),
         "filename": filename,
@@ -260,12 +273,20 @@ pub(super) fn block_device_info(open: &OpenNode, objects: &Objects) -> Value {
     if matches!(options.driver, Driver::File(_)) {
         image["dirty-flag"] = false.into();
     }
-    let child = options.driver.child();
+    let status = node.image_status();
+    if let Some(status) = &status {
+        image["cluster-size"] = status.object_bytes.into();
+        image["dirty-flag"] = false.into();
+    }
+    if matches!(options.driver, Driver::Rbd(_)) {
+        image["format-specific"] = json!({"type": "rbd", "data": {}});
+    }
+    let child = options.driver.child_with_key();
     let children: Vec<Value> = child
         .map(|(child, below)| json!({"node-name": below.node_name(), "child": child}))
         .into_iter()
         .collect();
-    json!({
+    let mut info = json!({
         "iops_rd": 0,
         "detect_zeroes": "off",
         "active": options.settings.active,
@@ -284,30 +305,91 @@ pub(super) fn block_device_info(open: &OpenNode, objects: &Objects) -> Value {
         "bps_rd": 0,
         "cache": {
             "no-flush": options.settings.cache_no_flush,
-            "direct": node.direct(),
+            "direct": node.uses_direct_io(),
             "writeback": true,
         },
         "file": filename,
-    })
+    });
+    if let Some(status) = &status {
+        info["rbd"] = image_info(status);
+    }
+    info
 }
 
-/// File name of a node in the form of QEMU: a path, or `json:` and its options if a path does not describe it.
-fn qemu_filename_of_node(open: &OpenNode, objects: &Objects) -> String {
+/// File names of nodes in the form of QEMU, by node: a path, or `json:` and its options if a path does not describe it.
+pub(super) type QemuFilenames<'a> = HashMap<&'a str, String>;
+
+/// File names of all nodes. A window that shows all of the node below has the name of that one; each node of a chain of windows
+/// is looked at once.
+pub(super) fn qemu_filenames_of_nodes(nodes: &[OpenNode]) -> QemuFilenames<'_> {
+    let by_name: HashMap<&str, &OpenNode> =
+        nodes.iter().map(|open| (open.node.name(), open)).collect();
+    let mut filenames = QemuFilenames::new();
+    for open in nodes {
+        let mut bottom = open;
+        let mut same_filename = vec![bottom.node.name()];
+        while !filenames.contains_key(bottom.node.name())
+            && let Some(below) = name_of_node_shown_whole(bottom)
+            && let Some(below) = by_name.get(below)
+        {
+            bottom = below;
+            same_filename.push(bottom.node.name());
+        }
+        let known = filenames.get(bottom.node.name()).cloned();
+        let filename = known.unwrap_or_else(|| qemu_filename_of_node(bottom));
+        filenames.extend(
+            same_filename
+                .into_iter()
+                .map(|name| (name, filename.clone())),
+        );
+    }
+    filenames
+}
+
+/// Name of the node below a window that shows all of it.
+fn name_of_node_shown_whole(open: &OpenNode) -> Option<&str> {
+    match &open.options.driver {
+        Driver::Raw { part, .. } if (part.offset, part.size) == (0, None) => open.child_node_name(),
+        _ => None,
+    }
+}
+
+/// The options that say which image it is, as in QEMU's file names.
+fn rbd_filename_options(rbd: &RbdOptions) -> Value {
+    let mut options = json!({"driver": "rbd", "pool": rbd.pool, "image": rbd.image});
+    let optional = [
+        ("namespace", rbd.namespace.clone()),
+        ("snapshot", rbd.snapshot.clone()),
+        ("user", rbd.user.clone()),
+        (
+            "conf",
+            rbd.conf.as_ref().map(|conf| conf.display().to_string()),
+        ),
+    ];
+    for (key, value) in optional {
+        if let Some(value) = value {
+            options[key] = value.into();
+        }
+    }
+    for (index, server) in rbd.server.iter().enumerate() {
+        options[format!("server.{index}.host")] = server.host.clone().into();
+        options[format!("server.{index}.port")] = server.port.to_string().into();
+    }
+    options
+}
+
+/// File name of a node that does not have the one of the node below.
+fn qemu_filename_of_node(open: &OpenNode) -> String {
     let options = match &open.options.driver {
         Driver::File(file) | Driver::HostDevice(file) => {
             return file.filename.display().to_string();
         }
         Driver::NullCo(null) if null.size == DEFAULT_NULL_SIZE => return "null-co://".to_owned(),
         Driver::NullCo(null) => json!({"driver": "null-co", "size": (null.size)}),
-        Driver::Raw { part, .. } => {
-            let below = open.child_name().unwrap_or_default();
-            let found = objects.nodes.iter().find(|node| node.node.name() == below);
-            if let Some(below) = found
-                && (part.offset, part.size) == (0, None)
-            {
-                return qemu_filename_of_node(below, objects);
-            }
-            json!({"driver": "raw", "file": below, "offset": part.offset, "size": open.node.size()})
+        Driver::Rbd(rbd) => rbd_filename_options(rbd),
+        Driver::Raw { file, part } => {
+            let (below, size) = (file.node_name(), open.node.size());
+            json!({"driver": "raw", "file": below, "offset": part.offset, "size": size})
         }
         Driver::Blkdebug { image, .. } => {
             json!({"driver": "blkdebug", "image": image.node_name()})

@@ -1,12 +1,13 @@
-//! QMP commands for user-creatable objects, of which iothreads are the only type: add, remove and query.
+//! QMP commands for user-creatable objects, iothreads and secrets: add, remove and query.
 
 use iothread::{IothreadHandle, IothreadTotals};
 use options::{ObjectOptions, ValueType};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 
-use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
-use super::{iothread_properties, str_arg_or_empty, types};
+use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
+use super::running_object_names::names_of_running_objects;
+use super::{iothread_properties, option_types, str_arg_or_empty};
 use crate::control::MainThread;
 use crate::state::iothread::Iothread;
 
@@ -15,7 +16,7 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![
         Command {
             name: "object-add",
-            arguments: types::arguments_from_type("ObjectOptions"),
+            arguments: option_types::arguments_from_type("ObjectOptions"),
             returns: None,
             run: CommandHandler::InBand(add_object),
         },
@@ -24,9 +25,8 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
             arguments: ObjectType::with_members(vec![Member::required("id", Type::Str)]),
             returns: None,
             run: CommandHandler::InBand(|control, arguments| {
-                let removed = control
-                    .objects
-                    .remove_iothread(str_arg_or_empty(arguments, "id"));
+                let id = str_arg_or_empty(arguments, "id");
+                let removed = control.objects.remove_object(id);
                 removed.map_err(|failure| error_of_failed_action(&failure))?;
                 Ok(json!({}))
             }),
@@ -79,13 +79,14 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     ]
 }
 
-/// `object-add`: creates an iothread, which is the only type of objects.
+/// `object-add`: creates an iothread or a secret.
 fn add_object(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = names_of_running_objects(&control.objects)?.read_object(&json);
-    let ObjectOptions::Iothread(options) =
-        options.map_err(|problem| error_of_invalid_options(&problem))?;
-    let added = control.objects.add_iothread(&options);
+    let added = match options.map_err(|problem| error_of_invalid_options(&problem))? {
+        ObjectOptions::Iothread(options) => control.objects.spawn_and_add_iothread(&options),
+        ObjectOptions::Secret(options) => control.objects.read_and_add_secret(&options),
+    };
     added.map_err(|failure| error_of_failed_action(&failure))?;
     Ok(json!({}))
 }

@@ -2,7 +2,7 @@
 //!
 //! Properties are the options of an object, with the same keys and values.
 
-use options::{Key, ValueType};
+use options::{KeySpec, ValueType};
 use qmp::Error;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ impl QomClass {
     /// Creates a class with a property for each key. `is_writable` gets its name.
     pub fn new(
         name: &'static str,
-        keys: impl Iterator<Item = Key>,
+        keys: impl Iterator<Item = KeySpec>,
         is_writable: impl Fn(&str) -> bool,
     ) -> Self {
         let r#type = QomProperty {
@@ -91,10 +91,17 @@ pub(super) fn get_property_value(
     name: &str,
 ) -> Result<Value, Error> {
     let class = object.class();
-    match class.find_property(name)?.name {
-        "type" => Ok(class.name.into()),
-        key => Ok(object.options_to_json()?[key].take()),
+    let property = class.find_property(name)?;
+    if property.name == "type" {
+        return Ok(class.name.into());
     }
+    let value = object.options_to_json()?[property.name].take();
+    Ok(match (value, property.r#type) {
+        // An option that is not set: empty, as in QEMU.
+        (Value::Null, "string") => json!(""),
+        (Value::Null, "list" | "BlockExportLunList") => json!([]),
+        (value, _) => value,
+    })
 }
 
 /// Changes an object's property, after checking that it may be changed and the type of the value.

@@ -1,4 +1,4 @@
-//! QOM commands: objects as a tree of properties, `/objects/ID` for iothreads and `/exports/ID` for exports.
+//! QOM commands: objects as a tree of properties, `/objects/ID` for iothreads and secrets and `/exports/ID` for exports.
 
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
@@ -7,9 +7,9 @@ use super::property::{
     self, HasQomProperties, property_info, property_not_found_error, property_not_writable_error,
 };
 use super::str_arg_or_empty;
-use super::{export_properties, iothread_properties};
+use super::{export_properties, iothread_properties, secret_properties};
 use crate::control::MainThread;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
 /// The object that a path names.
 enum ResolvedQomPath {
@@ -18,6 +18,8 @@ enum ResolvedQomPath {
     Exports,
     /// By its index.
     Iothread(usize),
+    /// By its index.
+    Secret(usize),
     /// By its index.
     Export(usize),
 }
@@ -56,8 +58,13 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
             returns: infos(),
             run: CommandHandler::InBand(|_, arguments| {
                 let name = str_arg_or_empty(arguments, "typename");
-                let iothread = std::iter::once(iothread_properties::iothread_class());
-                let mut classes = iothread.chain(export_properties::export_classes());
+                let objects = [
+                    iothread_properties::iothread_class(),
+                    secret_properties::secret_class(),
+                ];
+                let mut classes = objects
+                    .into_iter()
+                    .chain(export_properties::build_export_qom_classes());
                 match classes.find(|class| class.name == name) {
                     Some(class) => Ok(class.property_infos()),
                     None => Err(Error::device_not_found(format!("Class '{name}' not found"))),
@@ -74,9 +81,14 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     vec![("ObjectPropertyInfo", TypeDefinition::Object(info))]
 }
 
-/// Resolves an absolute path, or the name of an iothread alone.
-fn resolve_path(objects: &Objects, path: &str) -> Result<ResolvedQomPath, Error> {
-    let iothread_index = |id: &str| objects.iothreads.iter().position(|i| i.options.id == id);
+/// Resolves an absolute path, or the name of an object alone.
+fn resolve_path(objects: &DaemonObjects, path: &str) -> Result<ResolvedQomPath, Error> {
+    let object_index = |id: &str| {
+        let iothread = objects.iothreads.iter().position(|i| i.options.id == id);
+        let secret = || objects.secrets.iter().position(|s| s.options.id == id);
+        let iothread = iothread.map(ResolvedQomPath::Iothread);
+        iothread.or_else(|| secret().map(ResolvedQomPath::Secret))
+    };
     let export_index = |id: &str| {
         let mut exports = objects.exports.iter();
         exports.position(|e| e.options.id == id)
@@ -86,9 +98,9 @@ fn resolve_path(objects: &Objects, path: &str) -> Result<ResolvedQomPath, Error>
         [] if path.starts_with('/') => Some(ResolvedQomPath::Root),
         ["objects"] => Some(ResolvedQomPath::Objects),
         ["exports"] => Some(ResolvedQomPath::Exports),
-        ["objects", id] => iothread_index(id).map(ResolvedQomPath::Iothread),
+        ["objects", id] => object_index(id),
         ["exports", id] => export_index(id).map(ResolvedQomPath::Export),
-        [id] if !path.starts_with('/') => iothread_index(id).map(ResolvedQomPath::Iothread),
+        [id] if !path.starts_with('/') => object_index(id),
         _ => None,
     };
     found.ok_or_else(|| Error::device_not_found(format!("Device '{path}' not found")))
@@ -110,14 +122,18 @@ fn run_qom_list(control: &mut MainThread, arguments: &Arguments) -> Result<Value
                 property_info("exports", "child<container>")
             ]),
             ResolvedQomPath::Objects => {
-                let all = objects.iothreads.iter();
-                children(&mut all.map(|i| (&i.options.id, iothread_properties::CLASS)))
+                let iothreads = objects.iothreads.iter();
+                let iothreads = iothreads.map(|i| (&i.options.id, iothread_properties::CLASS));
+                let secrets = objects.secrets.iter();
+                let secrets = secrets.map(|s| (&s.options.id, secret_properties::CLASS));
+                children(&mut iothreads.chain(secrets))
             }
             ResolvedQomPath::Exports => {
                 let all = objects.exports.iter();
                 children(&mut all.map(|e| (&e.options.id, e.class().name)))
             }
             ResolvedQomPath::Iothread(index) => objects.iothreads[index].class().property_infos(),
+            ResolvedQomPath::Secret(index) => objects.secrets[index].class().property_infos(),
             ResolvedQomPath::Export(index) => objects.exports[index].class().property_infos(),
         },
     )
@@ -135,12 +151,17 @@ fn run_qom_get(control: &mut MainThread, arguments: &Arguments) -> Result<Value,
         (ResolvedQomPath::Iothread(index), _) => {
             property::get_property_value(&objects.iothreads[index], name)
         }
+        (ResolvedQomPath::Secret(index), _) => {
+            property::get_property_value(&*objects.secrets[index], name)
+        }
         (ResolvedQomPath::Export(index), _) => {
             property::get_property_value(&objects.exports[index], name)
         }
         (_, "type") => Ok("container".into()),
         (ResolvedQomPath::Root, "objects" | "exports") => Ok(format!("/{name}").into()),
-        (ResolvedQomPath::Objects, id) if objects.find_iothread(id).is_some() => {
+        (ResolvedQomPath::Objects, id)
+            if objects.find_iothread(id).is_some() || objects.find_secret(id).is_some() =>
+        {
             Ok(format!("/objects/{id}").into())
         }
         (ResolvedQomPath::Exports, id) if names_export() => Ok(format!("/exports/{id}").into()),
@@ -159,6 +180,9 @@ fn run_qom_set(control: &mut MainThread, arguments: &Arguments) -> Result<Value,
         }
         ResolvedQomPath::Export(index) => {
             property::set_property_value(&mut objects.exports[index], name, &value)?
+        }
+        ResolvedQomPath::Secret(_) => {
+            return Err(property_not_writable_error(secret_properties::CLASS, name));
         }
         ResolvedQomPath::Root | ResolvedQomPath::Objects | ResolvedQomPath::Exports => {
             return Err(property_not_writable_error("container", name));

@@ -2,13 +2,12 @@
 
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type};
 
-use super::errors::{
-    error_of_failed_action, error_of_invalid_options, names_of_running_objects_except_node,
-};
+use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
+use super::running_object_names::names_of_running_objects_except_node;
 use crate::actions::reopen;
 use crate::actions::reopen::{ReopenPlan, ReopenedNodes};
 use crate::control::MainThread;
-use crate::jobs::OnShutdown;
+use crate::jobs::JobOnShutdown;
 
 /// The command that reopens nodes.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
@@ -29,12 +28,12 @@ fn reopen_nodes(control: &mut MainThread, arguments: &Arguments, reply: ReplySen
         Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
     };
-    let reserved = plan.reserved_names().to_vec();
-    control.run_job(
+    let reserved = plan.reserved_node_names().to_vec();
+    control.spawn_job_thread(
         "reopen".to_owned(),
-        OnShutdown::Abandon,
+        JobOnShutdown::Abandon,
         move || {
-            plan.open_and_check()
+            plan.open_check_and_configure_new_nodes()
                 .map_err(|failure| error_of_failed_action(&failure))
         },
         move |control, opened| match opened {
@@ -55,17 +54,17 @@ fn switch_to_reopened_nodes(
     reply: ReplySender,
 ) {
     let carry_out = move || {
-        let done = nodes.exchange_in_exports_and_wait();
+        let done = nodes.flush_transfer_locks_and_exchange_in_exports();
         done.map_err(|failure| error_of_failed_action(&failure))?;
         Ok(nodes)
     };
     let finish = move |control: &mut MainThread, done: Result<ReopenedNodes, Error>| {
         control.objects.release_nodes(&reserved);
-        done.map(|nodes| nodes.commit_to(&mut control.objects))
+        done.map(|nodes| nodes.replace_nodes_in_objects(&mut control.objects))
     };
-    control.run_job_and_reply(
+    control.spawn_job_thread_and_reply_later(
         "reopen".to_owned(),
-        OnShutdown::Wait,
+        JobOnShutdown::Wait,
         reply,
         carry_out,
         finish,
@@ -93,6 +92,6 @@ fn plan_reopen_and_reserve_nodes(
             names_of_running_objects_except_node(objects, name)?.read_blockdev(&node.to_string());
         wanted.push(options.map_err(|problem| error_of_invalid_options(&problem))?);
     }
-    reopen::plan_and_reserve(&mut control.objects, &wanted)
+    reopen::plan_and_reserve_nodes(&mut control.objects, &wanted)
         .map_err(|failure| error_of_failed_action(&failure))
 }

@@ -2,12 +2,12 @@
 
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type};
 
-use super::errors::error_of_failed_action;
+use super::error_conversion::error_of_failed_action;
 use super::str_arg_or_empty;
 use crate::actions::resize;
-use crate::actions::resize::Resize;
+use crate::actions::resize::ResizePlan;
 use crate::control::MainThread;
-use crate::jobs::OnShutdown;
+use crate::jobs::JobOnShutdown;
 
 /// The command that resizes nodes.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
@@ -35,9 +35,9 @@ fn resize_node(control: &mut MainThread, arguments: &Arguments, reply: ReplySend
         let done = resize.apply();
         done.map_err(|error| error_of_failed_action(&error.into()))
     };
-    control.run_job_and_reply(
+    control.spawn_job_thread_and_reply_later(
         thread,
-        OnShutdown::Wait,
+        JobOnShutdown::Wait,
         reply,
         carry_out,
         move |control, done| {
@@ -52,7 +52,7 @@ fn resize_node(control: &mut MainThread, arguments: &Arguments, reply: ReplySend
 fn plan_resize_and_reserve_nodes(
     control: &mut MainThread,
     arguments: &Arguments,
-) -> Result<Resize, Error> {
+) -> Result<ResizePlan, Error> {
     let (device, name) = (
         str_arg_or_empty(arguments, "device"),
         str_arg_or_empty(arguments, "node-name"),
@@ -80,6 +80,6 @@ fn plan_resize_and_reserve_nodes(
         return Err(Error::generic(text));
     }
     let node = found.node.clone();
-    resize::plan_and_reserve(&mut control.objects, node, size)
+    resize::plan_and_reserve_nodes(&mut control.objects, node, size)
         .map_err(|failure| error_of_failed_action(&failure))
 }

@@ -43,7 +43,7 @@ fn retry_or_fail_parked_requests(
     };
     reports
         .queues()
-        .resume(match str_arg_or_empty(arguments, "action") {
+        .send_resume_to_queues(match str_arg_or_empty(arguments, "action") {
             "report" => ResumeAction::Report,
             _ => ResumeAction::Retry,
         });

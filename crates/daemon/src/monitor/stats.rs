@@ -3,6 +3,7 @@
 mod luns;
 mod totals;
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use qmp::{Arguments, Command, CommandHandler, Member, ObjectType, Type, TypeDefinition};
@@ -10,11 +11,11 @@ use serde_json::{Value, json};
 use telemetry::counters::Scale;
 use telemetry::queue::QueueStats;
 
-use super::histograms;
+use super::{histograms, images};
 use crate::control::MainThread;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 use totals::QueueTotals;
 
 /// The command for statistics.
@@ -52,6 +53,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         Member::optional("queues", Type::list_of_named("BlockQueueStats")),
         Member::optional("luns", Type::list_of_named("BlockLunStats")),
         Member::optional("parent", Type::Named("BlockStats")),
+        Member::optional("rbd", Type::Named("BlockImageInfo")),
     ]);
     let mut definitions = totals::qmp_type_definitions();
     definitions.push(("BlockQueueStats", TypeDefinition::Object(queue)));
@@ -64,7 +66,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 }
 
 /// `query-blockstats`: `BlockStats` of all exports, or with `query-nodes` of all nodes.
-fn query_blockstats(objects: &Objects, arguments: &Arguments) -> Value {
+fn query_blockstats(objects: &DaemonObjects, arguments: &Arguments) -> Value {
     if arguments.get("query-nodes") == Some(&Value::Bool(true)) {
         let scale = Scale::measure();
         let nodes = objects.nodes.iter();
@@ -76,16 +78,17 @@ fn query_blockstats(objects: &Objects, arguments: &Arguments) -> Value {
 }
 
 /// `BlockStats` of all exports, in the order of their creation.
-pub(super) fn stats_of_exports(objects: &Objects) -> Vec<Value> {
+pub(super) fn stats_of_exports(objects: &DaemonObjects) -> Vec<Value> {
     let scale = Scale::measure();
+    let images = images::infos_of_nodes(&objects.nodes);
     let exports = objects.exports.iter();
     exports
-        .map(|export| stats_of_export(export, scale))
+        .map(|export| stats_of_export(export, &images, scale))
         .collect()
 }
 
 /// `BlockStats` of an export.
-fn stats_of_export(export: &Export, scale: Scale) -> Value {
+fn stats_of_export(export: &Export, images: &HashMap<&str, Value>, scale: Scale) -> Value {
     let figures = &export.stats;
     let queues = figures.queues.iter().enumerate();
     let queues: Vec<Value> = queues
@@ -100,7 +103,7 @@ fn stats_of_export(export: &Export, scale: Scale) -> Value {
                 "depth": stats.in_flight().get(),
                 "turns": stats.turns().get(),
                 "notifications": stats.notifications().get(),
-                "stats": sum_queues_to_json([&**stats].into_iter(), scale),
+                "stats": sum_queues_with_histograms_to_json([&**stats].into_iter(), scale),
                 "latency": totals::latencies_to_json([&**stats].into_iter(), scale),
             })
         })
@@ -110,17 +113,20 @@ fn stats_of_export(export: &Export, scale: Scale) -> Value {
         "device": "",
         "node-name": export.options.node_name,
         "connected": figures.connected.load(Ordering::Relaxed),
-        "stats": sum_queues_to_json(figures.queues.iter().map(|queue| &*queue.stats), scale),
+        "stats": sum_queues_with_histograms_to_json(figures.queues.iter().map(|queue| &*queue.stats), scale),
         "queues": queues,
     });
-    if let Some(luns) = luns::stats_of_luns(export, scale) {
+    if let Some(image) = images.get(export.options.node_name.as_str()) {
+        entry["rbd"] = image.clone();
+    }
+    if let Some(luns) = luns::stats_of_luns(export, images, scale) {
         entry["luns"] = luns.into();
     }
     entry
 }
 
 /// `BlockDeviceStats` of some queues of one export together, with their histograms.
-fn sum_queues_to_json<'a>(
+fn sum_queues_with_histograms_to_json<'a>(
     queues: impl Iterator<Item = &'a QueueStats> + Clone,
     scale: Scale,
 ) -> Value {
@@ -131,7 +137,7 @@ fn sum_queues_to_json<'a>(
 
 /// `BlockStats` of a node, with its child as `parent`, as QEMU calls it. Counters are those of the exports and LUNs that
 /// use the node.
-fn stats_of_node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
+fn stats_of_node(open: &OpenNode, objects: &DaemonObjects, scale: Scale) -> Value {
     let name = open.node.name();
     let exports = objects.exports.iter();
     let counters = exports.flat_map(|export| luns::export_stats_of_node(export, name));
@@ -139,7 +145,7 @@ fn stats_of_node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
         "stats": QueueTotals::sum_queues(counters).to_json(scale),
         "node-name": name,
     });
-    let below = open.child_name().unwrap_or_default();
+    let below = open.child_node_name().unwrap_or_default();
     if let Some(below) = objects
         .nodes
         .iter()

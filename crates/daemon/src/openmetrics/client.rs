@@ -1,4 +1,5 @@
-//! One HTTP client of the metrics endpoint: reads its requests, sends the responses, and drops it when a timeout is over.
+//! One HTTP client of the metrics endpoint: receives its requests, sends the responses, and keeps the deadline at which the
+//! server drops it.
 //!
 //! It holds at most one request and one response, and each has a timeout. So a client that is slow, or that sends
 //! and never reads, costs a connection for a while and delays no other client.
@@ -14,12 +15,12 @@ use crate::openmetrics::http::{HttpRequest, RequestedPage};
 use crate::openmetrics::limits::{
     KEEP_ALIVE_TIMEOUT, LINGER_TIMEOUT, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, RESPONSE_TIMEOUT,
 };
-use crate::openmetrics::pages::PageSource;
+use crate::openmetrics::pages::HttpPageSource;
 
 /// A connected client.
 pub(crate) struct HttpConnection {
     socket: OwnedFd,
-    stage: ConnectionStage,
+    stage: HttpConnectionStage,
     /// Bytes of requests that are not answered yet.
     input: Vec<u8>,
     /// When the connection is dropped.
@@ -29,7 +30,7 @@ pub(crate) struct HttpConnection {
 }
 
 /// Stage of the connection.
-enum ConnectionStage {
+enum HttpConnectionStage {
     ReadingRequest,
     WritingResponse {
         response: Vec<u8>,
@@ -48,7 +49,7 @@ impl HttpConnection {
     pub fn new(socket: OwnedFd, now: Instant) -> Self {
         HttpConnection {
             socket,
-            stage: ConnectionStage::ReadingRequest,
+            stage: HttpConnectionStage::ReadingRequest,
             input: Vec::new(),
             deadline: now + REQUEST_TIMEOUT,
             idle_since: now,
@@ -57,7 +58,7 @@ impl HttpConnection {
 
     /// Whether the connection has ended or its time is over.
     pub fn has_ended_or_timed_out(&self, now: Instant) -> bool {
-        matches!(self.stage, ConnectionStage::Closed) || self.deadline <= now
+        matches!(self.stage, HttpConnectionStage::Closed) || self.deadline <= now
     }
 
     pub fn deadline(&self) -> Instant {
@@ -68,7 +69,7 @@ impl HttpConnection {
     /// idle first.
     pub fn eviction_rank(&self) -> (bool, Instant) {
         (
-            matches!(self.stage, ConnectionStage::WritingResponse { .. }),
+            matches!(self.stage, HttpConnectionStage::WritingResponse { .. }),
             self.idle_since,
         )
     }
@@ -76,28 +77,28 @@ impl HttpConnection {
     /// The events for which the socket is polled.
     pub fn events_to_poll(&self) -> PollFlags {
         match self.stage {
-            ConnectionStage::WritingResponse { .. } => PollFlags::OUT,
+            HttpConnectionStage::WritingResponse { .. } => PollFlags::OUT,
             _ => PollFlags::IN,
         }
     }
 
     /// Makes progress when the socket is readable or writable; handles at most one request.
-    pub fn on_ready(&mut self, pages: &impl PageSource, now: Instant) {
+    pub fn on_ready(&mut self, pages: &impl HttpPageSource, now: Instant) {
         let has_input = match self.stage {
-            ConnectionStage::ReadingRequest => self.read_input(now),
-            ConnectionStage::WritingResponse { .. } => self.write_response(now),
-            ConnectionStage::Lingering => {
-                self.discard_input();
+            HttpConnectionStage::ReadingRequest => self.receive_into_buffer(now),
+            HttpConnectionStage::WritingResponse { .. } => self.write_response(now),
+            HttpConnectionStage::Lingering => {
+                self.receive_and_discard_input();
                 false
             }
-            ConnectionStage::Closed => false,
+            HttpConnectionStage::Closed => false,
         };
         if has_input && let Some(request) = HttpRequest::parse_next(&mut self.input) {
             let response = request.encode_response(|| match request.page {
                 RequestedPage::Metrics(format) => pages.metrics_page(format),
                 RequestedPage::Index | RequestedPage::Invalid(_) => pages.plain_text_index(),
             });
-            self.stage = ConnectionStage::WritingResponse {
+            self.stage = HttpConnectionStage::WritingResponse {
                 response,
                 sent: 0,
                 close_after: request.close_after,
@@ -106,8 +107,8 @@ impl HttpConnection {
         }
     }
 
-    /// Reads what has arrived. True if there is new input.
-    fn read_input(&mut self, now: Instant) -> bool {
+    /// Receives what has arrived and appends it to `input`, which the caller parses. True if there is new input.
+    fn receive_into_buffer(&mut self, now: Instant) -> bool {
         let len_before = self.input.len();
         self.input.resize(MAX_REQUEST_BYTES, 0);
         // There is room: a partial request that fills the buffer was rejected before.
@@ -119,10 +120,10 @@ impl HttpConnection {
         let received = received.map(|(_, len)| len);
         self.input.truncate(len_before + received.unwrap_or(0));
         match received {
-            Ok(0) => self.stage = ConnectionStage::Closed,
+            Ok(0) => self.stage = HttpConnectionStage::Closed,
             Ok(_) if len_before == 0 => self.deadline = now + REQUEST_TIMEOUT,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.stage = ConnectionStage::Closed,
+            Err(_) => self.stage = HttpConnectionStage::Closed,
         }
         received.is_ok_and(|len| len > 0)
     }
@@ -130,7 +131,7 @@ impl HttpConnection {
     /// Sends what the socket takes of the response. True when it is sent completely and the next request is already in
     /// the buffer.
     fn write_response(&mut self, now: Instant) -> bool {
-        let ConnectionStage::WritingResponse {
+        let HttpConnectionStage::WritingResponse {
             response,
             sent,
             close_after,
@@ -142,7 +143,7 @@ impl HttpConnection {
             Ok(len) => *sent += len,
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => {
-                self.stage = ConnectionStage::Closed;
+                self.stage = HttpConnectionStage::Closed;
                 return false;
             }
         }
@@ -154,11 +155,11 @@ impl HttpConnection {
         if close_after {
             // An error only means that the client has disconnected.
             let _ = shutdown(&self.socket, Shutdown::Write);
-            self.stage = ConnectionStage::Lingering;
+            self.stage = HttpConnectionStage::Lingering;
             self.deadline = now + LINGER_TIMEOUT;
             return false;
         }
-        self.stage = ConnectionStage::ReadingRequest;
+        self.stage = HttpConnectionStage::ReadingRequest;
         let timeout = if self.input.is_empty() {
             KEEP_ALIVE_TIMEOUT
         } else {
@@ -169,12 +170,12 @@ impl HttpConnection {
     }
 
     /// Discards input while the client closes its side.
-    fn discard_input(&mut self) {
+    fn receive_and_discard_input(&mut self) {
         let mut discarded = [0; MAX_REQUEST_BYTES];
         match recv(&self.socket, &mut discarded[..], RecvFlags::empty()) {
             Ok((_, len)) if len > 0 => {}
             Err(Errno::AGAIN | Errno::INTR) => {}
-            _ => self.stage = ConnectionStage::Closed,
+            _ => self.stage = HttpConnectionStage::Closed,
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::openmetrics::format::Format;
+use crate::openmetrics::format::MetricsTextFormat;
 
 /// Type of a metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +22,12 @@ pub enum MetricType {
 
 impl MetricType {
     /// The type's name in a format.
-    fn name(self, format: Format) -> &'static str {
+    fn name(self, format: MetricsTextFormat) -> &'static str {
         match (self, format) {
             (Self::Counter, _) => "counter",
             (Self::Histogram, _) => "histogram",
-            (Self::Info, Format::OpenMetrics) => "info",
-            (Self::Gauge, _) | (Self::Info, Format::Prometheus) => "gauge",
+            (Self::Info, MetricsTextFormat::OpenMetrics) => "info",
+            (Self::Gauge, _) | (Self::Info, MetricsTextFormat::Prometheus) => "gauge",
         }
     }
 
@@ -58,17 +58,17 @@ pub struct MetricFamily {
 pub type Labels<'a> = &'a [(&'static str, &'a str)];
 
 /// Encodes metric families one after the other.
-pub struct TextEncoder {
-    format: Format,
+pub struct MetricsTextEncoder {
+    format: MetricsTextFormat,
     out: String,
     family: Option<MetricFamily>,
 }
 
-impl TextEncoder {
+impl MetricsTextEncoder {
     /// Creates an encoder without families.
     #[must_use]
-    pub fn new(format: Format) -> Self {
-        TextEncoder {
+    pub fn new(format: MetricsTextFormat) -> Self {
+        MetricsTextEncoder {
             format,
             out: String::new(),
             family: None,
@@ -84,16 +84,16 @@ impl TextEncoder {
             help,
         } = family;
         let suffix = match self.format {
-            Format::OpenMetrics => "",
-            Format::Prometheus => kind.sample_suffix(),
+            MetricsTextFormat::OpenMetrics => "",
+            MetricsTextFormat::Prometheus => kind.sample_suffix(),
         };
         let kind = kind.name(self.format);
-        self.write_line(format_args!("# TYPE {name}{suffix} {kind}"));
-        if let (Some(unit), Format::OpenMetrics) = (unit, self.format) {
-            self.write_line(format_args!("# UNIT {name} {unit}"));
+        self.end_line_with(format_args!("# TYPE {name}{suffix} {kind}"));
+        if let (Some(unit), MetricsTextFormat::OpenMetrics) = (unit, self.format) {
+            self.end_line_with(format_args!("# UNIT {name} {unit}"));
         }
         let help = escaped(help);
-        self.write_line(format_args!("# HELP {name}{suffix} {help}"));
+        self.end_line_with(format_args!("# HELP {name}{suffix} {help}"));
         self.family = Some(family);
     }
 
@@ -129,7 +129,7 @@ impl TextEncoder {
     /// Ends the text and returns it.
     #[must_use]
     pub fn finish(mut self) -> String {
-        if self.format == Format::OpenMetrics {
+        if self.format == MetricsTextFormat::OpenMetrics {
             self.out.push_str("# EOF\n");
         }
         self.out
@@ -159,10 +159,10 @@ impl TextEncoder {
         if separator == ',' {
             self.out.push('}');
         }
-        self.write_line(format_args!(" {value}"));
+        self.end_line_with(format_args!(" {value}"));
     }
 
-    fn write_line(&mut self, line: std::fmt::Arguments<'_>) {
+    fn end_line_with(&mut self, line: std::fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
         let _ = self.out.write_fmt(line);
         self.out.push('\n');
@@ -199,8 +199,8 @@ fn format_float(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn encode_samples(format: Format) -> String {
-        let mut text = TextEncoder::new(format);
+    fn encode_samples(format: MetricsTextFormat) -> String {
+        let mut text = MetricsTextEncoder::new(format);
         text.begin_family(MetricFamily {
             name: "x_build",
             kind: MetricType::Info,
@@ -244,12 +244,12 @@ x_wait_seconds_sum{q="0"} 12.0
 x_wait_seconds_count{q="0"} 4
 # EOF
 "#;
-        assert_eq!(encode_samples(Format::OpenMetrics), expected);
+        assert_eq!(encode_samples(MetricsTextFormat::OpenMetrics), expected);
     }
 
     #[test]
     fn prometheus_format_has_full_sample_names_and_no_units_or_end_marker() {
-        let text = encode_samples(Format::Prometheus);
+        let text = encode_samples(MetricsTextFormat::Prometheus);
         let comments: Vec<&str> = text
             .lines()
             .filter(|line| line.starts_with("# TYPE"))
@@ -266,6 +266,9 @@ x_wait_seconds_count{q="0"} 4
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             lines.map(str::to_owned).collect()
         };
-        assert_eq!(samples(Format::OpenMetrics), samples(Format::Prometheus));
+        assert_eq!(
+            samples(MetricsTextFormat::OpenMetrics),
+            samples(MetricsTextFormat::Prometheus)
+        );
     }
 }

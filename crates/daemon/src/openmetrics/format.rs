@@ -3,14 +3,14 @@
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum MetricsTextFormat {
     /// OpenMetrics text, version 1.0.0.
     OpenMetrics,
     /// Prometheus' older text format, version 0.0.4.
     Prometheus,
 }
 
-impl Format {
+impl MetricsTextFormat {
     /// Value of the `Content-Type` header.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn format_follows_the_accept_header() {
-        use Format::{OpenMetrics, Prometheus};
+        use MetricsTextFormat::{OpenMetrics, Prometheus};
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
         for (accept, expected) in [
@@ -81,7 +81,7 @@ mod tests {
             ),
             (";;;,q=,\u{0}", OpenMetrics),
         ] {
-            assert_eq!(Format::negotiate(accept), expected, "{accept}");
+            assert_eq!(MetricsTextFormat::negotiate(accept), expected, "{accept}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use httparse::{EMPTY_HEADER, Request as Head, Status};
 
-use crate::openmetrics::format::Format;
+use crate::openmetrics::format::MetricsTextFormat;
 use crate::openmetrics::limits::{MAX_HEADERS, MAX_REQUEST_BYTES};
 
 /// A parsed request.
@@ -19,7 +19,7 @@ pub(crate) struct HttpRequest {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RequestedPage {
     /// `/metrics`
-    Metrics(Format),
+    Metrics(MetricsTextFormat),
     /// `/`
     Index,
     /// A request that is answered with an error status.
@@ -106,7 +106,7 @@ impl HttpRequest {
         let path = head.path.unwrap_or_default();
         let path = path.split_once('?').map_or(path, |(path, _)| path);
         let page = match (head.method.unwrap_or_default(), path) {
-            ("GET" | "HEAD", "/metrics") => RequestedPage::Metrics(Format::negotiate(
+            ("GET" | "HEAD", "/metrics") => RequestedPage::Metrics(MetricsTextFormat::negotiate(
                 &header_field("accept").unwrap_or_default(),
             )),
             ("GET" | "HEAD", "/") => RequestedPage::Index,
@@ -175,7 +175,7 @@ mod tests {
         let mut input =
             b"GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\nHEAD / HTTP/1.1\r\n\r\nGET".to_vec();
         let metrics = HttpRequest {
-            page: RequestedPage::Metrics(Format::OpenMetrics),
+            page: RequestedPage::Metrics(MetricsTextFormat::OpenMetrics),
             head_only: false,
             close_after: false,
         };

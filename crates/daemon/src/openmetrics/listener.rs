@@ -9,7 +9,7 @@ use unix_socket::listener::{BindError, Listener};
 
 /// Error when the listening socket is created.
 #[derive(Debug, thiserror::Error)]
-pub enum ListenError {
+pub enum HttpListenError {
     /// A Unix socket could not be bound.
     #[error(transparent)]
     Unix(#[from] BindError),
@@ -30,11 +30,11 @@ pub enum ListenError {
 
 /// A non-blocking listening socket.
 #[derive(Debug)]
-pub struct HttpListener(ListeningSocket);
+pub struct HttpListener(HttpListeningSocket);
 
 /// The listening socket by its family.
 #[derive(Debug)]
-enum ListeningSocket {
+enum HttpListeningSocket {
     Unix(Listener),
     Tcp(TcpListener),
 }
@@ -43,38 +43,39 @@ impl HttpListener {
     /// Takes a listening Unix socket.
     ///
     /// # Errors
-    /// [`ListenError`].
-    pub fn from_unix(listener: Listener) -> Result<Self, ListenError> {
+    /// [`HttpListenError`].
+    pub fn from_unix(listener: Listener) -> Result<Self, HttpListenError> {
         listener.socket().set_nonblocking(true)?;
-        Ok(HttpListener(ListeningSocket::Unix(listener)))
+        Ok(HttpListener(HttpListeningSocket::Unix(listener)))
     }
 
     /// Listens on an address and a port; port 0 is any free port.
     ///
     /// # Errors
-    /// [`ListenError`].
-    pub fn bind_tcp(addr: SocketAddr) -> Result<Self, ListenError> {
-        let listener = TcpListener::bind(addr).map_err(|error| ListenError::Tcp { addr, error })?;
+    /// [`HttpListenError`].
+    pub fn bind_tcp(addr: SocketAddr) -> Result<Self, HttpListenError> {
+        let listener =
+            TcpListener::bind(addr).map_err(|error| HttpListenError::Tcp { addr, error })?;
         listener.set_nonblocking(true)?;
-        Ok(HttpListener(ListeningSocket::Tcp(listener)))
+        Ok(HttpListener(HttpListeningSocket::Tcp(listener)))
     }
 
     /// Continues with a listening TCP socket of another process.
     ///
     /// # Errors
     /// Errors of fcntl(2).
-    pub fn from_tcp_fd(fd: OwnedFd) -> Result<Self, ListenError> {
+    pub fn from_tcp_fd(fd: OwnedFd) -> Result<Self, HttpListenError> {
         let listener = TcpListener::from(fd);
         listener.set_nonblocking(true)?;
-        Ok(HttpListener(ListeningSocket::Tcp(listener)))
+        Ok(HttpListener(HttpListeningSocket::Tcp(listener)))
     }
 
     /// The address that it is bound to; `None` for a Unix socket.
     #[must_use]
     pub fn tcp_addr(&self) -> Option<SocketAddr> {
         match &self.0 {
-            ListeningSocket::Unix(_) => None,
-            ListeningSocket::Tcp(listener) => listener.local_addr().ok(),
+            HttpListeningSocket::Unix(_) => None,
+            HttpListeningSocket::Tcp(listener) => listener.local_addr().ok(),
         }
     }
 
@@ -87,8 +88,8 @@ impl HttpListener {
 impl AsFd for HttpListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            ListeningSocket::Unix(listener) => listener.socket().as_fd(),
-            ListeningSocket::Tcp(listener) => listener.as_fd(),
+            HttpListeningSocket::Unix(listener) => listener.socket().as_fd(),
+            HttpListeningSocket::Tcp(listener) => listener.as_fd(),
         }
     }
 }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::openmetrics::client::HttpConnection;
 use crate::openmetrics::limits::{ACCEPT_RETRY_DELAY, MAX_CLIENTS};
 use crate::openmetrics::listener::HttpListener;
-use crate::openmetrics::pages::PageSource;
+use crate::openmetrics::pages::HttpPageSource;
 
 /// Added to the nice value of the process, see sched(7); the monitors' thread has the same.
 const NICENESS: i32 = 10;
@@ -33,7 +33,7 @@ impl HttpServer {
     ///
     /// # Errors
     /// If a thread or a descriptor cannot be created.
-    pub fn spawn(listener: HttpListener, pages: impl PageSource) -> io::Result<Self> {
+    pub fn spawn(listener: HttpListener, pages: impl HttpPageSource) -> io::Result<Self> {
         let stop_event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let server_thread = HttpServerThread {
             listener,
@@ -79,7 +79,7 @@ struct HttpServerThread<P> {
     accept_paused_until: Option<Instant>,
 }
 
-impl<P: PageSource> HttpServerThread<P> {
+impl<P: HttpPageSource> HttpServerThread<P> {
     /// Serves clients until the server is dropped.
     fn run(mut self) {
         loop {
@@ -105,7 +105,7 @@ impl<P: PageSource> HttpServerThread<P> {
                 }
             }
             if !ready[1].is_empty() {
-                self.accept_client(now);
+                self.accept_client_and_evict_if_full(now);
             }
         }
     }
@@ -130,7 +130,7 @@ impl<P: PageSource> HttpServerThread<P> {
     }
 
     /// Accepts a client, in place of another if there are too many.
-    fn accept_client(&mut self, now: Instant) {
+    fn accept_client_and_evict_if_full(&mut self, now: Instant) {
         match self.listener.accept() {
             Ok(socket) => {
                 if self.clients.len() >= MAX_CLIENTS {

@@ -1,10 +1,12 @@
 //! `--user` and `--sandbox`: drops privileges before the process starts threads and opens disks, and allows the files that its
 //! options name.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use options::{
-    BlockdevOptions, Directive, Driver, ExportOptions, MetricsAddr, NodeRef, Sandbox, SocketAddr,
+    BlockdevOptions, Directive, Driver, ExportOptions, MetricsAddr, NodeRef, ObjectOptions,
+    RbdOptions, Sandbox, SocketAddr,
 };
 use sandbox::{Access, AccessibleFiles, PathRule};
 
@@ -22,7 +24,7 @@ pub(crate) fn become_user_if_set(process: &ProcessOptions<'_>) -> Result<(), Box
 /// Enters the sandbox: drops all privileges that the process does not need.
 pub(crate) fn enter_sandbox_if_on(process: &ProcessOptions<'_>) -> Result<(), BoxError> {
     let (linked_folders, rules);
-    let files = match process.confinement.sandbox {
+    let files = match process.confinement.sandbox.degree {
         Sandbox::Off => {
             tracing::debug!("sandbox: off");
             return Ok(());
@@ -35,6 +37,9 @@ pub(crate) fn enter_sandbox_if_on(process: &ProcessOptions<'_>) -> Result<(), Bo
             AccessibleFiles::Only(&rules)
         }
     };
+    if let Some(paths) = paths_for_ceph_clients(process) {
+        ceph::start_confined_launcher(move || confine_ceph_clients(&paths))?;
+    }
     let confined = sandbox::confine_process(files)?;
     if confined.is_complete() {
         tracing::info!("sandbox: {confined}");
@@ -42,6 +47,71 @@ pub(crate) fn enter_sandbox_if_on(process: &ProcessOptions<'_>) -> Result<(), Bo
         tracing::warn!("sandbox: {confined}");
     }
     Ok(())
+}
+
+/// Files that clients of Ceph clusters read: configuration, keyrings, certificates, the resolver's files. `None`: there are no
+/// images, and none may be added.
+fn paths_for_ceph_clients(process: &ProcessOptions<'_>) -> Option<Vec<PathBuf>> {
+    let nodes = process
+        .directives
+        .iter()
+        .filter_map(|directive| match directive {
+            Directive::Blockdev(node) => Some(node),
+            _ => None,
+        });
+    let images: Vec<_> = nodes.filter_map(image_at_bottom).collect();
+    let options = process.confinement.sandbox;
+    if images.is_empty() && !options.allows_rbd {
+        return None;
+    }
+    if options.degree == Sandbox::On && has_monitor(process) {
+        // The configuration of an image that is added may be anywhere.
+        return Some(vec![PathBuf::from("/")]);
+    }
+    let system = [
+        "/etc",
+        "/usr",
+        "/lib",
+        "/lib64",
+        "/proc",
+        "/sys",
+        "/dev/urandom",
+    ];
+    let configured = images.iter().filter_map(|image| image.conf.as_deref());
+    // A keyring is often beside the configuration.
+    let folders = configured.map(|conf| folder_of(conf).to_owned());
+    Some(
+        system
+            .into_iter()
+            .map(PathBuf::from)
+            .chain(folders)
+            .collect(),
+    )
+}
+
+/// The options of the image that a node and its inline children end at.
+fn image_at_bottom(node: &BlockdevOptions) -> Option<&RbdOptions> {
+    match (&node.driver, node.driver.child_with_key()) {
+        (Driver::Rbd(image), _) => Some(image),
+        (_, Some((_, NodeRef::Inline(below)))) => image_at_bottom(below),
+        _ => None,
+    }
+}
+
+/// Confines the calling thread, and the threads that it starts, to what clients of Ceph clusters need.
+fn confine_ceph_clients(paths: &[PathBuf]) -> io::Result<()> {
+    let mut rules: Vec<_> = paths
+        .iter()
+        .map(|path| PathRule {
+            path,
+            access: Access::Read,
+        })
+        .collect();
+    rules.push(PathRule {
+        path: Path::new("/dev/null"),
+        access: Access::Write,
+    });
+    sandbox::confine_ceph_client_thread(&rules).map_err(io::Error::other)
 }
 
 /// Whether a monitor's clients can give commands.
@@ -93,7 +163,12 @@ fn sandbox_path_rules<'a>(
                     allow(folder_of(path), Access::Sockets);
                 }
             }
-            Directive::Object(_) | Directive::Monitor(_) => {}
+            Directive::Object(ObjectOptions::Secret(secret)) => {
+                if let Some(file) = &secret.file {
+                    allow(file, Access::Read);
+                }
+            }
+            Directive::Object(ObjectOptions::Iothread(_)) | Directive::Monitor(_) => {}
         }
     }
     rules
@@ -132,7 +207,12 @@ fn file_and_access_of_node(node: &BlockdevOptions) -> Option<(&Path, Access)> {
             };
             Some((&file.filename, access))
         }
-        _ => match node.driver.child()? {
+        // Without a configuration file of its own, it has Ceph's usual folder, with keyrings.
+        Driver::Rbd(rbd) => {
+            let conf = rbd.conf.as_deref();
+            Some((conf.unwrap_or(Path::new("/etc/ceph")), Access::Read))
+        }
+        _ => match node.driver.child_with_key()? {
             (_, NodeRef::Inline(below)) => file_and_access_of_node(below),
             (_, NodeRef::Name(_)) => None,
         },

@@ -8,8 +8,8 @@ use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;
 
 /// The child's connection to the waiting parent.
-pub(crate) struct WaitingParent {
-    /// Pipe to the parent, which exits when it is closed. Closed only by [`WaitingParent::detach_and_report_ready`] or
+pub(crate) struct WaitingParentPipe {
+    /// Pipe to the parent, which exits when it is closed. Closed only by [`WaitingParentPipe::detach_and_report_ready`] or
     /// by the end of the process: the parent must not exit before the child has printed its error.
     pipe_to_parent: ManuallyDrop<File>,
 }
@@ -18,7 +18,7 @@ pub(crate) struct WaitingParent {
 const READY: [u8; 1] = [1];
 
 /// Forks. Returns in the child; the parent exits with the child's success or failure.
-pub(crate) fn fork_and_exit_in_parent() -> io::Result<WaitingParent> {
+pub(crate) fn fork_and_await_child_in_parent() -> io::Result<WaitingParentPipe> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // SAFETY: the process has one thread, so no lock is held in the child's copy of the memory.
     match unsafe { libc::fork() } {
@@ -26,7 +26,7 @@ pub(crate) fn fork_and_exit_in_parent() -> io::Result<WaitingParent> {
         0 => {
             drop(reader);
             rustix::process::setsid()?;
-            Ok(WaitingParent {
+            Ok(WaitingParentPipe {
                 pipe_to_parent: ManuallyDrop::new(writer.into()),
             })
         }
@@ -40,7 +40,7 @@ pub(crate) fn fork_and_exit_in_parent() -> io::Result<WaitingParent> {
     }
 }
 
-impl WaitingParent {
+impl WaitingParentPipe {
     /// Reports success to the parent, after detaching from the terminal and the working directory.
     pub fn detach_and_report_ready(mut self) -> io::Result<()> {
         let null = File::options().read(true).write(true).open("/dev/null")?;

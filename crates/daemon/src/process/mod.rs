@@ -6,6 +6,7 @@ pub(crate) mod pidfile;
 pub(crate) mod signals;
 
 use std::path::Path;
+use std::time::Duration;
 
 use options::{Confinement, Directive, MetricsAddr};
 
@@ -25,6 +26,15 @@ pub struct ProcessOptions<'a> {
     pub created_files: &'a [&'a Path],
     /// It runs in the background.
     pub background: bool,
+}
+
+/// How long the end of the process waits until images of Ceph clusters are closed: a cluster that does not answer must not
+/// keep it.
+const CLOSE_IMAGES_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Ends the process, after images of Ceph clusters are closed.
+pub fn close_images_and_exit(status: i32) -> ! {
+    ceph::exit_process(status, CLOSE_IMAGES_TIMEOUT)
 }
 
 /// Raises the soft limit of descriptors to the hard limit: every queue has three, and the usual soft limit of 1024 only

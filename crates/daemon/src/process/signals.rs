@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -66,7 +67,7 @@ impl BlockedSignals {
             self.discard_pending();
             while self.wait_for_signal() == libc::SIGUSR2 {}
             tracing::warn!("second signal: exit without waiting for requests in flight");
-            std::process::exit(1);
+            ceph::exit_process(1, Duration::ZERO);
         })?;
         Ok(ended)
     }

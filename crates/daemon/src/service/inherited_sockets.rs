@@ -112,7 +112,7 @@ impl InheritedAndUsedSockets {
                 Listener::take_over(fd, path, peers)
             }
             (None, SocketAddr::Unix { path }) => Listener::bind_for_peers(path, peers)?,
-            (None, SocketAddr::Fd { fd }) => self.take_by_number(*fd)?.with_peers(peers),
+            (None, SocketAddr::Fd { fd }) => self.take_by_fd_number(*fd)?.with_peers(peers),
             (None, SocketAddr::FdName { name }) => self.take_by_name(name)?.with_peers(peers),
         };
         self.sockets_in_use.retain(|(_, known)| known.is_open());
@@ -122,7 +122,7 @@ impl InheritedAndUsedSockets {
     }
 
     /// Sets whether closing sockets leaves their files in place, since another process listens on them as well.
-    pub fn set_keep_files_on_close(&self, keep: bool) {
+    pub fn set_keep_socket_files_on_close(&self, keep: bool) {
         for (_, known) in &self.sockets_in_use {
             known.set_keep_path(keep);
         }
@@ -155,7 +155,7 @@ impl InheritedAndUsedSockets {
         match (found.next(), found.next()) {
             (Some((_, fd)), None) => {
                 let fd = *fd;
-                self.take_by_number(fd)
+                self.take_by_fd_number(fd)
             }
             (Some(_), Some(_)) => Err(format!(
                 "several descriptors are named '{name}': give each socket its own name (FileDescriptorName= of \
@@ -167,7 +167,7 @@ impl InheritedAndUsedSockets {
     }
 
     /// Takes the socket with this descriptor number.
-    fn take_by_number(&mut self, fd: RawFd) -> Result<Listener, BoxError> {
+    fn take_by_fd_number(&mut self, fd: RawFd) -> Result<Listener, BoxError> {
         if !self.unused_numbers.contains(&fd) {
             return Err(format!(
                 "descriptor {fd} was not passed to the daemon at its start, or is already in use: each socket serves one \

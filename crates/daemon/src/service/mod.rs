@@ -18,7 +18,7 @@ use notify::ServiceNotifier;
 pub(crate) use watchdog::IothreadWatchdog;
 
 /// The service manager that started the daemon, if any. Used by the main thread.
-pub struct ServiceManager {
+pub struct ServiceManagerConnection {
     notifier: Option<ServiceNotifier>,
     watchdog_period: Option<Duration>,
     /// The status that was sent last.
@@ -28,7 +28,7 @@ pub struct ServiceManager {
     inherited: InheritedAndUsedSockets,
 }
 
-impl ServiceManager {
+impl ServiceManagerConnection {
     /// Reads the variables of the protocols and removes them from the environment: they are meant for this process
     /// only, not for its children.
     ///
@@ -48,7 +48,7 @@ impl ServiceManager {
         ];
         let pair_if_set = |(name, value): (&str, Option<OsString>)| Some((name.to_owned(), value?));
         let environment_for_successor = for_successor.into_iter().filter_map(pair_if_set).collect();
-        Ok(ServiceManager {
+        Ok(ServiceManagerConnection {
             watchdog_period: watchdog_period.filter(|_| notifier.is_some()),
             notifier,
             last_status: String::new(),

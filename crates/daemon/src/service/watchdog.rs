@@ -72,14 +72,14 @@ impl IothreadWatchdog {
         }
     }
 
-    /// When [`IothreadWatchdog::ping_or_check`] is due.
+    /// When [`IothreadWatchdog::ping_or_check_replies`] is due.
     pub fn next_step_at(&self) -> Instant {
         self.next_step_at
     }
 
     /// Sends pings, or checks the replies to the last ones. True if all iothreads have replied and a keep-alive is due.
     /// `ping_all` sends a ping to every iothread and returns their names.
-    pub fn ping_or_check(
+    pub fn ping_or_check_replies(
         &mut self,
         ping_all: impl FnOnce() -> Vec<(String, Receiver<()>)>,
     ) -> bool {
@@ -128,18 +128,24 @@ mod tests {
         let (sender, reply) = channel();
         let (late_sender, late_reply) = channel();
         let ping = || vec![("io0".to_owned(), reply), ("io1".to_owned(), late_reply)];
-        assert!(!watchdog.ping_or_check(ping), "only pings so far");
+        assert!(!watchdog.ping_or_check_replies(ping), "only pings so far");
         sender.send(()).unwrap();
-        assert!(!watchdog.ping_or_check(Vec::new), "one reply is missing");
         assert!(
-            !watchdog.ping_or_check(Vec::new),
+            !watchdog.ping_or_check_replies(Vec::new),
+            "one reply is missing"
+        );
+        assert!(
+            !watchdog.ping_or_check_replies(Vec::new),
             "it is still missing, and no new ping was sent"
         );
         late_sender.send(()).unwrap();
-        assert!(watchdog.ping_or_check(Vec::new));
-        assert!(!watchdog.ping_or_check(Vec::new), "sends pings again");
+        assert!(watchdog.ping_or_check_replies(Vec::new));
         assert!(
-            watchdog.ping_or_check(Vec::new),
+            !watchdog.ping_or_check_replies(Vec::new),
+            "sends pings again"
+        );
+        assert!(
+            watchdog.ping_or_check_replies(Vec::new),
             "without iothreads the main thread is enough"
         );
     }
@@ -148,9 +154,9 @@ mod tests {
     fn removed_iothread_is_not_waited_for() {
         let mut watchdog = watchdog();
         let (sender, reply) = channel();
-        watchdog.ping_or_check(|| vec![("io0".to_owned(), reply)]);
+        watchdog.ping_or_check_replies(|| vec![("io0".to_owned(), reply)]);
         drop(sender);
-        assert!(watchdog.ping_or_check(Vec::new));
+        assert!(watchdog.ping_or_check_replies(Vec::new));
     }
 
     #[test]

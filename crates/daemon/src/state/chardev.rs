@@ -22,11 +22,11 @@ pub(crate) struct Chardevs(Vec<Chardev>);
 /// A character device.
 pub(crate) struct Chardev {
     options: ChardevOptions,
-    state: ChardevState,
+    state: ChardevUse,
 }
 
 /// Whether a monitor uses it.
-enum ChardevState {
+enum ChardevUse {
     Unused(Endpoint),
     /// Counts the clients of the monitor.
     InUse(ClientCount),
@@ -45,15 +45,15 @@ impl Chardev {
 
     /// Whether a monitor uses it.
     pub fn is_used_by_monitor(&self) -> bool {
-        matches!(self.state, ChardevState::InUse(_))
+        matches!(self.state, ChardevUse::InUse(_))
     }
 
     /// Its address as QEMU writes it, which `query-chardev` calls its filename.
     pub fn qemu_filename(&self) -> String {
         let is_connected = match &self.state {
-            ChardevState::Unused(Endpoint::Connected(_)) => true,
-            ChardevState::Unused(Endpoint::Listening(_, first_client)) => first_client.is_some(),
-            ChardevState::InUse(clients) => clients.get() > 0,
+            ChardevUse::Unused(Endpoint::Connected(_)) => true,
+            ChardevUse::Unused(Endpoint::Listening(_, first_client)) => first_client.is_some(),
+            ChardevUse::InUse(clients) => clients.get() > 0,
         };
         let prefix = if is_connected { "" } else { "disconnected:" };
         let suffix = if self.options.settings.server {
@@ -119,8 +119,8 @@ impl Chardevs {
         let index = index.ok_or_else(|| format!("there is no chardev '{id}'"))?;
         let Chardev { options, state } = self.0.remove(index);
         let state = match state {
-            ChardevState::Unused(endpoint) => ChardevState::InUse(open_monitor(endpoint)),
-            in_use @ ChardevState::InUse(_) => in_use,
+            ChardevUse::Unused(endpoint) => ChardevUse::InUse(open_monitor(endpoint)),
+            in_use @ ChardevUse::InUse(_) => in_use,
         };
         self.0.insert(index, Chardev { options, state });
         Ok(())
@@ -157,7 +157,7 @@ fn open_chardev(
     };
     Ok(Chardev {
         options: options.clone(),
-        state: ChardevState::Unused(endpoint),
+        state: ChardevUse::Unused(endpoint),
     })
 }
 

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use iothread::ExportReporter;
 use options::ExportOptions;
 
-use crate::devices::export_server::{ExportFrontEnds, ExportServer};
-use crate::devices::virtio_scsi::ScsiController;
+use crate::devices::export_server::{ExportFrontEndHandle, ExportServer};
+use crate::devices::virtio_scsi::VirtioScsiController;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::ExportedDisk;
 
@@ -18,7 +18,7 @@ pub(crate) struct Export {
     /// The disks that its guest sees.
     pub disks: Vec<ExportedDisk>,
     /// For virtio-scsi: disks are added and removed here.
-    pub controller: Option<Arc<ScsiController>>,
+    pub controller: Option<Arc<VirtioScsiController>>,
     pub stats: Arc<ExportStats>,
     /// For virtio-blk: error policy and parked requests.
     pub reports: Option<Arc<ExportReporter>>,
@@ -34,9 +34,9 @@ pub(crate) enum ExportState {
 
 impl Export {
     /// Access to its front-ends; `None` if it is draining.
-    pub fn front_ends(&self) -> Option<ExportFrontEnds> {
+    pub fn front_end_handle(&self) -> Option<ExportFrontEndHandle> {
         match &self.state {
-            ExportState::Serving(server) => Some(server.front_ends()),
+            ExportState::Serving(server) => Some(server.front_end_handle()),
             ExportState::Draining(_) => None,
         }
     }

@@ -18,7 +18,7 @@ impl Iothread {
     /// Applies new options while it runs. Most of them take effect in its next iteration.
     pub fn apply_options(&mut self, new: IothreadOptions) -> Result<(), BoxError> {
         let Iothread { options, thread } = self;
-        thread.set_polling(poll_settings(&new))?;
+        thread.set_polling(to_poll_settings(&new))?;
         if options.aio_max_batch != new.aio_max_batch {
             thread.set_aio_max_batch(new.aio_max_batch)?;
         }
@@ -44,7 +44,7 @@ impl Iothread {
 }
 
 /// The polling settings of these options.
-pub(crate) fn poll_settings(options: &IothreadOptions) -> iothread::event_loop::PollSettings {
+pub(crate) fn to_poll_settings(options: &IothreadOptions) -> iothread::event_loop::PollSettings {
     iothread::event_loop::PollSettings {
         max_ns: options.poll_max_ns,
         grow: options.poll_grow,

@@ -1,4 +1,4 @@
-//! The state of the daemon: iothreads, nodes, exports and chardevs by name. It does not know its callers.
+//! The state of the daemon: iothreads, secrets, nodes, exports and chardevs by name. It does not know its callers.
 
 pub(crate) mod chardev;
 pub(crate) mod export;
@@ -7,4 +7,5 @@ pub(crate) mod iothread;
 pub(crate) mod node;
 pub(crate) mod objects;
 pub(crate) mod reports;
+pub(crate) mod secret;
 pub(crate) mod slow_requests;

@@ -28,8 +28,8 @@ impl OpenNode {
     }
 
     /// Name of the node below.
-    pub fn child_name(&self) -> Option<&str> {
-        let (_, child) = self.options.driver.child()?;
+    pub fn child_node_name(&self) -> Option<&str> {
+        let (_, child) = self.options.driver.child_with_key()?;
         Some(child.node_name())
     }
 }

@@ -1,4 +1,5 @@
-//! The collection of all iothreads, nodes and exports: adds, finds, reserves and removes them by name, and shuts them down in order.
+//! The collection of all iothreads, secrets, nodes and exports: adds, finds, reserves and removes them by name, and shuts them down
+//! in order.
 //!
 //! An object that another one uses cannot be removed.
 
@@ -7,17 +8,18 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use block::Node;
+use block::{Node, NodeOptions, NullOptions, SECTOR_BYTES};
 use iothread::{IothreadHandle, IothreadSettings, ReportSender};
-use options::IothreadOptions;
+use options::{IothreadOptions, SecretBytes};
 use qmp::ServerHandle;
 use serde_json::json;
 use unix_socket::listener::Listener;
-use vhost_user::{Server, VirtioDevice};
+use vhost_user::{ControlThreads, Server, VirtioDevice};
 
 use super::export::{Export, ExportState};
-use super::iothread::{Iothread, poll_settings};
+use super::iothread::{Iothread, to_poll_settings};
 use super::node::{OpenNode, reserved_node_error};
+use super::secret::Secret;
 use super::slow_requests::SlowRequestWatchdog;
 use crate::devices::export_server::ExportServer;
 use crate::disk::aio::AioChoices;
@@ -27,8 +29,8 @@ use crate::service::InheritedAndUsedSockets;
 /// Name of the iothread of exports that name none. The first of them creates it, unless it exists.
 const DEFAULT_IOTHREAD: &str = "main";
 
-/// All iothreads, nodes and exports, and what creating them needs.
-pub(crate) struct Objects {
+/// All iothreads, secrets, nodes and exports, and what creating them needs.
+pub(crate) struct DaemonObjects {
     /// The I/O backends that were chosen for disks so far.
     pub aio_choices: AioChoices,
     /// Sends events to monitors.
@@ -37,48 +39,60 @@ pub(crate) struct Objects {
     pub inherited_sockets: InheritedAndUsedSockets,
     /// During a live upgrade: files and devices that the old process has opened, by node.
     pub handover_fds: HashMap<String, OwnedFd>,
+    /// During a live upgrade: contents of secrets, by id.
+    pub handover_secrets: HashMap<String, SecretBytes>,
     /// During a live upgrade: exports are created paused, without serving front-ends.
     pub creates_exports_paused: bool,
     /// Error reports of iothreads are sent here.
     pub reports: ReportSender,
     /// Watches exports that have a `request-timeout`.
     pub slow_requests: SlowRequestWatchdog,
+    /// Serve the front-ends of all vhost-user exports; started for the first of them.
+    control_threads: Option<Arc<ControlThreads>>,
     /// Called with the id of a removed export when its queues have drained.
     on_export_drained: Arc<dyn Fn(String) + Send + Sync>,
+    /// Called with the name of a node when its image has been resized by another client of its cluster.
+    pub on_image_resized: Arc<dyn Fn(&str) + Send + Sync>,
     pub exports: Vec<Export>,
     pub nodes: Vec<OpenNode>,
     /// Names of nodes that jobs are opening: no other node may have them.
     pub opening_nodes: Vec<String>,
     pub iothreads: Vec<Iothread>,
+    pub secrets: Vec<Arc<Secret>>,
 }
 
-impl Objects {
+impl DaemonObjects {
     /// Without any objects.
     pub fn new(
         events: ServerHandle,
         reports: ReportSender,
         slow_requests: SlowRequestWatchdog,
         on_export_drained: Arc<dyn Fn(String) + Send + Sync>,
+        on_image_resized: Arc<dyn Fn(&str) + Send + Sync>,
         inherited_sockets: InheritedAndUsedSockets,
     ) -> Self {
-        Objects {
+        DaemonObjects {
             aio_choices: AioChoices::default(),
             events,
             reports,
             slow_requests,
             inherited_sockets,
             handover_fds: HashMap::new(),
+            handover_secrets: HashMap::new(),
             creates_exports_paused: false,
+            control_threads: None,
             on_export_drained,
+            on_image_resized,
             exports: Vec::new(),
             nodes: Vec::new(),
             opening_nodes: Vec::new(),
             iothreads: Vec::new(),
+            secrets: Vec::new(),
         }
     }
 
     /// Starts an iothread.
-    pub fn add_iothread(&mut self, options: &IothreadOptions) -> Result<(), BoxError> {
+    pub fn spawn_and_add_iothread(&mut self, options: &IothreadOptions) -> Result<(), BoxError> {
         if self.find_iothread(&options.id).is_some() {
             return Err(format!(
                 "--object: iothread '{0}' was created for exports that name none; define it before \
@@ -89,7 +103,7 @@ impl Objects {
         }
         let settings = IothreadSettings {
             id: options.id.clone(),
-            polling: poll_settings(options),
+            polling: to_poll_settings(options),
             aio_max_events: options.aio_max_events,
             aio_max_batch: options.aio_max_batch,
             thread_pool_min: options.thread_pool_min,
@@ -116,7 +130,14 @@ impl Objects {
             names => names,
         };
         if names == default && self.find_iothread(DEFAULT_IOTHREAD).is_none() {
-            self.add_iothread(&IothreadOptions::new(DEFAULT_IOTHREAD))?;
+            if self.find_secret(DEFAULT_IOTHREAD).is_some() {
+                return Err(format!(
+                    "the iothread of exports that name none is called '{DEFAULT_IOTHREAD}', and so is a secret; \
+                     give that another id, or the export an iothread"
+                )
+                .into());
+            }
+            self.spawn_and_add_iothread(&IothreadOptions::new(DEFAULT_IOTHREAD))?;
         }
         let require_thread = |name: &String| {
             let found = self
@@ -128,14 +149,20 @@ impl Objects {
     }
 
     /// Starts the vhost-user server of an export, paused during a live upgrade.
-    pub fn spawn_vhost_user_server(
-        &self,
+    pub fn start_vhost_user_server(
+        &mut self,
         listener: Listener,
         target: Arc<dyn VirtioDevice>,
     ) -> io::Result<Server> {
+        let threads = match &self.control_threads {
+            Some(threads) => threads,
+            None => self
+                .control_threads
+                .insert(Arc::new(ControlThreads::start()?)),
+        };
         match self.creates_exports_paused {
-            true => Server::spawn_paused(listener, target),
-            false => Server::spawn(listener, target),
+            true => Server::start_paused(threads, listener, target),
+            false => Server::start(threads, listener, target),
         }
     }
 
@@ -166,7 +193,7 @@ impl Objects {
         Ok(found.node.clone())
     }
 
-    /// Reserves nodes for a command until they are [released](Objects::release_nodes): all of them or none.
+    /// Reserves nodes for a command until they are [released](DaemonObjects::release_nodes): all of them or none.
     pub fn reserve_nodes(
         &mut self,
         names: &[String],
@@ -191,8 +218,16 @@ impl Objects {
         }
     }
 
+    /// Removes an iothread or a secret that is not in use.
+    pub fn remove_object(&mut self, id: &str) -> Result<(), BoxError> {
+        match self.find_secret(id) {
+            Some(_) => self.remove_secret(id),
+            None => self.remove_iothread(id),
+        }
+    }
+
     /// Ends an iothread that no export runs on.
-    pub fn remove_iothread(&mut self, id: &str) -> Result<(), BoxError> {
+    fn remove_iothread(&mut self, id: &str) -> Result<(), BoxError> {
         let index = self.iothreads.iter().position(|i| i.options.id == id);
         let index = index.ok_or_else(|| format!("object '{id}' not found"))?;
         let runs_on = |export: &&Export| match export.options.iothreads.as_slice() {
@@ -230,7 +265,7 @@ impl Objects {
         let names = self.names_of_node_and_inner_nodes(name);
         for name in &names {
             let is_above = |open: &&OpenNode| {
-                open.child_name() == Some(name)
+                open.child_node_name() == Some(name)
                     && names.iter().all(|removed| open.node.name() != removed)
             };
             if let Some(above) = self.nodes.iter().find(is_above) {
@@ -312,7 +347,7 @@ impl Objects {
     }
 
     /// Removes an export whose queues have drained.
-    pub fn remove_drained_export(&mut self, id: &str) {
+    pub fn remove_drained_export_and_emit_event(&mut self, id: &str) {
         self.exports.retain(|export| export.options.id != id);
         self.emit_export_deleted(id);
     }
@@ -329,6 +364,23 @@ impl Objects {
                 server.begin_stop();
             }
         }
+    }
+
+    /// Drops all nodes, also those of exports, after another process has taken over: no queue of this one runs, and locks of files
+    /// and sockets stay.
+    pub fn drop_nodes_of_handed_over_exports(&mut self) {
+        let null = NullOptions {
+            size: SECTOR_BYTES,
+            read_zeroes: false,
+            latency_ns: 0,
+        };
+        let Ok(nothing) = Node::open("closed", true, &NodeOptions::Null(null)) else {
+            return;
+        };
+        for disk in self.exports.iter().flat_map(|export| &export.disks) {
+            disk.node.set(nothing.clone());
+        }
+        self.nodes.clear();
     }
 
     /// The orderly shutdown: accepts no more requests, waits for those in flight, and flushes all nodes.

@@ -80,7 +80,7 @@ fn run_reports_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, even
         }
         let now = Instant::now();
         error_throttle.report_due_errors(now, |errors, error| {
-            log_error_unless_efault(errors, error);
+            warn_of_failed_request_unless_efault(errors, error);
             events.emit("BLOCK_IO_ERROR", io_error_event_data(errors, error));
         });
         if let Some(newly_dropped) =
@@ -96,7 +96,10 @@ fn run_reports_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, even
 }
 
 /// Logs an error, as rarely as the event is sent.
-fn log_error_unless_efault(errors: &LastIoError, (errno, action): (Errno, ErrorAction)) {
+fn warn_of_failed_request_unless_efault(
+    errors: &LastIoError,
+    (errno, action): (Errno, ErrorAction),
+) {
     if errno == Errno::FAULT {
         // The guest has removed its memory; no disk has failed.
         return;

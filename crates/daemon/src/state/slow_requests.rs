@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use iothread::ExportReporter;
-use telemetry::counters::{Clock, Scale};
+use telemetry::counters::{Scale, TickClock};
 
 /// Checks per timeout, so that a late request is found at most a quarter of the timeout late.
 const CHECKS_PER_TIMEOUT: u32 = 4;
@@ -44,7 +44,7 @@ impl SlowRequestWatchdog {
             .name("slow-requests".into())
             .spawn(move || {
                 loop {
-                    wait_and_check_late_requests(&thread_exports);
+                    wait_and_check_late_requests_once(&thread_exports);
                 }
             })?;
         Ok(SlowRequestWatchdog(watched))
@@ -72,7 +72,7 @@ impl WatchedExports {
 }
 
 /// Waits for the next check, and checks all exports once.
-fn wait_and_check_late_requests(watched: &WatchedExports) {
+fn wait_and_check_late_requests_once(watched: &WatchedExports) {
     let exports = watched.lock_exports();
     let shortest_timeout = exports.iter().map(|export| export.timeout).min();
     let mut exports = match shortest_timeout {
@@ -91,9 +91,9 @@ fn wait_and_check_late_requests(watched: &WatchedExports) {
             return false;
         };
         let timeout_ns = u64::try_from(export.timeout.as_nanos()).unwrap_or(u64::MAX);
-        let late_before = Clock::new()
+        let late_before = TickClock::of_process()
             .now()
-            .saturating_sub(Scale::measure().to_ticks(timeout_ns));
+            .saturating_sub(Scale::measure().to_ticks_rounded_up(timeout_ns));
         if late_before > export.checked_until {
             reports
                 .queues()

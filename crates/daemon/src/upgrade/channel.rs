@@ -27,7 +27,7 @@ const MAX_FDS: usize = 1 << 20;
 
 /// One end of the channel.
 #[derive(Debug)]
-pub(crate) struct Channel(UnixStream);
+pub(crate) struct UpgradeChannel(UnixStream);
 
 /// Messages of a live upgrade, in the order in which they are sent, except for [`UpgradeMessage::Failed`]. "Old" and
 /// "new" are the senders.
@@ -83,11 +83,11 @@ impl UpgradeMessage {
     }
 }
 
-impl Channel {
+impl UpgradeChannel {
     /// Creates both ends of a channel.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = UnixStream::pair()?;
-        Ok((Channel(one), Channel(other)))
+        Ok((UpgradeChannel(one), UpgradeChannel(other)))
     }
 
     /// Sets the timeout for a peer that stops in the middle of a message, or does not read one.
@@ -110,17 +110,17 @@ impl Channel {
         rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).ok()?;
         // SAFETY: it is open, and the variable says that it was opened for this process.
         let owned = unsafe { OwnedFd::from_raw_fd(number) };
-        Some(Channel(UnixStream::from(owned)))
+        Some(UpgradeChannel(UnixStream::from(owned)))
     }
 
     /// Sends a message with descriptors.
     pub fn send(&self, message: &UpgradeMessage, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        self.send_json(&message.to_json(), fds)
+        self.send_json_and_fds(&message.to_json(), fds)
     }
 
     /// Receives a message with its descriptors.
     pub fn recv(&self) -> io::Result<(UpgradeMessage, Vec<OwnedFd>)> {
-        let (mut json, fds) = self.recv_json()?;
+        let (mut json, fds) = self.recv_json_and_fds()?;
         let message = UpgradeMessage::from_json(&mut json);
         let message = message
             .ok_or_else(|| io::Error::other("it sent a message that this version does not know"))?;
@@ -136,7 +136,7 @@ impl Channel {
     }
 
     /// Sends JSON with descriptors: their lengths, the descriptors with one byte for each group of them, then the text.
-    pub(crate) fn send_json(&self, json: &Value, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(crate) fn send_json_and_fds(&self, json: &Value, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let body = json.to_string().into_bytes();
         let to_u32 = |number: usize| u32::try_from(number).map_err(io::Error::other);
         let head = [to_u32(body.len())?, to_u32(fds.len())?].map(u32::to_ne_bytes);
@@ -154,8 +154,8 @@ impl Channel {
         (&self.0).write_all(&body)
     }
 
-    /// Receives JSON with its descriptors, as [`Channel::send_json`] sends them.
-    pub(crate) fn recv_json(&self) -> io::Result<(Value, Vec<OwnedFd>)> {
+    /// Receives JSON with its descriptors, as [`UpgradeChannel::send_json_and_fds`] sends them.
+    pub(crate) fn recv_json_and_fds(&self) -> io::Result<(Value, Vec<OwnedFd>)> {
         let mut head = [0; 8];
         (&self.0).read_exact(&mut head)?;
         let [a, b, c, d, e, f, g, h] = head;
@@ -194,7 +194,7 @@ impl Channel {
     }
 }
 
-impl AsFd for Channel {
+impl AsFd for UpgradeChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn messages_arrive_with_all_their_descriptors() {
-        let (one, other) = Channel::pair().unwrap();
+        let (one, other) = UpgradeChannel::pair().unwrap();
         let file = tempfile::tempfile().unwrap();
         file.set_len(7).unwrap();
         let fds = vec![file.as_fd(); 3 * FDS_AT_ONCE + 1];

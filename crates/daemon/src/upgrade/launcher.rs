@@ -2,7 +2,8 @@
 //!
 //! It is forked before the daemon drops privileges (docs/security.md) and waits for commands on a socket that only the
 //! daemon has. It starts the program that it was forked from, with the same arguments, environment and working directory.
-//! Any other program is refused if the daemon is sandboxed. It exits with the daemon.
+//! Any other program is refused if the daemon is sandboxed. It exits with the daemon, after it has killed a new program that
+//! has not responded yet: one that hangs would not notice that its channel is closed.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use super::CHANNEL_VARIABLE;
-use super::channel::{Channel, RESPONSE_TIMEOUT};
+use super::channel::{RESPONSE_TIMEOUT, UpgradeChannel};
 
 /// Process name that ps(1) shows.
 const PROCESS_NAME: &std::ffi::CStr = c"bp-launcher";
@@ -34,22 +35,22 @@ pub(crate) struct LauncherOptions {
 }
 
 /// Connection to the launcher process.
-pub(crate) struct Launcher(Mutex<Channel>);
+pub(crate) struct LauncherConnection(Mutex<UpgradeChannel>);
 
 /// A new program, and the channel to it.
 pub(crate) struct StartedProgram {
     pub pid: i64,
-    pub channel: Channel,
+    pub channel: UpgradeChannel,
 }
 
-impl Launcher {
+impl LauncherConnection {
     /// Forks the launcher process.
     ///
     /// # Safety
     /// The process has one thread.
     pub unsafe fn fork(options: &LauncherOptions) -> io::Result<Self> {
         let path = own_program_path_as_invoked()?;
-        let (ours, theirs) = Channel::pair()?;
+        let (ours, theirs) = UpgradeChannel::pair()?;
         // SAFETY: the process has one thread, so no lock is held in the child's copy of the memory.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
@@ -58,12 +59,12 @@ impl Launcher {
                 detach_and_serve_commands(&theirs, &path, options);
                 std::process::exit(0);
             }
-            _ => Ok(Launcher(Mutex::new(ours))),
+            _ => Ok(LauncherConnection(Mutex::new(ours))),
         }
     }
 
     /// Locks the channel to the launcher process for a command and its reply.
-    fn lock_channel(&self) -> MutexGuard<'_, Channel> {
+    fn lock_channel(&self) -> MutexGuard<'_, UpgradeChannel> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,7 +81,7 @@ impl Launcher {
                     .into()
             }
         };
-        let pair = Channel::pair().and_then(|(ours, theirs)| {
+        let pair = UpgradeChannel::pair().and_then(|(ours, theirs)| {
             ours.set_timeout(RESPONSE_TIMEOUT)?;
             Ok((ours, theirs))
         });
@@ -91,45 +92,61 @@ impl Launcher {
         })?;
         let channel = self.lock_channel();
         channel
-            .send_json(&json!({"start": path}), &[theirs.as_fd()])
+            .send_json_and_fds(&json!({"start": path}), &[theirs.as_fd()])
             .map_err(launcher_gone)?;
-        let (reply, _) = channel.recv_json().map_err(launcher_gone)?;
+        let (reply, _) = channel.recv_json_and_fds().map_err(launcher_gone)?;
         match (reply["started"].as_i64(), reply["failed"].as_str()) {
             (Some(pid), _) => Ok(StartedProgram { pid, channel: ours }),
             (None, reason) => Err(reason.unwrap_or("it was not started").to_owned()),
         }
     }
 
+    /// Leaves the program that was started last alone when this process ends, however that happens: it reads its channel, so it
+    /// either takes over or ends by itself.
+    pub(crate) fn release_program(&self) {
+        let channel = self.lock_channel();
+        // Without the launcher process nothing would kill the program.
+        let _ = channel
+            .send_json_and_fds(&json!({"release": true}), &[])
+            .and_then(|()| channel.recv_json_and_fds());
+    }
+
     /// Kills the program that was started last, and returns its exit status as text.
     pub(crate) fn kill_program(&self) -> Option<String> {
         let channel = self.lock_channel();
-        channel.send_json(&json!({"end": true}), &[]).ok()?;
-        let (reply, _) = channel.recv_json().ok()?;
+        channel.send_json_and_fds(&json!({"end": true}), &[]).ok()?;
+        let (reply, _) = channel.recv_json_and_fds().ok()?;
         Some(reply["ended"].as_str()?.to_owned())
     }
 }
 
 /// Main loop of the launcher process.
-fn detach_and_serve_commands(channel: &Channel, path: &Path, options: &LauncherOptions) {
+fn detach_and_serve_commands(channel: &UpgradeChannel, path: &Path, options: &LauncherOptions) {
     detach_from_daemon(channel, options.background);
     let mut child = None;
+    let mut is_released = false;
     // On an error the daemon has exited.
-    while let Ok((command, fds)) = channel.recv_json() {
+    while let Ok((command, fds)) = channel.recv_json_and_fds() {
         let reply = match command.get("start") {
             Some(program) => match fds.into_iter().next() {
                 Some(fd) => replace_child(program.as_str(), fd, path, options, &mut child),
                 None => json!({"failed": "the start command came without a channel"}),
             },
+            None if command.get("release").is_some() => json!({"released": true}),
             None => json!({"ended": kill_child(child.take())}),
         };
-        if channel.send_json(&reply, &[]).is_err() {
-            return;
+        is_released = command.get("release").is_some();
+        if channel.send_json_and_fds(&reply, &[]).is_err() {
+            break;
         }
+    }
+    if !is_released {
+        kill_child(child);
     }
 }
 
 /// Makes the launcher process independent of the daemon: renames it, blocks SIGUSR2, and closes what the fork inherited.
-fn detach_from_daemon(channel: &Channel, background: bool) {
+fn detach_from_daemon(channel: &UpgradeChannel, background: bool) {
     // SAFETY: the name is static.
     unsafe { libc::prctl(libc::PR_SET_NAME, PROCESS_NAME.as_ptr()) };
     // A `pkill -USR2 blockplane` is meant for the daemon.

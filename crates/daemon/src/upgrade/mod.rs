@@ -18,13 +18,13 @@ pub(crate) mod wait;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use channel::Channel;
+use channel::UpgradeChannel;
 
 /// Environment variable with the descriptor number of the new program's channel.
 const CHANNEL_VARIABLE: &str = "BLOCKPLANE_TAKE_OVER";
 
 /// Channel to the process that this one replaces, if there is one.
-pub(crate) static PREDECESSOR_CHANNEL: OnceLock<Channel> = OnceLock::new();
+pub(crate) static PREDECESSOR_CHANNEL: OnceLock<UpgradeChannel> = OnceLock::new();
 
 /// Opens the channel to the predecessor, if this process was started for a live upgrade.
 ///
@@ -37,7 +37,7 @@ pub unsafe fn init_predecessor_channel() {
     // SAFETY: no other thread reads or writes the environment, as the caller guarantees.
     unsafe { std::env::remove_var(CHANNEL_VARIABLE) };
     if let Some(number) = number.to_str().and_then(|number| number.parse().ok())
-        && let Some(channel) = Channel::from_inherited_fd(number)
+        && let Some(channel) = UpgradeChannel::from_inherited_fd(number)
     {
         // Not set before: the variable is removed by the first call.
         let _ = PREDECESSOR_CHANNEL.set(channel);

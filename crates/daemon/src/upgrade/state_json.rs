@@ -8,7 +8,7 @@ use options::SocketAddr;
 use serde_json::{Value, json};
 use vhost_user::{ConnectionHandover, Message};
 
-use super::channel::{Channel, UpgradeMessage};
+use super::channel::{UpgradeChannel, UpgradeMessage};
 
 /// Descriptors to send with a message.
 #[derive(Default)]
@@ -22,7 +22,7 @@ impl OutgoingFds {
     }
 
     /// Sends a message with these descriptors.
-    pub fn send(self, channel: &Channel, message: &UpgradeMessage) -> io::Result<()> {
+    pub fn send(self, channel: &UpgradeChannel, message: &UpgradeMessage) -> io::Result<()> {
         let fds: Vec<BorrowedFd<'_>> = self.0.iter().map(AsFd::as_fd).collect();
         channel.send(message, &fds)
     }

@@ -3,14 +3,14 @@
 use std::io;
 use std::time::Instant;
 
-use super::channel::{Channel, KEEP_ALIVE_INTERVAL, RESPONSE_TIMEOUT, UpgradeMessage};
-use super::launcher::Launcher;
+use super::channel::{KEEP_ALIVE_INTERVAL, RESPONSE_TIMEOUT, UpgradeChannel, UpgradeMessage};
+use super::launcher::LauncherConnection;
 
 /// Receives a message that must be `expected`. Calls `keep_alive` regularly meanwhile.
-pub(crate) fn expect_message_or_kill(
-    channel: &Channel,
+pub(crate) fn expect_message_or_kill_on_io_error(
+    channel: &UpgradeChannel,
     expected: &UpgradeMessage,
-    launcher: &Launcher,
+    launcher: &LauncherConnection,
     keep_alive: impl Fn(),
 ) -> Result<(), String> {
     match recv_or_timeout_with_keep_alive(channel, keep_alive) {
@@ -32,7 +32,7 @@ pub(crate) fn expect_message_or_kill(
 
 /// Receives a message; `None` after the timeout. Calls `keep_alive` regularly meanwhile.
 pub(crate) fn recv_or_timeout_with_keep_alive(
-    channel: &Channel,
+    channel: &UpgradeChannel,
     keep_alive: impl Fn(),
 ) -> io::Result<Option<UpgradeMessage>> {
     let deadline = Instant::now() + RESPONSE_TIMEOUT;
@@ -47,7 +47,7 @@ pub(crate) fn recv_or_timeout_with_keep_alive(
 }
 
 /// Error message for a broken channel. Kills the new program if it has not exited.
-pub(crate) fn kill_and_describe_error(error: &io::Error, launcher: &Launcher) -> String {
+pub(crate) fn kill_and_describe_error(error: &io::Error, launcher: &LauncherConnection) -> String {
     let status = launcher
         .kill_program()
         .unwrap_or_else(|| "its exit status is unknown".to_owned());

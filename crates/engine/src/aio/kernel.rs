@@ -56,7 +56,7 @@ pub unsafe trait AioKernel {
     ///
     /// # Safety
     /// What the control block names is valid for the call.
-    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64;
+    unsafe fn pread_or_pwrite(&mut self, iocb: &Iocb) -> i64;
 
     /// A monotonic clock, in nanoseconds.
     fn now_ns(&self) -> u64;
@@ -108,7 +108,7 @@ unsafe impl AioKernel for Kernel {
         syscall_result(ret)
     }
 
-    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
+    unsafe fn pread_or_pwrite(&mut self, iocb: &Iocb) -> i64 {
         let call = match iocb.opcode {
             IOCB_CMD_PREAD => libc::SYS_pread64,
             IOCB_CMD_PWRITE => libc::SYS_pwrite64,

@@ -28,7 +28,7 @@ use crate::backend::IoBackend;
 use crate::batch::BatchLimit;
 use crate::io::{Full, Request};
 use crate::slots::Slots;
-use crate::transfer::Progress;
+use crate::transfer::TransferProgress;
 
 /// One AIO context with its queue. Belongs to one thread at a time.
 ///
@@ -202,7 +202,7 @@ impl<K: AioKernel> LinuxAio<K> {
                 let ring = *ring;
                 let mut events = ring.current_events();
                 for event in events.by_ref() {
-                    self.handle_event(event, out);
+                    self.complete_or_requeue_request(event, out);
                 }
                 ring.free_events_before(events);
             }
@@ -216,7 +216,7 @@ impl<K: AioKernel> LinuxAio<K> {
                         .getevents(self.context, &mut events)
                         .unwrap_or(0);
                     for &event in events.iter().take(count) {
-                        self.handle_event(event, out);
+                        self.complete_or_requeue_request(event, out);
                     }
                     if count < events.len() {
                         break;
@@ -228,8 +228,8 @@ impl<K: AioKernel> LinuxAio<K> {
     }
 
     /// Completes the request of an event, or queues the rest of it to be submitted again after a short transfer.
-    fn handle_event(&mut self, event: IoEvent, out: &mut Vec<Completion>) {
-        let Some((slot, request)) = self.slots.end_in_flight(event.data) else {
+    fn complete_or_requeue_request(&mut self, event: IoEvent, out: &mut Vec<Completion>) {
+        let Some((slot, request)) = self.slots.try_end_in_flight(event.data) else {
             debug_assert!(
                 false,
                 "completion of a request that the kernel does not have: {event:?}"
@@ -238,13 +238,13 @@ impl<K: AioKernel> LinuxAio<K> {
         };
         self.in_flight -= 1;
         match request.apply_result(event.res) {
-            Progress::Done(result) => {
+            TransferProgress::Done(result) => {
                 out.push(Completion {
                     token: self.slots.release(slot).token,
                     result,
                 });
             }
-            Progress::Resume { .. } => {
+            TransferProgress::Resume { .. } => {
                 self.stats.resumed += 1;
                 self.to_resubmit.push(slot);
             }
@@ -279,7 +279,7 @@ impl<K: AioKernel> IoBackend for LinuxAio<K> {
         let slot = self.slots.take(make).ok_or(Full)?;
         self.pending.push_back(slot);
         if !self.blocked && (self.pending.len() >= self.next_batch_limit() || self.room() == 0) {
-            self.submit_pending();
+            self.submit_or_transfer_pending();
         }
         Ok(())
     }
@@ -288,7 +288,7 @@ impl<K: AioKernel> IoBackend for LinuxAio<K> {
         if self.pending.is_empty() || self.blocked && self.in_flight > 0 {
             return;
         }
-        self.submit_pending();
+        self.submit_or_transfer_pending();
     }
 
     /// With room for `max_events` completions `out` never grows.

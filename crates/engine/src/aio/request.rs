@@ -7,7 +7,7 @@ use super::abi::{
     IOCB_CMD_PWRITEV, IOCB_FLAG_RESFD, Iocb, RWF_DSYNC,
 };
 use crate::io::{Op, Request};
-use crate::transfer::{Progress, Transfer};
+use crate::transfer::{Transfer, TransferProgress};
 
 /// A request with its control block.
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +66,9 @@ impl Record {
     }
 
     /// Applies a result of the kernel. The control block then describes what remains, if anything does.
-    pub(super) fn apply_result(&mut self, res: i64) -> Progress {
+    pub(super) fn apply_result(&mut self, res: i64) -> TransferProgress {
         let progress = self.transfer.apply_result(res);
-        if let Progress::Resume { moved } = progress {
+        if let TransferProgress::Resume { moved } = progress {
             // The end of the request was accepted by the kernel: no overflow.
             self.point_at_remaining(self.iocb.offset.wrapping_add_unsigned(moved));
         }

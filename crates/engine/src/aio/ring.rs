@@ -61,7 +61,7 @@ impl CompletionRing {
     }
 
     /// Whether the request with this `data` is among the last few events.
-    pub(super) fn is_among_last_events(self, data: u64) -> bool {
+    pub(super) fn is_request_among_last_events(self, data: u64) -> bool {
         let RingEvents { next, tail, .. } = self.current_events();
         let mut index = tail;
         for _ in 0..LAST_FEW {

@@ -1,14 +1,14 @@
-//! Detects files whose requests complete within io_submit(2), so that their transfers can be made by read and write system calls.
+//! Detects files whose requests complete within io_submit(2), so that their transfers can be made by pread(2) and pwrite(2) instead.
 //!
 //! On a tmpfs, say, the kernel carries out the whole transfer before io_submit(2) returns. Then nothing runs in parallel,
-//! and a control block, an event and a write to an eventfd are only overhead: a read or write system call in the same place
-//! does the same work, and keeps the loop no longer. The [`SyncDetector`] decides for which files the engine transfers
-//! *synchronously*. It considers only files that are [watched](SyncDetector::watch_file), since a disk that may answer later
-//! must not stop the loop, nor the other disks that the loop serves:
+//! and a control block, an event and a write to an eventfd are only overhead: pread(2) or pwrite(2) in the same place does
+//! the same work, and keeps the loop no longer. The [`SyncDetector`] decides which files are in this *pread/pwrite mode*,
+//! where transfers are synchronous. It considers only files that are [watched](SyncDetector::watch_file), since a disk that
+//! may answer later must not stop the loop, nor the other disks that the loop serves:
 //!
 //! - *Entry*: a file must answer within [`CALLS_TO_ENTER`] calls in a row.
 //! - *Probe*: after [`PROBE_EVERY`] requests a batch goes by io_submit(2) again. If its last request is not done when the
-//!   call returns, the file leaves synchronous mode.
+//!   call returns, the file leaves pread/pwrite mode.
 //! - *Clock*: each [`REQUESTS_PER_STEP`] requests are timed. If they took longer than a disk in memory can, the file
 //!   leaves at once, and the rest of the batch goes by io_submit(2).
 //! - *Re-entry*: each time a file leaves, the next entry takes twice as many calls, up to [`MAX_CALLS_TO_ENTER`].
@@ -17,7 +17,7 @@
 
 use std::os::fd::RawFd;
 
-/// Calls in a row within which a file must answer to enter synchronous mode.
+/// Calls in a row within which a file must answer to enter pread/pwrite mode.
 pub(super) const CALLS_TO_ENTER: u32 = 64;
 
 /// The same for a file that has left several times, at most.
@@ -44,7 +44,7 @@ pub(super) struct SyncDetector {
 
 /// A number of requests that were carried out by read or write system calls.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TimedTransfers {
+pub(super) struct SynchronousTransferTotals {
     pub(super) requests: u32,
     pub(super) bytes: u64,
     pub(super) took_ns: u64,
@@ -81,11 +81,11 @@ impl SyncDetector {
         }
     }
 
-    /// Whether the next transfers of `fd` are to be synchronous.
+    /// Whether the next transfers of `fd` are to be made by pread(2) and pwrite(2).
     #[inline]
-    pub(super) fn allows_transfer(&self, fd: RawFd) -> bool {
+    pub(super) fn next_uses_pread_pwrite(&self, fd: RawFd) -> bool {
         let entry = usize::try_from(fd).ok().and_then(|i| self.files.get(i));
-        matches!(entry, Some(Some(state)) if state.allows_transfer())
+        matches!(entry, Some(Some(state)) if state.next_uses_pread_pwrite())
     }
 
     /// Observes a call of io_submit(2) whose last request was a transfer of `fd`. `within` tells whether that request was
@@ -93,9 +93,9 @@ impl SyncDetector {
     #[inline]
     pub(super) fn observe_submit(&mut self, fd: RawFd, within: impl FnOnce() -> bool) {
         if let Some(state) = self.state_mut(fd) {
-            let before = state.is_synchronous();
+            let before = state.is_in_pread_pwrite_mode();
             state.observe_submit(within());
-            if state.is_synchronous() != before {
+            if state.is_in_pread_pwrite_mode() != before {
                 tracing::debug!(fd, within = !before, "a disk changed how it answers");
             }
         }
@@ -103,7 +103,7 @@ impl SyncDetector {
 
     /// Observes synchronous transfers of `fd`.
     #[inline]
-    pub(super) fn observe_transfers(&mut self, fd: RawFd, transfers: TimedTransfers) {
+    pub(super) fn observe_transfers(&mut self, fd: RawFd, transfers: SynchronousTransferTotals) {
         if let Some(state) = self.state_mut(fd)
             && !state.observe_transfers(transfers)
         {
@@ -121,75 +121,77 @@ impl SyncDetector {
     }
 }
 
-/// The state of one watched file.
+/// The mode of one watched file, and what it takes to enter pread/pwrite mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SyncFileState {
-    mode: SubmitMode,
+    mode: TransferMode,
     /// Calls in a row within which it must answer to enter.
     calls_to_enter: u32,
 }
 
+/// How the transfers of a file reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SubmitMode {
+enum TransferMode {
     /// By io_submit(2). The file has answered within so many calls in a row.
-    Submit { calls_within: u32 },
-    /// By read and write system calls. After so many more requests a batch is submitted as a probe.
-    Synchronous { requests_left: u32 },
+    IoSubmit { calls_within: u32 },
+    /// By pread(2) and pwrite(2), on the loop's thread. After so many more requests a batch is submitted as a probe.
+    PreadPwrite { requests_left: u32 },
 }
 
 impl SyncFileState {
     fn new() -> Self {
         Self {
-            mode: SubmitMode::Submit { calls_within: 0 },
+            mode: TransferMode::IoSubmit { calls_within: 0 },
             calls_to_enter: CALLS_TO_ENTER,
         }
     }
 
-    fn is_synchronous(&self) -> bool {
-        matches!(self.mode, SubmitMode::Synchronous { .. })
+    /// Also while a probe by io_submit(2) is due, unlike [`SyncFileState::next_uses_pread_pwrite`].
+    fn is_in_pread_pwrite_mode(&self) -> bool {
+        matches!(self.mode, TransferMode::PreadPwrite { .. })
     }
 
-    fn allows_transfer(&self) -> bool {
-        matches!(self.mode, SubmitMode::Synchronous { requests_left: 1.. })
+    fn next_uses_pread_pwrite(&self) -> bool {
+        matches!(self.mode, TransferMode::PreadPwrite { requests_left: 1.. })
     }
 
     /// Observes a call; `within`: its last request was done when it returned.
     fn observe_submit(&mut self, within: bool) {
         match self.mode {
-            SubmitMode::Submit { .. } if !within => {
-                self.mode = SubmitMode::Submit { calls_within: 0 }
+            TransferMode::IoSubmit { .. } if !within => {
+                self.mode = TransferMode::IoSubmit { calls_within: 0 }
             }
-            SubmitMode::Submit { calls_within } if calls_within + 1 < self.calls_to_enter => {
-                self.mode = SubmitMode::Submit {
+            TransferMode::IoSubmit { calls_within } if calls_within + 1 < self.calls_to_enter => {
+                self.mode = TransferMode::IoSubmit {
                     calls_within: calls_within + 1,
                 };
             }
-            SubmitMode::Synchronous { .. } if !within => self.leave_synchronous_mode(),
-            SubmitMode::Submit { .. } | SubmitMode::Synchronous { .. } => {
-                self.mode = SubmitMode::Synchronous {
+            TransferMode::PreadPwrite { .. } if !within => self.leave_pread_pwrite_mode(),
+            TransferMode::IoSubmit { .. } | TransferMode::PreadPwrite { .. } => {
+                self.mode = TransferMode::PreadPwrite {
                     requests_left: PROBE_EVERY,
                 };
             }
         }
     }
 
-    /// Observes synchronous transfers. False: they took too long, and the file leaves synchronous mode.
-    fn observe_transfers(&mut self, transfers: TimedTransfers) -> bool {
+    /// Observes synchronous transfers. False: they took too long, and the file leaves pread/pwrite mode.
+    fn observe_transfers(&mut self, transfers: SynchronousTransferTotals) -> bool {
         let limit_ns =
             u64::from(transfers.requests) * REQUEST_LIMIT_NS + transfers.bytes * BYTE_LIMIT_NS;
         if transfers.took_ns > limit_ns {
-            self.leave_synchronous_mode();
+            self.leave_pread_pwrite_mode();
             return false;
         }
-        if let SubmitMode::Synchronous { requests_left } = &mut self.mode {
+        if let TransferMode::PreadPwrite { requests_left } = &mut self.mode {
             *requests_left = requests_left.saturating_sub(transfers.requests);
         }
         true
     }
 
-    /// Leaves synchronous mode; to enter it again takes twice as many calls.
-    fn leave_synchronous_mode(&mut self) {
-        self.mode = SubmitMode::Submit { calls_within: 0 };
+    /// Leaves pread/pwrite mode; to enter it again takes twice as many calls.
+    fn leave_pread_pwrite_mode(&mut self) {
+        self.mode = TransferMode::IoSubmit { calls_within: 0 };
         self.calls_to_enter = (self.calls_to_enter * 2).min(MAX_CALLS_TO_ENTER);
     }
 }
@@ -198,16 +200,16 @@ impl SyncFileState {
 mod tests {
     use super::*;
 
-    const QUICK: TimedTransfers = TimedTransfers {
+    const QUICK: SynchronousTransferTotals = SynchronousTransferTotals {
         requests: REQUESTS_PER_STEP,
         bytes: 8 * 4096,
         took_ns: 10_000,
     };
 
     /// How many calls in a row, each answered within, it takes to enter.
-    fn calls_until_synchronous(state: &mut SyncFileState) -> u32 {
+    fn calls_until_pread_pwrite_mode(state: &mut SyncFileState) -> u32 {
         let mut calls = 0;
-        while !state.is_synchronous() {
+        while !state.is_in_pread_pwrite_mode() {
             state.observe_submit(true);
             calls += 1;
         }
@@ -215,36 +217,42 @@ mod tests {
     }
 
     #[test]
-    fn a_file_becomes_synchronous_after_many_calls_in_a_row() {
+    fn a_file_enters_pread_pwrite_mode_after_many_calls_in_a_row() {
         let mut state = SyncFileState::new();
         for _ in 1..CALLS_TO_ENTER {
             state.observe_submit(true);
-            assert!(!state.allows_transfer());
+            assert!(!state.next_uses_pread_pwrite());
         }
         state.observe_submit(false);
         assert_eq!(
-            calls_until_synchronous(&mut state),
+            calls_until_pread_pwrite_mode(&mut state),
             CALLS_TO_ENTER,
             "from the beginning"
         );
-        assert!(state.allows_transfer());
+        assert!(state.next_uses_pread_pwrite());
     }
 
     #[test]
     fn a_probe_after_so_many_requests_decides_whether_a_file_stays() {
         let mut state = SyncFileState::new();
-        calls_until_synchronous(&mut state);
+        calls_until_pread_pwrite_mode(&mut state);
         for within in [true, true, false] {
             let mut requests = 0;
-            while state.allows_transfer() {
+            while state.next_uses_pread_pwrite() {
                 assert!(state.observe_transfers(QUICK));
                 requests += QUICK.requests;
             }
             assert_eq!(requests, PROBE_EVERY);
-            assert!(state.is_synchronous(), "the probe is still to come");
+            assert!(
+                state.is_in_pread_pwrite_mode(),
+                "the probe is still to come"
+            );
             state.observe_submit(within);
             assert_eq!(
-                (state.is_synchronous(), state.allows_transfer()),
+                (
+                    state.is_in_pread_pwrite_mode(),
+                    state.next_uses_pread_pwrite()
+                ),
                 (within, within)
             );
         }
@@ -254,13 +262,13 @@ mod tests {
     fn a_file_that_is_too_slow_leaves() {
         let slow = |requests, bytes, took_ns| {
             let mut state = SyncFileState::new();
-            calls_until_synchronous(&mut state);
-            let stays = state.observe_transfers(TimedTransfers {
+            calls_until_pread_pwrite_mode(&mut state);
+            let stays = state.observe_transfers(SynchronousTransferTotals {
                 requests,
                 bytes,
                 took_ns,
             });
-            assert_eq!(state.is_synchronous(), stays);
+            assert_eq!(state.is_in_pread_pwrite_mode(), stays);
             !stays
         };
         assert!(!slow(1, 0, 50_000) && slow(1, 0, 50_001));
@@ -277,7 +285,7 @@ mod tests {
         let mut state = SyncFileState::new();
         let mut calls_to_enter = CALLS_TO_ENTER;
         for _ in 0..20 {
-            assert_eq!(calls_until_synchronous(&mut state), calls_to_enter);
+            assert_eq!(calls_until_pread_pwrite_mode(&mut state), calls_to_enter);
             state.observe_submit(false);
             calls_to_enter = (calls_to_enter * 2).min(MAX_CALLS_TO_ENTER);
         }
@@ -294,13 +302,16 @@ mod tests {
             }
             detector.observe_transfers(fd, QUICK);
             detector.unwatch_file(fd);
-            assert!(!detector.allows_transfer(fd), "{fd}");
+            assert!(!detector.next_uses_pread_pwrite(fd), "{fd}");
         }
         (0..CALLS_TO_ENTER).for_each(|_| detector.observe_submit(5, || true));
-        assert!(detector.allows_transfer(5));
+        assert!(detector.next_uses_pread_pwrite(5));
         detector.unwatch_file(5);
-        assert!(!detector.allows_transfer(5));
+        assert!(!detector.next_uses_pread_pwrite(5));
         detector.watch_file(5);
-        assert!(!detector.allows_transfer(5), "another file has the number");
+        assert!(
+            !detector.next_uses_pread_pwrite(5),
+            "another file has the number"
+        );
     }
 }

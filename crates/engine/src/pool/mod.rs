@@ -19,7 +19,7 @@ pub use error::PoolError;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::{Completion, Errno, Full, IoBackend, Request};
-use shared::Shared;
+use shared::PoolShared;
 
 /// Default of the most threads of a pool.
 pub const DEFAULT_MAX_THREADS: u32 = 64;
@@ -116,7 +116,7 @@ impl Default for PoolSettings {
 /// Dropping it runs all jobs that were added, and joins the threads; completions that were not reaped are lost.
 #[derive(Debug)]
 pub struct Pool<J: Job> {
-    shared: Arc<Shared<J>>,
+    shared: Arc<PoolShared<J>>,
     /// Threads that may still run. Those that have ended are removed when another one is started.
     threads: Vec<JoinHandle<()>>,
     /// Empty between reaps; swapped with the list that workers append to.
@@ -153,7 +153,7 @@ impl<J: Job> Pool<J> {
         } = settings;
         check_limits(min_threads, max_threads)?;
         let mut pool = Self {
-            shared: Arc::new(Shared::new(min_threads, max_threads, wake, idle_time)),
+            shared: Arc::new(PoolShared::new(min_threads, max_threads, wake, idle_time)),
             threads: Vec::new(),
             spare: Vec::new(),
             in_flight: 0,
@@ -171,7 +171,7 @@ impl<J: Job> Pool<J> {
     /// with [`Errno::AGAIN`] and is not run.
     pub fn add_job(&mut self, job: J) {
         self.in_flight += 1;
-        if self.shared.add_job(job) && self.start_thread().is_err() {
+        if self.shared.add_job_and_reserve_thread(job) && self.start_counted_thread().is_err() {
             self.shared.uncount_thread_and_fail_orphans();
         }
     }
@@ -225,7 +225,7 @@ impl<J: Job> Pool<J> {
     /// Starts threads until there are as many as the minimum.
     fn start_min_threads(&mut self) -> Result<(), PoolError> {
         while self.shared.reserve_missing_thread() {
-            if let Err(error) = self.start_thread() {
+            if let Err(error) = self.start_counted_thread() {
                 self.shared.uncount_thread_and_fail_orphans();
                 return Err(PoolError::Start {
                     errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
@@ -236,7 +236,7 @@ impl<J: Job> Pool<J> {
     }
 
     /// Starts a thread that `shared` has already counted.
-    fn start_thread(&mut self) -> std::io::Result<()> {
+    fn start_counted_thread(&mut self) -> std::io::Result<()> {
         self.threads.retain(|thread| !thread.is_finished());
         let shared = Arc::clone(&self.shared);
         let (cpus, begin) = (self.cpus, self.begin);

@@ -14,7 +14,7 @@ use super::{Job, Wake};
 use crate::{Completion, Errno};
 
 /// What the owner and the workers of a pool share.
-pub(super) struct Shared<J> {
+pub(super) struct PoolShared<J> {
     work: Mutex<JobQueue<J>>,
     /// Signalled when there is a job, or when idle workers have to check the limits.
     work_available: Condvar,
@@ -46,7 +46,7 @@ impl<J> JobQueue<J> {
     }
 }
 
-impl<J: Job> Shared<J> {
+impl<J: Job> PoolShared<J> {
     /// State of a pool without threads and jobs.
     pub(super) fn new(min_threads: u32, max_threads: u32, wake: Wake, idle_time: Duration) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl<J: Job> Shared<J> {
     }
 
     /// Owner: queues a job. True if a thread must be started for it; it is counted already.
-    pub(super) fn add_job(&self, job: J) -> bool {
+    pub(super) fn add_job_and_reserve_thread(&self, job: J) -> bool {
         let mut work = lock(&self.work);
         work.jobs.push_back(job);
         let must_start = work.needs_another_thread();
@@ -199,10 +199,10 @@ impl<J: Job> Shared<J> {
     }
 }
 
-impl<J> fmt::Debug for Shared<J> {
+impl<J> fmt::Debug for PoolShared<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let work = lock(&self.work);
-        f.debug_struct("Shared")
+        f.debug_struct("PoolShared")
             .field("jobs", &work.jobs.len())
             .field("threads", &work.threads)
             .field("idle", &work.idle)

@@ -3,11 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Job;
-use super::shared::Shared;
+use super::shared::PoolShared;
 use crate::{Completion, Errno};
 
 /// Runs jobs until the pool ends or has too many threads. A job that panics completes with `EIO`.
-pub(super) fn run_jobs<J: Job>(shared: &Shared<J>) {
+pub(super) fn run_jobs<J: Job>(shared: &PoolShared<J>) {
     while let Some(job) = shared.next_job() {
         let token = job.token();
         // A job is consumed whether it returns or panics, so no broken state of it remains.

@@ -238,7 +238,7 @@ unsafe impl AioKernel for FakeKernel {
         Ok(count)
     }
 
-    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
+    unsafe fn pread_or_pwrite(&mut self, iocb: &Iocb) -> i64 {
         assert_eq!(iocb.rw_flags, 0, "these calls have no flags");
         self.now_ns += self.transfer_ns;
         self.transferred.push(iocb.data);

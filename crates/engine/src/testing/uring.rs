@@ -137,7 +137,7 @@ fn read(entry: &squeue::Entry) -> Held {
 // SAFETY: buffers are only touched by `complete`, which only tests call, and which completes what is
 // held once.
 unsafe impl Ring for FakeRing {
-    fn entries(&self) -> u32 {
+    fn sq_entries(&self) -> u32 {
         self.entries
     }
 
@@ -188,7 +188,7 @@ unsafe impl Ring for FakeRing {
         self.can_disable_eventfd
     }
 
-    fn set_eventfd_disabled(&mut self, quiet: bool) {
+    fn set_eventfd_disabled_if_possible(&mut self, quiet: bool) {
         self.quiet = quiet;
     }
 }

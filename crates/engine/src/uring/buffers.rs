@@ -70,14 +70,14 @@ pub(super) trait BufferTable {
 
 /// A piece of memory at one place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct RegisteredPiece {
     start: usize,
     len: usize,
     place: u16,
     users: u32,
 }
 
-impl Piece {
+impl RegisteredPiece {
     /// Whether the buffer lies inside of the piece.
     #[inline]
     fn contains(&self, buffer: &iovec) -> bool {
@@ -91,7 +91,7 @@ impl Piece {
 #[derive(Debug)]
 pub(super) struct RegisteredBuffers {
     /// Sorted by address.
-    pieces: Vec<Piece>,
+    pieces: Vec<RegisteredPiece>,
     /// Index of the piece that was found last.
     hint: usize,
     free: Vec<u16>,
@@ -132,7 +132,7 @@ impl RegisteredBuffers {
     }
 
     /// The piece that holds a buffer, by binary search; the next look-up tries it first.
-    fn search_piece_and_keep_hint(&mut self, buffer: &iovec) -> Option<&Piece> {
+    fn search_piece_and_keep_hint(&mut self, buffer: &iovec) -> Option<&RegisteredPiece> {
         let addr = buffer.iov_base as usize;
         let after = self.pieces.partition_point(|piece| piece.start <= addr);
         let index = after.checked_sub(1)?;
@@ -159,7 +159,7 @@ impl RegisteredBuffers {
             // SAFETY: our caller promises the same.
             let added = unsafe { self.register_or_share_piece(piece_start, piece_len, table) };
             if let Err(error) = added {
-                self.unregister_or_unshare_range(start, added_bytes, table, |_| true);
+                self.unshare_or_unregister_if_idle(start, added_bytes, table, |_| true);
                 return Err(error);
             }
             added_bytes += piece_len;
@@ -202,7 +202,7 @@ impl RegisteredBuffers {
             return Err(error);
         }
         let index = self.pieces.partition_point(|piece| piece.start <= start);
-        let piece = Piece {
+        let piece = RegisteredPiece {
             start,
             len,
             place,
@@ -216,7 +216,7 @@ impl RegisteredBuffers {
     /// Removes a user of a range. A piece without users is unregistered if it `is_idle`, which means that no request in it is
     /// in flight. False: a piece was not idle, and stays registered for good; do not call again, as users of other pieces were
     /// removed.
-    pub fn unregister_or_unshare_range(
+    pub fn unshare_or_unregister_if_idle(
         &mut self,
         start: usize,
         len: usize,
@@ -307,7 +307,7 @@ mod tests {
 
         fn remove(&mut self, start: usize, len: usize) -> bool {
             self.0
-                .unregister_or_unshare_range(start, len, &mut self.1, |_| true)
+                .unshare_or_unregister_if_idle(start, len, &mut self.1, |_| true)
         }
 
         fn find_place(&mut self, buffers: &[iovec]) -> Option<u16> {
@@ -405,7 +405,7 @@ mod tests {
         assert!(
             !both
                 .0
-                .unregister_or_unshare_range(0x1000, 0x1000, &mut both.1, |_| false)
+                .unshare_or_unregister_if_idle(0x1000, 0x1000, &mut both.1, |_| false)
         );
         assert_eq!(
             (both.1.known, both.find_place(&[iov(0x1000, 1)])),

@@ -34,8 +34,9 @@ const DROP_RETRY: Duration = Duration::from_millis(1);
 
 /// One ring with its requests. Belongs to the thread that made it.
 ///
-/// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration. Before it
-/// blocks it calls [`prepare_to_block`](IoBackend::prepare_to_block), and checks [`is_blocked`](Self::is_blocked).
+/// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration. Before it blocks it calls
+/// [`prepare_to_block_and_recheck`](IoBackend::prepare_to_block_and_recheck), and checks
+/// [`is_blocked`](Self::is_blocked).
 ///
 /// Dropping the engine waits until the kernel has ended every request in flight; buffers may be
 /// freed afterwards. Requests that were not reaped have no completion then.
@@ -78,8 +79,8 @@ impl Uring<KernelRing> {
     }
 
     /// The eventfd. It becomes readable when something has completed since
-    /// [`prepare_to_block`](IoBackend::prepare_to_block), for a poller that watches it for edges: then it never needs
-    /// to be read. Non-blocking.
+    /// [`prepare_to_block_and_recheck`](IoBackend::prepare_to_block_and_recheck), for a poller that watches it for
+    /// edges: then it never needs to be read. Non-blocking.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.ring.event_fd()
@@ -126,7 +127,7 @@ impl Uring<KernelRing> {
             buffers,
             ..
         } = self;
-        buffers.unregister_or_unshare_range(start, len, ring, |place| {
+        buffers.unshare_or_unregister_if_idle(start, len, ring, |place| {
             !slots.any_in_flight(|request| request.place == Some(place))
         })
     }
@@ -135,7 +136,7 @@ impl Uring<KernelRing> {
 impl<R: Ring> Uring<R> {
     /// An engine on `ring`.
     pub fn with_ring(ring: R, settings: UringSettings) -> Self {
-        let max_events = settings.max_events.min(ring.entries());
+        let max_events = settings.max_events.min(ring.sq_entries());
         Self {
             ring,
             slots: Slots::new(max_events),
@@ -214,8 +215,8 @@ impl<R: Ring> Uring<R> {
 
     /// Writes the submission entry of a slot's request, for the next call.
     #[inline]
-    fn push_entry(&mut self, slot: u32) {
-        let entry = self.slots.get_mut(slot).submission_entry(slot);
+    fn push_entry_and_mark_in_flight(&mut self, slot: u32) {
+        let entry = self.slots.request_mut(slot).submission_entry(slot);
         // SAFETY: there are no more slots than entries, and each slot has at most one; the submitter of the request promised
         // to keep what it names.
         unsafe { self.ring.push(&entry) };
@@ -297,7 +298,7 @@ impl<R: Ring> IoBackend for Uring<R> {
             record.place = self.find_and_count_registered(&record);
         }
         let slot = self.slots.take(|_| record).ok_or(Full)?;
-        self.push_entry(slot);
+        self.push_entry_and_mark_in_flight(slot);
         if !self.blocked && (self.pending >= self.next_batch_limit() || self.room() == 0) {
             self.submit_pending();
         }
@@ -315,7 +316,7 @@ impl<R: Ring> IoBackend for Uring<R> {
     fn reap(&mut self, out: &mut Vec<Completion>) {
         if self.is_eventfd_on {
             self.is_eventfd_on = false;
-            self.ring.set_eventfd_disabled(true);
+            self.ring.set_eventfd_disabled_if_possible(true);
         }
         if self.in_flight > 0 && self.ring.has_unflushed_completions() {
             self.stats.getevents_calls += 1;
@@ -332,7 +333,7 @@ impl<R: Ring> IoBackend for Uring<R> {
             ..
         } = self;
         ring.drain_completions(|user_data, res| {
-            let Some((slot, record)) = slots.end_in_flight(user_data) else {
+            let Some((slot, record)) = slots.try_end_in_flight(user_data) else {
                 debug_assert!(false, "a completion of no request: {user_data}, {res}");
                 return;
             };
@@ -355,7 +356,7 @@ impl<R: Ring> IoBackend for Uring<R> {
             }
         });
         for index in 0..self.to_resubmit.len() {
-            self.push_entry(self.to_resubmit[index]);
+            self.push_entry_and_mark_in_flight(self.to_resubmit[index]);
         }
         self.to_resubmit.clear();
     }
@@ -368,10 +369,10 @@ impl<R: Ring> IoBackend for Uring<R> {
     }
 
     /// Switches the eventfd on: until the next reap, completions write it.
-    fn prepare_to_block(&mut self) -> bool {
+    fn prepare_to_block_and_recheck(&mut self) -> bool {
         if !self.is_eventfd_on && self.in_flight > 0 && self.ring.can_disable_eventfd() {
             self.is_eventfd_on = true;
-            self.ring.set_eventfd_disabled(false);
+            self.ring.set_eventfd_disabled_if_possible(false);
             if !self.has_completions() {
                 self.stats.getevents_calls += 1;
                 let _ = self.ring.make_completions_visible(false);

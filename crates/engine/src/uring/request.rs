@@ -7,7 +7,7 @@ use io_uring::{opcode, squeue};
 use rustix::io::Errno;
 
 use crate::io::{Op, Request};
-use crate::transfer::{Progress, Transfer};
+use crate::transfer::{Transfer, TransferProgress};
 
 /// A ring's name for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +87,8 @@ impl Record {
             return NextStep::Retry;
         }
         match self.transfer.apply_result(res.into()) {
-            Progress::Done(result) => NextStep::Done(result),
-            Progress::Resume { moved } => {
+            TransferProgress::Done(result) => NextStep::Done(result),
+            TransferProgress::Resume { moved } => {
                 // The end of the request was accepted by the kernel: no overflow.
                 self.offset = self.offset.wrapping_add(moved);
                 // Progress resets the limit of retries.

@@ -24,7 +24,7 @@ use super::setup::{self, RingKind, errno_of};
 /// with its own user data, and after that nothing that it names is accessed.
 pub unsafe trait Ring {
     /// How many entries it has room for, submitted or not.
-    fn entries(&self) -> u32;
+    fn sq_entries(&self) -> u32;
 
     /// Appends an entry to those that are not submitted yet.
     ///
@@ -60,7 +60,7 @@ pub unsafe trait Ring {
 
     /// Switches the eventfd off or on, where that is possible. After switching it on the caller has to
     /// [`make_completions_visible`](Self::make_completions_visible), or it may miss an earlier completion.
-    fn set_eventfd_disabled(&mut self, quiet: bool);
+    fn set_eventfd_disabled_if_possible(&mut self, quiet: bool);
 }
 
 /// Most registered files of a ring; others are named by their descriptors.
@@ -104,7 +104,7 @@ impl std::fmt::Debug for KernelRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KernelRing")
             .field("kind", &self.kind)
-            .field("entries", &self.entries())
+            .field("entries", &self.sq_entries())
             .field("files", &self.files)
             .finish_non_exhaustive()
     }
@@ -143,7 +143,7 @@ impl KernelRing {
         };
         this.register_ring_fd();
         this.set_max_workers(settings.max_workers);
-        this.set_eventfd_disabled(true);
+        this.set_eventfd_disabled_if_possible(true);
         // A seccomp filter may allow io_uring_setup and forbid io_uring_enter.
         this.make_completions_visible(false)
             .map_err(call("io_uring_enter"))?;
@@ -186,7 +186,7 @@ impl KernelRing {
             resv: 0,
             data: self.ring.as_raw_fd().unsigned_abs().into(),
         };
-        if self.update_ring_registration(IORING_REGISTER_RING_FDS, &mut update)
+        if self.register_or_unregister_ring_fd(IORING_REGISTER_RING_FDS, &mut update)
             && let Ok(index) = RawFd::try_from(update.offset)
         {
             self.handle = (index, IORING_ENTER_REGISTERED_RING);
@@ -194,7 +194,7 @@ impl KernelRing {
     }
 
     /// Registers or unregisters one ring with the thread, by io_uring_register(2).
-    fn update_ring_registration(&mut self, operation: u32, update: &mut RsrcUpdate) -> bool {
+    fn register_or_unregister_ring_fd(&mut self, operation: u32, update: &mut RsrcUpdate) -> bool {
         // SAFETY: both operations read and write one structure of this type.
         let ret = unsafe {
             libc::syscall(
@@ -273,7 +273,7 @@ fn register_file_table(ring: &IoUring) -> u32 {
 // SAFETY: the kernel completes what it took exactly once (completions that find no room wait in the kernel, which sets a
 // flag), and accesses no buffer afterwards.
 unsafe impl Ring for KernelRing {
-    fn entries(&self) -> u32 {
+    fn sq_entries(&self) -> u32 {
         self.ring.params().sq_entries()
     }
 
@@ -320,7 +320,7 @@ unsafe impl Ring for KernelRing {
         self.kind == RingKind::Direct
     }
 
-    fn set_eventfd_disabled(&mut self, quiet: bool) {
+    fn set_eventfd_disabled_if_possible(&mut self, quiet: bool) {
         if !self.can_disable_eventfd() {
             return;
         }
@@ -347,7 +347,7 @@ impl Drop for KernelRing {
                 resv: 0,
                 data: 0,
             };
-            self.update_ring_registration(IORING_UNREGISTER_RING_FDS, &mut update);
+            self.register_or_unregister_ring_fd(IORING_UNREGISTER_RING_FDS, &mut update);
         }
     }
 }

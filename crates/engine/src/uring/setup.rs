@@ -170,7 +170,7 @@ mod tests {
         ring.submit();
         let mut out = Vec::new();
         while out.is_empty() {
-            if !ring.prepare_to_block() {
+            if !ring.prepare_to_block_and_recheck() {
                 let minute = Timespec {
                     tv_sec: 60,
                     tv_nsec: 0,

@@ -2,7 +2,7 @@
 
 use block::{AttachedDisk, SourceIo};
 use engine::{Completion, Errno};
-use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
+use telemetry::queue::{AdmissionEnd, AdmitTimeAndKind, QueueName, QueueStats};
 use virtio_blk::{RetryOutcome, Status};
 use virtqueue::Chain;
 
@@ -29,7 +29,7 @@ impl BlkQueue {
 
     /// Retries as many parked requests as there is room for; true: all that are to be retried. None while the queue is
     /// disabled: its disk may be about to be replaced.
-    fn submit_pending_retries(&mut self, cx: &mut QueueContext<'_>) -> bool {
+    fn try_submit_pending_retries(&mut self, cx: &mut QueueContext<'_>) -> bool {
         while self.parked.has_pending_retries() {
             if !cx.enabled {
                 self.parked.defer_retries_until_enabled();
@@ -38,7 +38,7 @@ impl BlkQueue {
             if cx.io.room(&self.disk[0]) == 0 {
                 return false;
             }
-            let Some(parked) = self.parked.pop(cx.reports) else {
+            let Some(parked) = self.parked.pop_and_count(cx.reports) else {
                 return true;
             };
             let io = &mut SourceIo {
@@ -47,14 +47,18 @@ impl BlkQueue {
                 source_index: cx.source_index,
             };
             if self.queue.retry_unless_beyond_end(parked.slot, io) == RetryOutcome::BeyondEnd {
-                self.fail_parked(&parked, cx);
+                self.report_and_fail_parked_request(&parked, cx);
             }
         }
         true
     }
 
     /// Answers a parked request as failed.
-    fn fail_parked(&mut self, parked: &ParkedRequest, cx: &mut QueueContext<'_>) {
+    fn report_and_fail_parked_request(
+        &mut self,
+        parked: &ParkedRequest,
+        cx: &mut QueueContext<'_>,
+    ) {
         if let Some(reports) = cx.reports {
             let read = self.queue.is_read(parked.slot);
             reports
@@ -66,7 +70,7 @@ impl BlkQueue {
 }
 
 /// Handles a block request that the disk has failed. Returns the status to answer with; `None`: it is parked.
-fn answer_or_park(
+fn report_and_park_or_get_status(
     queue: &virtio_blk::Queue,
     parked: &mut ParkedList,
     reports: Option<&QueueReporter>,
@@ -85,7 +89,7 @@ fn answer_or_park(
                 requests,
                 errno,
             };
-            parked.push(request, reports);
+            parked.push_and_count(request, reports);
             None
         }
         ErrorAction::Report => Some(Status::IoErr),
@@ -93,11 +97,11 @@ fn answer_or_park(
 }
 
 impl QueueDevice for BlkQueue {
-    fn name(&self) -> &QueueName {
+    fn queue_name(&self) -> &QueueName {
         self.queue.name()
     }
 
-    fn stats(&self) -> &QueueStats {
+    fn queue_stats(&self) -> &QueueStats {
         self.queue.stats()
     }
 
@@ -108,7 +112,7 @@ impl QueueDevice for BlkQueue {
     fn in_flight_counts(&self) -> InFlightCounts {
         InFlightCounts {
             requests: self.queue.in_flight(),
-            parked: self.parked.request_count(),
+            parked: self.parked.guest_request_count(),
         }
     }
 
@@ -118,70 +122,72 @@ impl QueueDevice for BlkQueue {
         cx: QueueContext<'_>,
         chain: &mut Chain,
         budget: usize,
-    ) -> Result<Admission, BrokenQueueError> {
+    ) -> Result<AdmissionEnd, BrokenQueueError> {
         let io = &mut SourceIo {
             io: cx.io,
             disks: &self.disk,
             source_index: cx.source_index,
         };
         self.queue.begin_batch(cx.now);
-        Ok(self.queue.admit(cx.ring, cx.memory, chain, io, budget)?)
+        Ok(self
+            .queue
+            .admit_from_ring(cx.ring, cx.memory, chain, io, budget)?)
     }
 
-    fn take_has_unpublished(&mut self) -> bool {
+    fn take_pushed_outside_completions(&mut self) -> bool {
         self.queue.take_has_unpublished()
     }
 
     fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>) {
         let BlkQueue { queue, parked, .. } = self;
-        queue.complete(cx.ring, done, cx.now, |queue, slot, errno| {
-            answer_or_park(queue, parked, cx.reports, slot, errno)
+        queue.complete_block_requests(cx.ring, done, cx.now, |queue, slot, errno| {
+            report_and_park_or_get_status(queue, parked, cx.reports, slot, errno)
         });
     }
 
-    fn end_batch_and_check_deferred(&mut self) -> bool {
-        self.queue.end_batch();
+    fn count_completions_and_has_waiting(&mut self) -> bool {
+        self.queue.record_batch_statistics();
         false
     }
 
-    fn submit_deferred(&mut self, mut cx: QueueContext<'_>) -> bool {
-        self.submit_pending_retries(&mut cx)
+    fn submit_waiting(&mut self, mut cx: QueueContext<'_>) -> bool {
+        self.try_submit_pending_retries(&mut cx)
     }
 
     /// With `Report` all are answered. With `Retry` those that find no room, or a disabled queue, are retried later.
-    fn resume_parked(&mut self, how: ResumeAction, mut cx: QueueContext<'_>) -> bool {
+    fn retry_or_fail_parked(&mut self, how: ResumeAction, mut cx: QueueContext<'_>) -> bool {
         match how {
             ResumeAction::Report => {
-                while let Some(parked) = self.parked.pop(cx.reports) {
-                    self.fail_parked(&parked, &mut cx);
+                while let Some(parked) = self.parked.pop_and_count(cx.reports) {
+                    self.report_and_fail_parked_request(&parked, &mut cx);
                 }
                 true
             }
             ResumeAction::Retry => {
                 self.parked.mark_all_for_retry();
-                self.submit_pending_retries(&mut cx)
+                self.try_submit_pending_retries(&mut cx)
             }
         }
     }
 
     fn on_enabled(&mut self, cx: QueueContext<'_>) -> bool {
-        !self.parked.take_retry_on_enable() || self.resume_parked(ResumeAction::Retry, cx)
+        !self.parked.take_retry_on_enable() || self.retry_or_fail_parked(ResumeAction::Retry, cx)
     }
 
     /// Parked requests that may stay in the in-flight region are found there by the next process. Else they are returned to
     /// the ring if no other requests were popped after the first of them, and are answered as failed if some were.
-    fn handle_parked_at_stop(&mut self, how: ParkedStopAction, mut cx: QueueContext<'_>) {
+    fn leave_return_or_fail_parked(&mut self, how: ParkedStopAction, mut cx: QueueContext<'_>) {
         let queue = &self.queue;
         let slots = self
             .parked
             .slots()
             .flat_map(|slot| queue.merged_slots(slot));
-        let chains: Vec<_> = slots.map(|slot| queue.chain_id(slot)).collect();
+        let chains: Vec<_> = slots.map(|slot| queue.slot_chain_id(slot)).collect();
         if chains.is_empty() {
             return;
         }
         let recorded = how == ParkedStopAction::LeaveInRegion && cx.ring.has_recorder();
-        let kept = recorded || cx.ring.try_unpop_chains(&chains);
+        let kept = recorded || cx.ring.try_unpop_chains_and_mark_dirty(&chains);
         if recorded {
             cx.ring.mark_unpushed_chains_dirty(&chains);
             tracing::info!(
@@ -197,30 +203,30 @@ impl QueueDevice for BlkQueue {
                 "parked requests are reported as failed: the queue stops"
             );
         }
-        while let Some(parked) = self.parked.pop(cx.reports) {
+        while let Some(parked) = self.parked.pop_and_count(cx.reports) {
             if kept {
                 self.queue.release_unanswered(parked.slot);
             } else {
-                self.fail_parked(&parked, &mut cx);
+                self.report_and_fail_parked_request(&parked, &mut cx);
             }
         }
     }
 
-    fn begin_generation(&mut self) -> AdmitTime {
+    fn begin_generation(&mut self) -> AdmitTimeAndKind {
         self.queue.begin_generation()
     }
 
-    fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTime, u32)> {
+    fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTimeAndKind, u32)> {
         self.queue.pop_finished_of_older_generation()
     }
 
-    fn older_parked_count(&self) -> u32 {
+    fn older_generation_parked_count(&self) -> u32 {
         self.parked
-            .request_count_in_slots(|slot| self.queue.is_old(slot))
+            .guest_request_count_where(|slot| self.queue.is_old(slot))
     }
 
     /// Leaves out requests that were merged into a parked one.
-    fn report_late_unparked(&self, after: u64, until: u64, now: u64, reports: &QueueReporter) {
+    fn report_late_except_parked(&self, after: u64, until: u64, now: u64, reports: &QueueReporter) {
         let queue = &self.queue;
         let parked = self
             .parked
@@ -233,7 +239,7 @@ impl QueueDevice for BlkQueue {
             let oldest_ticks = now.saturating_sub(oldest);
             reports
                 .export
-                .report_late(reports.queue, requests, oldest_ticks);
+                .count_and_report_late(reports.queue, requests, oldest_ticks);
         }
     }
 

@@ -32,29 +32,29 @@ pub(super) struct ParkedList {
 
 impl ParkedList {
     /// Adds a request that the disk has just failed, and counts it for its export.
-    pub fn push(&mut self, parked: ParkedRequest, reports: &QueueReporter) {
+    pub fn push_and_count(&mut self, parked: ParkedRequest, reports: &QueueReporter) {
         let export_queues = reports.export.queues();
-        export_queues.count_parked(parked.requests, parked.errno);
+        export_queues.add_parked_and_set_io_status(parked.requests, parked.errno);
         self.list.push_back(parked);
     }
 
     /// Removes the request that failed first, to be retried or answered, and counts it for its export.
-    pub fn pop(&mut self, reports: Option<&QueueReporter>) -> Option<ParkedRequest> {
+    pub fn pop_and_count(&mut self, reports: Option<&QueueReporter>) -> Option<ParkedRequest> {
         let parked = self.list.pop_front()?;
         self.retries = self.retries.saturating_sub(1);
         if let Some(reports) = reports {
-            reports.export.queues().count_resumed(parked.requests);
+            reports.export.queues().subtract_resumed(parked.requests);
         }
         Some(parked)
     }
 
     /// Number of requests of the guest.
-    pub fn request_count(&self) -> u32 {
+    pub fn guest_request_count(&self) -> u32 {
         self.list.iter().map(|parked| parked.requests).sum()
     }
 
     /// Number of requests of the guest in slots of which this is true.
-    pub fn request_count_in_slots(&self, is_counted: impl Fn(u32) -> bool) -> u32 {
+    pub fn guest_request_count_where(&self, is_counted: impl Fn(u32) -> bool) -> u32 {
         let counted = self.list.iter().filter(|parked| is_counted(parked.slot));
         counted.map(|parked| parked.requests).sum()
     }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{AttachedDisk, Node, SourceIo};
 use engine::{Completion, Errno};
-use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
+use telemetry::queue::{AdmissionEnd, AdmitTimeAndKind, QueueName, QueueStats};
 use virtio_scsi::{
-    AdmitMemoryAndTime, CONTROL_QUEUE, ControlQueue, DiskWithStats, EVENT_QUEUE, EventQueue,
+    AdmitMemoryAndTime, CONTROL_QUEUE, ControlQueue, DiskAddressAndStats, EVENT_QUEUE, EventQueue,
     MessagePort, Queue, QueueMessage,
 };
 use virtqueue::Chain;
@@ -69,8 +69,8 @@ pub(crate) struct ScsiQueue {
 }
 
 impl ScsiQueue {
-    /// A queue for a ring of `size` entries, with this index on its iothread.
-    pub fn new(
+    /// A queue for a ring of `size` entries, with this index on its iothread. Its port is registered with the controller.
+    pub fn new_registered(
         ScsiSetup {
             device,
             index,
@@ -95,7 +95,7 @@ impl ScsiQueue {
             _ => {
                 let (name, stats) = (name.clone(), stats.clone());
                 let mut queue = Queue::new_registered(name, device, size, port, stats);
-                queue.set_disks_if_idle(&scsi_to_queue_disks(&disks));
+                queue.set_disks_if_idle(&disk_addresses_and_stats(&disks));
                 Role::Commands {
                     queue,
                     reports: reporters_of_disks(&disks),
@@ -113,11 +113,11 @@ impl ScsiQueue {
 }
 
 impl QueueDevice for ScsiQueue {
-    fn name(&self) -> &QueueName {
+    fn queue_name(&self) -> &QueueName {
         &self.name
     }
 
-    fn stats(&self) -> &QueueStats {
+    fn queue_stats(&self) -> &QueueStats {
         &self.stats
     }
 
@@ -131,7 +131,7 @@ impl QueueDevice for ScsiQueue {
     /// Requests that use the guest's memory. The control queue holds that of its functions itself.
     fn in_flight_counts(&self) -> InFlightCounts {
         let requests = match &self.role {
-            Role::Commands { queue, .. } => queue.in_flight(),
+            Role::Commands { queue, .. } => queue.in_flight_count(),
             Role::Control(_) | Role::Events(_) => 0,
         };
         // The guest retries what has failed.
@@ -145,7 +145,7 @@ impl QueueDevice for ScsiQueue {
         cx: QueueContext<'_>,
         chain: &mut Chain,
         budget: usize,
-    ) -> Result<Admission, BrokenQueueError> {
+    ) -> Result<AdmissionEnd, BrokenQueueError> {
         let QueueContext {
             ring,
             memory,
@@ -162,15 +162,15 @@ impl QueueDevice for ScsiQueue {
                     disks,
                     source_index,
                 };
-                queue.admit(ring, batch, chain, io, budget)
+                queue.admit_from_ring(ring, batch, chain, io, budget)
             }
-            Role::Control(queue) => queue.admit(ring, memory, chain, budget),
-            Role::Events(queue) => queue.admit(ring, batch, chain),
+            Role::Control(queue) => queue.pop_and_process_requests(ring, memory, chain, budget),
+            Role::Events(queue) => queue.report_pending_events(ring, batch, chain),
         };
         Ok(admission?)
     }
 
-    fn take_has_unpublished(&mut self) -> bool {
+    fn take_pushed_outside_completions(&mut self) -> bool {
         match &mut self.role {
             Role::Commands { queue, .. } => queue.take_pushed_outside_completions(),
             Role::Control(queue) => queue.take_has_unpublished(),
@@ -194,12 +194,12 @@ impl QueueDevice for ScsiQueue {
             disks,
             source_index: cx.source_index,
         };
-        queue.complete(cx.ring, done, cx.now, io, |queue, slot, errno| {
+        queue.complete_block_requests(cx.ring, done, cx.now, io, |queue, slot, errno| {
             report_failure(queue, reports, slot, errno);
         });
     }
 
-    fn end_batch_and_check_deferred(&mut self) -> bool {
+    fn count_completions_and_has_waiting(&mut self) -> bool {
         match &mut self.role {
             Role::Commands { queue, .. } => {
                 queue.count_completion_batch();
@@ -210,7 +210,7 @@ impl QueueDevice for ScsiQueue {
     }
 
     /// Only commands wait for room in an engine.
-    fn submit_deferred(&mut self, cx: QueueContext<'_>) -> bool {
+    fn submit_waiting(&mut self, cx: QueueContext<'_>) -> bool {
         match &mut self.role {
             Role::Commands { queue, disks, .. } => queue.submit_deferred(&mut SourceIo {
                 io: cx.io,
@@ -221,10 +221,10 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
-    fn on_admissions_ended(&mut self, ring: &mut virtqueue::Queue) {
+    fn on_no_more_admissions(&mut self, ring: &mut virtqueue::Queue) {
         match &mut self.role {
-            Role::Commands { queue, .. } => queue.end_ring_cancellations(),
-            Role::Control(queue) => queue.fail_pending_functions(ring),
+            Role::Commands { queue, .. } => queue.drop_ring_cancellations(),
+            Role::Control(queue) => queue.fail_pending_tmfs(ring),
             Role::Events(_) => {}
         }
     }
@@ -234,16 +234,16 @@ impl QueueDevice for ScsiQueue {
         !matches!(self.role, Role::Events(_))
     }
 
-    fn begin_generation(&mut self) -> AdmitTime {
+    fn begin_generation(&mut self) -> AdmitTimeAndKind {
         match &mut self.role {
             Role::Commands { queue, .. } => queue.begin_generation(),
-            Role::Control(_) | Role::Events(_) => AdmitTime::default(),
+            Role::Control(_) | Role::Events(_) => AdmitTimeAndKind::default(),
         }
     }
 
-    fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTime, u32)> {
+    fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTimeAndKind, u32)> {
         match &mut self.role {
-            Role::Commands { queue, .. } => Some((queue.pop_admit_time_of_older_generation()?, 1)),
+            Role::Commands { queue, .. } => Some((queue.pop_finished_of_older_generation()?, 1)),
             Role::Control(_) | Role::Events(_) => None,
         }
     }
@@ -260,7 +260,7 @@ impl QueueDevice for ScsiQueue {
                 disks,
                 reports,
             } => {
-                queue.set_disks_if_idle(&scsi_to_queue_disks(&new));
+                queue.set_disks_if_idle(&disk_addresses_and_stats(&new));
                 *reports = reporters_of_disks(&new);
                 std::mem::replace(disks, attached)
             }
@@ -270,7 +270,7 @@ impl QueueDevice for ScsiQueue {
 
     /// Continues or cancels commands, answers a task management function, or makes the event queue active. A message for an
     /// earlier queue with the same index, which its number shows, is dropped.
-    fn handle_message(&mut self, message: ScsiMessage, cx: QueueContext<'_>) -> bool {
+    fn handle_scsi_message(&mut self, message: ScsiMessage, cx: QueueContext<'_>) -> bool {
         if message.queue_number != self.queue_number {
             return false;
         }
@@ -289,20 +289,20 @@ impl QueueDevice for ScsiQueue {
                 };
                 queue.resume_command(ring, token, io);
             }
-            (Role::Commands { queue, disks, .. }, QueueMessage::Cancel(cancel)) => {
+            (Role::Commands { queue, disks, .. }, QueueMessage::CancelOrFind(cancel)) => {
                 let io = &mut SourceIo {
                     io,
                     disks,
                     source_index,
                 };
                 let empty = !ring.has_available();
-                queue.apply_cancellation(ring, &cancel, io);
+                queue.cancel_or_find_commands(ring, &cancel, io);
                 if empty {
-                    queue.end_ring_cancellations();
+                    queue.drop_ring_cancellations();
                 }
             }
-            (Role::Control(queue), QueueMessage::Cancelled(outcome)) => {
-                queue.complete_function(ring, &outcome);
+            (Role::Control(queue), QueueMessage::TmfEnded(outcome)) => {
+                queue.apply_resets_and_answer_tmf(ring, &outcome);
             }
             // The queue becomes active.
             (Role::Events(_), QueueMessage::Events) => {}
@@ -313,8 +313,8 @@ impl QueueDevice for ScsiQueue {
 }
 
 /// Addresses and statistics of a controller's disks, for its queue.
-fn scsi_to_queue_disks(disks: &[ScsiDisk]) -> Vec<DiskWithStats> {
-    let disk = |disk: &ScsiDisk| DiskWithStats {
+fn disk_addresses_and_stats(disks: &[ScsiDisk]) -> Vec<DiskAddressAndStats> {
+    let disk = |disk: &ScsiDisk| DiskAddressAndStats {
         address: disk.address,
         stats: disk.stats.clone(),
     };

@@ -16,7 +16,7 @@ use crate::event_loop::context::Context;
 use crate::event_loop::handlers::HandlerId;
 use crate::event_loop::mailbox::{Mail, Mailbox, Remote};
 use crate::event_loop::poll_budget::PollBudget;
-use crate::event_loop::poll_predictor::{IdlePeriod, PollOutcome, PollSettings};
+use crate::event_loop::poll_predictor::{IdleEnd, PollOutcome, PollSettings};
 use crate::event_loop::poller::{Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Readiness};
 use crate::event_loop::tracepoints;
 use crate::event_loop::wake::Wake;
@@ -69,17 +69,17 @@ pub trait Runner {
     fn submit(&mut self, cx: &mut RunnerContext<Self>);
 
     /// Whether the next iteration certainly has work: then the loop neither polls nor blocks.
-    fn is_busy(&self) -> bool;
+    fn has_work_for_next_iteration(&self) -> bool;
     /// Polls recently active sources, in user space only: whether any of them has work.
     fn poll_sources_once(&mut self) -> bool;
     /// The time until which polling pays for any recently active source, by its
     /// [`crate::event_loop::PollPredictor`]; a time that has passed if it pays for none. Called when the loop has run dry and
     /// polling is on.
-    fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64;
-    /// Learns from the idle time after [`Runner::poll_deadline_ns`], which has ended, with one iteration since.
-    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod);
+    fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64;
+    /// Learns from the idle time after [`Runner::predict_poll_deadline_ns`], which has ended, with one iteration since.
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdleEnd);
     /// Enables kicks before the loop blocks. True when a request came in just before that: then the loop does not block.
-    fn enable_kicks_or_find_work(&mut self, cx: &mut RunnerContext<Self>) -> bool;
+    fn prepare_to_block_or_find_work(&mut self, cx: &mut RunnerContext<Self>) -> bool;
     /// Handles the end of the loop.
     fn on_stop(&mut self, cx: &mut RunnerContext<Self>);
 }
@@ -101,7 +101,7 @@ pub struct EventLoop<P: Runner> {
     /// Result of polling since the loop ran dry.
     poll_result: PollOutcome,
     /// The last idle time, until the runner has learnt from it.
-    last_idle: Option<IdlePeriod>,
+    last_idle: Option<IdleEnd>,
     events: Vec<Event>,
     busy_iterations: u32,
     /// When descriptors were checked last while polling.
@@ -164,7 +164,7 @@ impl<P: Runner> EventLoop<P> {
     /// # Errors
     /// When the poller fails, which a working kernel does not.
     pub fn iterate(&mut self) -> io::Result<bool> {
-        if self.wake.take_notification() && self.handle_mail() {
+        if self.wake.take_notified_flag() && self.handle_mail() {
             self.mailbox.close_and_drop_mail();
             self.runner.on_stop(&mut self.cx);
             return Ok(false);
@@ -181,7 +181,7 @@ impl<P: Runner> EventLoop<P> {
             runner.learn_from_idle(&self.polling, idle);
         }
 
-        if self.runner.is_busy() {
+        if self.runner.has_work_for_next_iteration() {
             self.check_descriptors_periodically()?;
         } else {
             self.poll_or_block()?;
@@ -242,7 +242,7 @@ impl<P: Runner> EventLoop<P> {
         if self.is_polling_on() && self.poll_while_worthwhile()? {
             return self.check_descriptors_periodically();
         }
-        if self.runner.enable_kicks_or_find_work(&mut self.cx) || !self.wake.try_begin_sleep() {
+        if self.runner.prepare_to_block_or_find_work(&mut self.cx) || !self.wake.try_begin_sleep() {
             // Not idle after all; descriptors are still checked now and then.
             return self.check_descriptors_periodically();
         }
@@ -264,7 +264,7 @@ impl<P: Runner> EventLoop<P> {
         waited?;
         if self.is_polling_on() {
             // Before the handlers run: their time is not idle time.
-            self.note_idle_end(self.cx.now_ns());
+            self.keep_idle_end_for_learning(self.cx.now_ns());
         }
         Ok(())
     }
@@ -275,13 +275,13 @@ impl<P: Runner> EventLoop<P> {
     }
 
     /// Notes the end of an idle time, for the runner to learn from.
-    fn note_idle_end(&mut self, woke_ns: u64) {
+    fn keep_idle_end_for_learning(&mut self, woke_ns: u64) {
         let polled = self.poll_result;
-        self.last_idle = Some(IdlePeriod { woke_ns, polled });
+        self.last_idle = Some(IdleEnd { woke_ns, polled });
     }
 
     /// Whether an active source has work, or another thread has woken the loop.
-    fn has_work(&mut self) -> bool {
+    fn poll_once(&mut self) -> bool {
         self.runner.poll_sources_once() || self.wake.is_notified()
     }
 
@@ -289,7 +289,7 @@ impl<P: Runner> EventLoop<P> {
     fn poll_while_worthwhile(&mut self) -> io::Result<bool> {
         if self.last_poll_hit && self.budget.is_unlimited() {
             for _ in 0..FREE_POLLS {
-                if self.has_work() {
+                if self.poll_once() {
                     self.cx.totals.count_poll(true);
                     tracepoints::poll_end(true, 0);
                     return Ok(true);
@@ -298,7 +298,9 @@ impl<P: Runner> EventLoop<P> {
             }
         }
         let start_ns = self.cx.now_ns();
-        let end_ns = self.runner.poll_deadline_ns(&self.polling, start_ns);
+        let end_ns = self
+            .runner
+            .predict_poll_deadline_ns(&self.polling, start_ns);
         let window_ns = end_ns.saturating_sub(start_ns).min(self.polling.max_ns);
         self.poll_result = PollOutcome::Not;
         self.last_poll_hit = window_ns > 0
@@ -308,7 +310,7 @@ impl<P: Runner> EventLoop<P> {
     }
 
     /// Counts a polling window that has ended.
-    fn count_poll_window(&mut self, spent_ns: u64, found: bool) {
+    fn spend_and_count_poll_window(&mut self, spent_ns: u64, found: bool) {
         self.budget.spend(spent_ns);
         self.cx.totals.count_poll(found);
         self.cx.totals.poll_time_ns.add(spent_ns);
@@ -320,18 +322,18 @@ impl<P: Runner> EventLoop<P> {
         let due_ns = self.cx.timers.next_deadline_ns().unwrap_or(u64::MAX);
         tracepoints::poll_begin(end_ns - start_ns);
         loop {
-            let found = self.has_work();
+            let found = self.poll_once();
             let now_ns = self.cx.now_ns();
             // A timer that is due is work as well, but no event of a source.
             if found || now_ns >= end_ns.min(due_ns) {
-                self.count_poll_window(now_ns.saturating_sub(start_ns), found);
+                self.spend_and_count_poll_window(now_ns.saturating_sub(start_ns), found);
                 // Found after the end: this thread did not run meanwhile, since another one had the CPU.
                 self.poll_result = match (found, now_ns >= end_ns) {
                     (true, false) => PollOutcome::Found,
                     (false, false) => PollOutcome::Not,
                     (_, true) => PollOutcome::InVain,
                 };
-                self.note_idle_end(now_ns);
+                self.keep_idle_end_for_learning(now_ns);
                 return Ok(found || now_ns >= due_ns);
             }
             if now_ns.saturating_sub(self.checked_ns) >= POLLING_CHECK_NS {
@@ -339,9 +341,9 @@ impl<P: Runner> EventLoop<P> {
                 self.wait_and_dispatch(Some(0))?;
                 // Not every event of a descriptor can be polled for: run an iteration.
                 if !self.events.is_empty() {
-                    self.count_poll_window(now_ns.saturating_sub(start_ns), true);
+                    self.spend_and_count_poll_window(now_ns.saturating_sub(start_ns), true);
                     self.poll_result = PollOutcome::Found;
-                    self.note_idle_end(now_ns);
+                    self.keep_idle_end_for_learning(now_ns);
                     return Ok(true);
                 }
             }

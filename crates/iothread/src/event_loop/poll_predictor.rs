@@ -114,7 +114,7 @@ impl GapStatistics {
             .part_counts
             .get_mut(part)
             .unwrap_or(&mut self.late_count) += SAMPLE_WEIGHT;
-        if self.total_count() >= FULL_TOTAL {
+        if self.total_weight() >= FULL_TOTAL {
             for count in self.part_counts.iter_mut().chain([&mut self.late_count]) {
                 *count /= 2;
             }
@@ -160,7 +160,7 @@ impl GapStatistics {
     }
 
     /// Weight of all gaps in the histogram.
-    fn total_count(&self) -> u16 {
+    fn total_weight(&self) -> u16 {
         let counts = self.part_counts.iter().map(|count| u16::from(*count));
         counts.sum::<u16>() + u16::from(self.late_count)
     }
@@ -170,7 +170,7 @@ impl GapStatistics {
     /// The unit of the gain is a part too: an event within it spares a wake-up, worth all
     /// [`HISTOGRAM_PARTS`]; an event that did not come before it costs one.
     fn best_window_parts(&self) -> u8 {
-        let mut waiting = i32::from(self.total_count());
+        let mut waiting = i32::from(self.total_weight());
         let (mut gain, mut best_gain, mut best) = (0, 0, 0);
         for (part, count) in (1..).zip(self.part_counts) {
             let count = i32::from(count);
@@ -223,9 +223,9 @@ pub enum PollOutcome {
     InVain,
 }
 
-/// A time without work of the loop, which has ended.
+/// The end of a time without work of the loop.
 #[derive(Clone, Copy, Debug)]
-pub struct IdlePeriod {
+pub struct IdleEnd {
     /// When the loop had work again, in nanoseconds on its clock.
     pub woke_ns: u64,
     /// The result of polling.
@@ -263,7 +263,7 @@ pub struct PollPredictor {
 impl PollPredictor {
     /// The time until which polling for the source pays; a time that has passed if it does not. Called when the loop has run dry.
     /// `progress` is any number that changes with every event of the source.
-    pub fn poll_deadline_ns(
+    pub fn predict_poll_deadline_ns(
         &mut self,
         settings: &PollSettings,
         now_ns: u64,
@@ -291,7 +291,7 @@ impl PollPredictor {
 
     /// Learns from an idle time of the loop, with one iteration since: if the source has made progress, then its gap has
     /// ended.
-    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod, progress: u64) {
+    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdleEnd, progress: u64) {
         if self.progress == progress || self.ran_dry_ns == 0 || self.max_ns != settings.max_ns {
             return;
         }

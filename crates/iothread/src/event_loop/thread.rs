@@ -47,12 +47,12 @@ impl Drop for AbortOnPanic {
 }
 
 /// Owner's handle of the thread of a running iothread.
-pub struct ThreadHandle<M> {
+pub struct EventLoopThread<M> {
     remote: Remote<M>,
     thread: JoinHandle<()>,
 }
 
-impl<M: Send> ThreadHandle<M> {
+impl<M: Send> EventLoopThread<M> {
     /// Sender of messages to it.
     #[must_use]
     pub fn remote(&self) -> &Remote<M> {
@@ -84,7 +84,7 @@ where
         make_runner: impl FnOnce(&mut RunnerContext<P>, &Remote<P::Message>) -> Result<P, E>
         + Send
         + 'static,
-    ) -> Result<ThreadHandle<P::Message>, E>
+    ) -> Result<EventLoopThread<P::Message>, E>
     where
         E: From<SpawnError> + From<io::Error> + Send + 'static,
     {
@@ -121,7 +121,7 @@ where
                 error,
             })?;
         match start.recv() {
-            Ok(Ok(remote)) => Ok(ThreadHandle { remote, thread }),
+            Ok(Ok(remote)) => Ok(EventLoopThread { remote, thread }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(SpawnError::Thread {
                 name: name.to_owned(),

@@ -2,18 +2,18 @@
 //!
 //! Each event is counted once, by its result; readers make sums.
 
-use telemetry::counters::Counter;
+use telemetry::counters::SingleWriterU64;
 
 /// Counted by the loop's thread, read by any. On cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct LoopTotals {
-    pub(crate) sleeps: Counter,
+    pub(crate) sleeps: SingleWriterU64,
     /// Iterations that were followed by another at once.
-    pub(crate) busy_iterations: Counter,
-    pub(crate) poll_hits: Counter,
-    pub(crate) poll_misses: Counter,
-    pub(crate) poll_time_ns: Counter,
+    pub(crate) busy_iterations: SingleWriterU64,
+    pub(crate) poll_hits: SingleWriterU64,
+    pub(crate) poll_misses: SingleWriterU64,
+    pub(crate) poll_time_ns: SingleWriterU64,
 }
 
 impl LoopTotals {

@@ -51,14 +51,14 @@ impl Wake {
         }
     }
 
-    /// The loop: whether it was notified since the last [`Wake::take_notification`].
+    /// The loop: whether it was notified since the last [`Wake::take_notified_flag`].
     #[must_use]
     pub fn is_notified(&self) -> bool {
         self.notified.load(Ordering::Relaxed)
     }
 
     /// The loop: takes the notification and resets it.
-    pub fn take_notification(&self) -> bool {
+    pub fn take_notified_flag(&self) -> bool {
         // The plain load keeps the cache line shared while no thread notifies.
         self.is_notified() && self.notified.swap(false, Ordering::SeqCst)
     }
@@ -101,8 +101,8 @@ mod tests {
         wake.wake();
         assert_eq!(eventfd_value(&wake), None, "the eventfd was not written");
         assert!(!wake.try_begin_sleep(), "but the loop does not go to sleep");
-        assert!(wake.take_notification());
-        assert!(!wake.take_notification());
+        assert!(wake.take_notified_flag());
+        assert!(!wake.take_notified_flag());
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
             })
         };
         while seen.load(Ordering::Relaxed) < ROUNDS {
-            wake.take_notification();
+            wake.take_notified_flag();
             let now = work.load(Ordering::Acquire);
             seen.store(now, Ordering::Release);
             if now < ROUNDS && wake.try_begin_sleep() {

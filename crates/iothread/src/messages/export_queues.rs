@@ -1,5 +1,5 @@
-//! Counts of the parked and late requests of an export, for other threads, and the registry of its queues, which get the
-//! commands to resume parked requests and to report late ones.
+//! Counts of an export's requests that are parked now and of those that were late so far, for other threads, and the
+//! registry of its queues, which get the commands to resume parked requests and to report late ones.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -97,7 +97,7 @@ impl ExportQueues {
 
     /// Number of requests that took too long, since the export was created.
     #[must_use]
-    pub fn late_count(&self) -> u64 {
+    pub fn late_total(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
     }
 
@@ -111,19 +111,19 @@ impl ExportQueues {
         }
     }
 
-    /// Resumes the requests that are parked now, some time after this returns.
-    pub fn resume(&self, how: ResumeAction) {
-        self.send_to_queues(|_| true, || DeviceCommand::Resume(how));
+    /// Has each queue retry or fail its parked requests, some time after this returns.
+    pub fn send_resume_to_queues(&self, how: ResumeAction) {
+        self.send_to_queues_where(|_| true, || DeviceCommand::Resume(how));
     }
 
     /// Has each queue with requests in flight report those that were admitted from `after` on and before `until`, in ticks.
     pub fn send_report_late_to_queues(&self, after: u64, until: u64) {
         let busy = |stats: &QueueStats| stats.in_flight().get() > 0;
-        self.send_to_queues(busy, || DeviceCommand::ReportLate(after, until));
+        self.send_to_queues_where(busy, || DeviceCommand::ReportLate(after, until));
     }
 
     /// Sends a command to each queue of the export whose statistics are `is_addressed`.
-    fn send_to_queues(
+    fn send_to_queues_where(
         &self,
         is_addressed: impl Fn(&QueueStats) -> bool,
         command: impl Fn() -> DeviceCommand,
@@ -140,17 +140,17 @@ impl ExportQueues {
         }
     }
 
-    pub(crate) fn count_late(&self, requests: u32) {
+    pub(crate) fn add_to_late_total(&self, requests: u32) {
         self.late.fetch_add(requests.into(), Ordering::Relaxed);
     }
 
-    pub(crate) fn count_parked(&self, requests: u32, errno: Errno) {
+    pub(crate) fn add_parked_and_set_io_status(&self, requests: u32, errno: Errno) {
         self.no_space
             .store(errno == Errno::NOSPC, Ordering::Relaxed);
         self.count.fetch_add(requests.into(), Ordering::Relaxed);
     }
 
-    pub(crate) fn count_resumed(&self, requests: u32) {
+    pub(crate) fn subtract_resumed(&self, requests: u32) {
         self.count.fetch_sub(requests.into(), Ordering::Relaxed);
     }
 

@@ -186,17 +186,17 @@ impl ExportReporter {
             self.policy.writes
         };
         let action = policy.action(errno);
-        self.store_error_and_report(read, errno, action);
+        self.store_error_and_report_if_first(read, errno, action);
         action
     }
 
     /// Reports a failed request whose error the guest gets.
     pub fn report_error_sent_to_guest(&self, read: bool, errno: Errno) {
-        self.store_error_and_report(read, errno, ErrorAction::Report);
+        self.store_error_and_report_if_first(read, errno, ErrorAction::Report);
     }
 
     /// Stores an error in its cell, and sends a report if the cell was empty.
-    fn store_error_and_report(&self, read: bool, errno: Errno, action: ErrorAction) {
+    fn store_error_and_report_if_first(&self, read: bool, errno: Errno, action: ErrorAction) {
         let cell = if read { &self.reads } else { &self.writes };
         if cell.store_error(errno, action)
             && !self
@@ -209,8 +209,8 @@ impl ExportReporter {
     }
 
     /// Counts and reports requests that take too long.
-    pub(crate) fn report_late(&self, queue: u16, requests: u32, oldest_ticks: u64) {
-        self.queues.count_late(requests);
+    pub(crate) fn count_and_report_late(&self, queue: u16, requests: u32, oldest_ticks: u64) {
+        self.queues.add_to_late_total(requests);
         self.reports.send_or_count_dropped(Report::Late {
             export: self.reads.export.clone(),
             queue,

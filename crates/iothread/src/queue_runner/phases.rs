@@ -2,9 +2,9 @@
 //! messages of the control plane.
 
 use super::{Handler, QueuesRunner, UNKICKED_POLL_NS};
-use crate::engine_totals;
 use crate::event_loop::iteration::RunnerContext;
-use crate::event_loop::{HandlerId, IdlePeriod, PollSettings, Readiness, Runner};
+use crate::event_loop::{HandlerId, IdleEnd, PollSettings, Readiness, Runner};
+use crate::log_engine_counters;
 use crate::messages::Message;
 use crate::vring::Vring;
 
@@ -33,7 +33,7 @@ impl Runner for QueuesRunner {
 
     fn on_timer(&mut self, cx: &mut RunnerContext<Self>, (): ()) {
         self.timer = None;
-        self.run_all_socket_devices(cx);
+        self.run_all_socket_devices_on_timer(cx);
     }
 
     /// Runs a message of the control plane, or passes it to the queue or socket device that it is for.
@@ -84,7 +84,7 @@ impl Runner for QueuesRunner {
     fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {
         self.has_dispatched = !self.completions.is_empty();
         if self.has_dispatched {
-            self.dispatch_completions();
+            self.dispatch_completions_and_submit_stalled();
         }
     }
 
@@ -100,17 +100,17 @@ impl Runner for QueuesRunner {
 
     /// Submits pending requests, completes those that were done at once, and updates watches and timers.
     fn submit(&mut self, cx: &mut RunnerContext<Self>) {
-        self.submit_pending();
+        self.submit_and_update_totals();
         if !self.has_dispatched && self.io.has_completions_or_woken_tasks() {
             self.reap_and_answer_inline_completions();
         }
-        if self.sources.socket_devices.has_watches_to_update() {
+        if self.sources.socket_devices.has_scheduled_updates() {
             self.update_scheduled_watches_and_timers(cx);
         }
         self.arm_timer_for_engines(cx);
     }
 
-    fn is_busy(&self) -> bool {
+    fn has_work_for_next_iteration(&self) -> bool {
         self.more
             || !self.lists.unpublished.is_empty()
             || !self.completions.is_empty()
@@ -128,31 +128,31 @@ impl Runner for QueuesRunner {
     }
 
     /// Enables kicks. Sets a timer if there are queues that are polled since their guests do not kick.
-    fn enable_kicks_or_find_work(&mut self, cx: &mut RunnerContext<Self>) -> bool {
+    fn prepare_to_block_or_find_work(&mut self, cx: &mut RunnerContext<Self>) -> bool {
         let enabled = self.lists.enable_kicks(&mut self.sources);
         if enabled.any_unkicked {
             let poll_ns = cx.now_ns() + UNKICKED_POLL_NS;
             self.arm_timer_no_later_than(cx, poll_ns);
         }
-        self.io.prepare_to_block() || enabled.found_work
+        self.io.arm_eventfds_and_check_finished() || enabled.found_work
     }
 
     /// The latest deadline of the active queues and of the socket devices.
-    fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+    fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let mut until_ns = 0;
         for source_index in self.lists.active.iter() {
             if let Some(vring) = self.sources.get_mut(source_index) {
-                until_ns = until_ns.max(vring.poll_deadline_ns(settings, now_ns));
+                until_ns = until_ns.max(vring.predict_poll_deadline_ns(settings, now_ns));
             }
         }
         for running in self.sources.socket_devices.iter_mut() {
-            until_ns = until_ns.max(running.poll_deadline_ns(settings, now_ns));
+            until_ns = until_ns.max(running.predict_poll_deadline_ns(settings, now_ns));
         }
         until_ns
     }
 
     /// Has the predictors of all sources that were polled learn.
-    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdleEnd) {
         for source_index in self.lists.active.iter() {
             if let Some(vring) = self.sources.get_mut(source_index) {
                 vring.learn_from_idle(settings, idle);
@@ -166,6 +166,6 @@ impl Runner for QueuesRunner {
     fn on_stop(&mut self, _: &mut RunnerContext<Self>) {
         self.trace.log_percentiles();
         tracing::debug!("iothread stopped");
-        engine_totals::log_engine_totals(&self.io);
+        log_engine_counters::log_engine_counters(&self.io);
     }
 }

@@ -42,7 +42,7 @@ impl CommandContext<'_> {
                 vring.set_dirty_log(log);
                 let _ = reply.send(());
             }
-            QueueCommand::Settle(reply) => vring.begin_settling(reply, io),
+            QueueCommand::Settle(reply) => vring.reply_when_current_requests_end(reply, io),
             QueueCommand::DuplicateFds(reply) => {
                 let kick = vring.kick.and_then(|kick| cx.fd(kick));
                 let _ = reply.send(vring.duplicate_descriptors(kick));
@@ -54,7 +54,7 @@ impl CommandContext<'_> {
             }
             QueueCommand::SetCall(call) => vring.set_call_and_signal(call),
             QueueCommand::SetErr(err) => vring.set_err(err),
-            QueueCommand::LeaveParked => vring.set_leave_parked_in_region(),
+            QueueCommand::LeaveParked => vring.leave_parked_in_region_at_stop(),
         }
     }
 
@@ -65,30 +65,30 @@ impl CommandContext<'_> {
         } = self;
         match command {
             DeviceCommand::SetNode(node, reply) => {
-                let disk = self.attach(&node);
+                let disk = self.attach_node_and_reserve_completions(&node);
                 vring.replace_disk(disk, self.io);
-                vring.begin_settling(reply, self.io);
+                vring.reply_when_current_requests_end(reply, self.io);
             }
             DeviceCommand::SetDisks(disks, reply) => {
-                let attach = |disk: &ScsiDisk| self.attach(&disk.node);
+                let attach = |disk: &ScsiDisk| self.attach_node_and_reserve_completions(&disk.node);
                 let attached = disks.iter().map(attach).collect();
                 vring.replace_disks(disks, attached, self.io);
-                vring.begin_settling(reply, self.io);
+                vring.reply_when_current_requests_end(reply, self.io);
             }
             DeviceCommand::ToScsi(message) => {
-                if vring.handle_queue_message(message, self.io, now) {
+                if vring.handle_scsi_message(message, self.io, now) {
                     // It may have pushed used entries without completions.
                     self.lists.unpublished.insert(source_index);
                     self.lists.activate_if_may_admit(vring, source_index);
                 }
             }
             DeviceCommand::Resume(how) => {
-                if vring.stopping.is_none() && !vring.resume_parked(how, self.io, now) {
+                if vring.stopping.is_none() && !vring.retry_or_fail_parked(how, self.io, now) {
                     self.lists.stall(source_index);
                 }
             }
             DeviceCommand::ReportLate(after, until) => {
-                vring.report_late_unparked(after, until, now)
+                vring.report_late_except_parked(after, until, now)
             }
         }
     }

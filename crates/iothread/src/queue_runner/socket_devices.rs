@@ -25,7 +25,10 @@ impl QueuesRunner {
     ) -> u32 {
         let source_index = self.sources.reserve_index();
         let (_, mut context) = self.command_context(cx, source_index);
-        let disks = nodes.iter().map(|node| context.attach(node)).collect();
+        let disks = nodes
+            .iter()
+            .map(|node| context.attach_node_and_reserve_completions(node))
+            .collect();
         let running = RunningSocketDevice::new(device, disks, source_index);
         self.sources.socket_devices.add(running);
         self.lists
@@ -42,7 +45,7 @@ impl QueuesRunner {
         let Some(running) = self.sources.socket_devices.get_mut(source_index) else {
             return;
         };
-        if !running.run_turns(&mut self.io, now_ns()) {
+        if !running.run_turns_and_submit(&mut self.io, now_ns()) {
             self.lists.stall(source_index);
         }
         if running.needs_update_or_end() {
@@ -118,7 +121,10 @@ impl QueuesRunner {
             },
             |handler| deleted.push(handler),
         );
-        let (more, deadline_ns) = (running.has_more_work(), running.record_armed_deadline_ns());
+        let (more, deadline_ns) = (
+            running.has_more_work(),
+            running.record_and_get_deadline_ns(),
+        );
         for handler in deleted {
             cx.delete(handler);
         }
@@ -147,7 +153,7 @@ impl QueuesRunner {
 
     /// Runs all socket devices, after the timer, which they share, has expired.
     #[cold]
-    pub(super) fn run_all_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
+    pub(super) fn run_all_socket_devices_on_timer(&mut self, cx: &mut RunnerContext<Self>) {
         for source_index in self.sources.socket_devices.indices() {
             self.run_and_update_socket_device(cx, source_index);
         }
@@ -186,13 +192,15 @@ impl QueuesRunner {
                 self.run_and_update_socket_device(cx, source_index);
             }
             SocketDeviceCommand::Settle(reply) => {
-                running.begin_settling(reply);
+                running.reply_when_current_requests_end(reply);
                 context.io.let_current_bypass_gates(source_index);
                 self.run_and_update_socket_device(cx, source_index);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
-                running.replace_disks_of_node(&node, || context.attach(&node));
-                running.begin_settling(reply);
+                running.replace_disks_of_node(&node, || {
+                    context.attach_node_and_reserve_completions(&node)
+                });
+                running.reply_when_current_requests_end(reply);
                 context.io.let_current_bypass_gates(source_index);
                 self.run_and_update_socket_device(cx, source_index);
             }
@@ -234,7 +242,7 @@ impl QueuesRunner {
             self.io.detach(disk);
         }
         self.io.forget_ended_source(source_index);
-        self.sources.remove(source_index);
+        self.sources.free_index_and_take_vring(source_index);
         let _ = reply.send(0);
     }
 }

@@ -18,14 +18,14 @@ impl Vring {
         let old = std::mem::replace(&mut self.memory, memory);
         self.begin_generation(old, Vec::new(), io);
         if let Err(error) = remapped {
-            self.mark_broken(&error);
+            self.mark_broken_and_report(&error);
         }
     }
 
     /// Replaces its disk. Requests in flight use the old one until they are done.
     pub fn replace_disk(&mut self, new: AttachedDisk, io: &mut IoContext) {
         let old = self.device.replace_disk(new);
-        self.retire_disks(vec![old], io);
+        self.retire_or_detach_disks(vec![old], io);
     }
 
     /// The same for all disks of a controller. If units were added or removed, nothing is in flight.
@@ -36,11 +36,11 @@ impl Vring {
         io: &mut IoContext,
     ) {
         let old = self.device.replace_disks(disks, attached);
-        self.retire_disks(old, io);
+        self.retire_or_detach_disks(old, io);
     }
 
     /// Keeps disks until the requests in flight are done.
-    fn retire_disks(&mut self, mut disks: Vec<AttachedDisk>, io: &mut IoContext) {
+    fn retire_or_detach_disks(&mut self, mut disks: Vec<AttachedDisk>, io: &mut IoContext) {
         let in_flight = self.device.in_flight_counts();
         if in_flight.requests == in_flight.parked {
             // Retries of parked requests go to the new disks.
@@ -52,7 +52,7 @@ impl Vring {
     }
 
     /// Notifies `reply` when all requests admitted so far are done. The queue continues meanwhile.
-    pub fn begin_settling(&mut self, reply: Sender<()>, io: &mut IoContext) {
+    pub fn reply_when_current_requests_end(&mut self, reply: Sender<()>, io: &mut IoContext) {
         self.begin_generation(self.memory.clone(), Vec::new(), io);
         self.older_generations.reply_when_settled(reply);
         self.release_and_settle_old_generations(io);
@@ -82,7 +82,7 @@ impl Vring {
 
     /// Releases memory and disks that no request uses any more.
     fn release_generation_resources(&self, unused: GenerationResources, io: &mut IoContext) {
-        self.unregister_memory(&unused.memory, io);
+        self.unregister_memory_if_fixed_buffers(&unused.memory, io);
         for disk in unused.disks {
             io.detach(disk);
         }
@@ -101,13 +101,13 @@ impl Vring {
         while let Some((admitted, requests)) = self.device.pop_finished_of_older_generation() {
             if let Some(unused) = self
                 .older_generations
-                .remove_finished_requests(admitted, requests)
+                .remove_finished_and_take_unused(admitted, requests)
             {
                 self.release_generation_resources(unused, io);
             }
         }
         self.older_generations
-            .reply_if_only_parked(self.device.older_parked_count());
+            .reply_if_only_parked(self.device.older_generation_parked_count());
         if self.older_generations.has_settle_waiters() {
             // Each time: a later step of a request, or a retry, may have reached a gate meanwhile.
             io.let_current_bypass_gates(self.source_index);
@@ -128,11 +128,15 @@ impl Vring {
             (region.host as usize, len)
         });
         // SAFETY: each generation keeps its map until it has left, which holds its regions.
-        unsafe { io.add_memory_user(disk, memory_map_key(&self.memory), ranges) };
+        unsafe { io.register_memory_or_count_user(disk, memory_map_key(&self.memory), ranges) };
     }
 
     /// Ends the registration of a memory map.
-    pub(super) fn unregister_memory(&self, memory: &Arc<GuestMemory>, io: &mut IoContext) {
+    pub(super) fn unregister_memory_if_fixed_buffers(
+        &self,
+        memory: &Arc<GuestMemory>,
+        io: &mut IoContext,
+    ) {
         if self.fixed_buffers {
             io.remove_memory_user(memory_map_key(memory));
         }

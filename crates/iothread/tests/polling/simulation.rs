@@ -9,8 +9,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{
-    AwaitedSide, EventLoop, HandlerId, IdlePeriod, Interest, PollPredictor, PollSettings,
-    Readiness, Runner,
+    AwaitedSide, EventLoop, HandlerId, IdleEnd, Interest, PollPredictor, PollSettings, Readiness,
+    Runner,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -127,7 +127,7 @@ impl Runner for Scripted {
         self.announce();
     }
 
-    fn is_busy(&self) -> bool {
+    fn has_work_for_next_iteration(&self) -> bool {
         false
     }
 
@@ -137,7 +137,7 @@ impl Runner for Scripted {
     }
 
     /// The end of a fixed window, or the latest deadline of the predictors.
-    fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+    fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         if let Policy::Fixed(window_ns) = self.policy {
             return now_ns + window_ns;
         }
@@ -145,12 +145,12 @@ impl Runner for Scripted {
             let (progress, awaited) = (source.events, source.awaited);
             source
                 .predictor
-                .poll_deadline_ns(settings, now_ns, progress, awaited)
+                .predict_poll_deadline_ns(settings, now_ns, progress, awaited)
         });
         until_ns.max().unwrap_or(0)
     }
 
-    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdleEnd) {
         for source in &mut self.sources {
             source
                 .predictor
@@ -159,7 +159,7 @@ impl Runner for Scripted {
     }
 
     /// Sources that share the CPU continue now that the loop does not run.
-    fn enable_kicks_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn prepare_to_block_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
         let now_ns = self.now_ns();
         for source in &mut self.sources {
             if source.next_ns == u64::MAX {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use block::{FaultRules, Faults, IoContext, IoSettings, Node};
+use block::{BackendSettings, FaultRules, Faults, IoContext, Node};
 use engine::AioSettings;
 use iothread::event_loop::poller::Event;
 use iothread::event_loop::{Epoll, EventLoop, Interest, PollSettings, Poller};
@@ -47,12 +47,12 @@ struct Loop(EventLoop<QueuesRunner>);
 impl Loop {
     /// A loop whose engines take so many requests at a time.
     fn new(aio_max_events: u32) -> Loop {
-        let settings = IoSettings {
+        let settings = BackendSettings {
             aio: AioSettings {
                 max_events: aio_max_events,
                 ..AioSettings::default()
             },
-            ..IoSettings::default()
+            ..BackendSettings::default()
         };
         let poller = Box::new(Looks(Epoll::new().unwrap()));
         let made = EventLoop::new(poller, PollSettings::default(), |_, remote| {
@@ -239,7 +239,7 @@ fn with_little_room_in_the_kernel_tasks_and_sources_share_it() {
     for aio in CARRIERS {
         let (disk, _folder) = disk_by(aio);
         let no_faults = Faults::new(FaultRules::default());
-        let filter = Node::filtered("filter", &disk, no_faults, false, true);
+        let filter = Node::new_filter("filter", &disk, no_faults, false, true);
         shares_room(&disk, &filter, &format!("filter beside {aio:?}"));
         shares_room(&filter, &disk, &format!("{aio:?} beside filter"));
     }

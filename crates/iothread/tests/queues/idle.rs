@@ -107,7 +107,7 @@ fn after_a_delay_that_a_stop_has_cut_short_the_thread_sleeps() {
         rules: vec![rule],
         seed: 1,
     });
-    let node = Node::filtered("filter", &null_disk(0), faults, false, true);
+    let node = Node::new_filter("filter", &null_disk(0), faults, false, true);
     let iothread = IothreadHandle::spawn(IothreadSettings::with_id("cut")).unwrap();
     let mut guest = Guest::new(64, false);
     let setup = guest.setup(&node, 0);

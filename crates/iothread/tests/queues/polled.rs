@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
-use block::{DiskIo, IoContext, IoSettings};
+use block::{BackendSettings, DiskIo, IoContext};
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{EventLoop, Interest, PollSettings};
 use iothread::{Completion, MAX_WATCHED_DESCRIPTORS, Message, QueuesRunner, SocketDevice};
@@ -122,7 +122,7 @@ impl SocketDevice for Talks {
 
     fn disconnect(&mut self) {}
 
-    fn stop(&mut self) {}
+    fn disconnect_and_stop(&mut self) {}
 }
 
 /// A loop with one.
@@ -140,7 +140,7 @@ impl Rig {
         let polling = PollSettings::default();
         let iothread = EventLoop::new(Box::new(poller.clone()), polling, |_, remote| {
             let waker = remote.waker();
-            let io = IoContext::new(IoSettings::default(), Arc::new(move || waker.wake()));
+            let io = IoContext::new(BackendSettings::default(), Arc::new(move || waker.wake()));
             Ok::<_, std::io::Error>(QueuesRunner::new(remote, io.unwrap()))
         });
         let seen = Arc::new(Seen::default());

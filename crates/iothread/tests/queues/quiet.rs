@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use block::{Aio, IoContext, IoSettings};
+use block::{Aio, BackendSettings, IoContext};
 use engine::PoolSettings;
 use iothread::event_loop::{Epoll, EventLoop, PollSettings, Remote};
 use iothread::{Message, QueuesRunner};
@@ -122,12 +122,12 @@ fn supervise(shared: &Shared) {
 
 /// An iothread, as `EventLoop::spawn` runs it, that measures itself between two phases.
 fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
-    let settings = IoSettings {
+    let settings = BackendSettings {
         pool: PoolSettings {
             name: "pool quiet".to_owned(),
             ..PoolSettings::default()
         },
-        ..IoSettings::default()
+        ..BackendSettings::default()
     };
     let poller = Box::new(Epoll::new().unwrap());
     let mut iothread = EventLoop::new(poller, PollSettings::default(), |_, remote| {

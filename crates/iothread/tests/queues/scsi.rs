@@ -75,7 +75,9 @@ impl Controller {
         };
         let device = Arc::new(Device::new(options).unwrap());
         for disk in disks {
-            device.add(disk.address, unit(&disk.node)).unwrap();
+            device
+                .add_unit_and_report(disk.address, unit(&disk.node))
+                .unwrap();
         }
         device.set_features(device.features());
         let memory = TestMemory::new(8 << 20);
@@ -366,7 +368,10 @@ fn added_and_removed_disks_are_reported_to_the_guest() {
         }
     };
     exchange(&with_second, &|| {
-        guest.device.add(SECOND, unit(&node)).unwrap()
+        guest
+            .device
+            .add_unit_and_report(SECOND, unit(&node))
+            .unwrap()
     });
     guest.wait(1, 1);
     assert_eq!(guest.memory.read(buffers[0], 4), [1, 0, 0, 0]);
@@ -376,7 +381,9 @@ fn added_and_removed_disks_are_reported_to_the_guest() {
     guest.wait(1, 1);
     assert_eq!(guest.memory.read(buffers[1], 4), [3, 0, 0, 0]);
     guest.greet(SECOND);
-    exchange(&disks, &|| drop(guest.device.remove(SECOND).unwrap()));
+    exchange(&disks, &|| {
+        drop(guest.device.remove_unit_and_report(SECOND).unwrap())
+    });
     guest.wait(1, 1);
     assert_eq!(guest.memory.read(buffers[2], 16)[12], 2);
     let asked = guest.ask(2, SECOND, &[0; 6], &[], 0);

@@ -124,7 +124,7 @@ impl SocketDevice for Flushes {
         self.seen.connected.store(0, Ordering::Relaxed);
     }
 
-    fn stop(&mut self) {
+    fn disconnect_and_stop(&mut self) {
         self.disconnect();
     }
 }
@@ -262,7 +262,7 @@ fn a_socket_device_changes_its_node_while_requests_hang_at_the_old_one() {
     };
     let (rules, seed) = (vec![rule], 0);
     let faults = Faults::new(FaultRules { rules, seed });
-    let filter = Node::filtered("null", &slow_disk(0), faults.clone(), false, true);
+    let filter = Node::new_filter("null", &slow_disk(0), faults.clone(), false, true);
     let rig = Rig::on(filter, 8);
     add_one(&rig.bell);
     rig.until(|rig| rig.asked() == 8);

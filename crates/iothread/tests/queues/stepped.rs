@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Weak};
 
-use block::{Aio, IoContext, IoSettings, Node};
+use block::{Aio, BackendSettings, IoContext, Node};
 use engine::AioSettings;
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{EventLoop, PollSettings};
@@ -33,9 +33,9 @@ impl SteppedIothread {
 
     /// An iothread on a fake poller that does not poll, with these settings of Linux AIO.
     pub fn with(aio: AioSettings) -> SteppedIothread {
-        let settings = IoSettings {
+        let settings = BackendSettings {
             aio,
-            ..IoSettings::default()
+            ..BackendSettings::default()
         };
         let poller = FakePoller::default();
         let polling = PollSettings {

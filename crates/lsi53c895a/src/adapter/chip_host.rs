@@ -4,12 +4,12 @@
 use std::ptr::NonNull;
 
 use crate::chip::{
-    AbortOutcome, BusFault, DmaId, PciBus, PhaseAfterCommand, Refusal, ResetScope, TagAttribute,
-    TargetAndLun, Targets, TaskId, TaskOutcome,
+    AbortOutcome, BusFault, CheckConditionCause, DmaId, PciBus, PhaseAfterCommand, ResetScope,
+    TagAttribute, TargetAndLun, Targets, TaskSlotId, TaskStartOutcome,
 };
-use vfio_user::{ConfigSpace, Host};
+use vfio_user::{ConfigSpace, PciHost};
 
-use crate::adapter::disks::Disks;
+use crate::adapter::disks::DisksAndTasks;
 use crate::adapter::memory_generations::MemoryGenerations;
 
 /// Waiting requests with which an idle disk should start: the size of the first batch of the backends.
@@ -33,7 +33,7 @@ impl PendingDma {
     }
 
     /// Removes an access that has finished. Returns the chip's number of it, and whether it was a read.
-    pub fn take(&mut self, transport_id: vfio_user::DmaId) -> Option<(DmaId, bool)> {
+    pub fn take_finished(&mut self, transport_id: vfio_user::DmaId) -> Option<(DmaId, bool)> {
         let index = self
             .list
             .iter()
@@ -45,10 +45,10 @@ impl PendingDma {
 
 /// The parts of the adapter that the chip uses while it runs.
 pub struct ChipHost<'a> {
-    pub host: &'a mut dyn Host,
+    pub host: &'a mut dyn PciHost,
     pub memory: &'a mut MemoryGenerations,
     pub pending_dma: &'a mut PendingDma,
-    pub disks: &'a mut Disks,
+    pub disks: &'a mut DisksAndTasks,
     pub config: &'a mut ConfigSpace,
     /// The guest lets the chip access memory.
     pub is_master: bool,
@@ -95,28 +95,28 @@ impl PciBus for ChipHost<'_> {
         }
         Ok(self
             .pending_dma
-            .add(self.host.begin_dma_read(addr, len), true))
+            .add(self.host.begin_dma_read_by_messages(addr, len), true))
     }
 
     fn start_dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault> {
         if !self.is_master {
             return Err(BusFault);
         }
-        let transport_id = self.host.begin_dma_write(addr, data.to_vec());
+        let transport_id = self.host.begin_dma_write_by_messages(addr, data.to_vec());
         Ok(self.pending_dma.add(transport_id, false))
     }
 
     /// Ends the run so that an idle disk gets its first requests before SCRIPTS have set up the others.
-    fn should_end_run(&self) -> bool {
+    fn should_end_run_to_submit(&self) -> bool {
         self.waiting_at_start < FIRST_REQUESTS
             && self.disks.queued_count() >= FIRST_REQUESTS
-            && self.disks.submitted_count() == 0
+            && self.disks.in_flight_count() == 0
     }
 
     /// Signals the interrupt during the run: until the guest handles it, SCRIPTS can complete further commands.
     fn on_interrupt_asserted(&mut self) {
         let level = self.config.set_interrupt_status_and_get_line(true);
-        self.host.set_irq(level);
+        self.host.set_irq_level(level);
     }
 }
 
@@ -127,33 +127,39 @@ impl Targets for ChipHost<'_> {
 
     fn receive_command(
         &mut self,
-        task: TaskId,
+        task: TaskSlotId,
         nexus: TargetAndLun,
         attribute: TagAttribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand {
-        self.disks.receive_command(task, nexus, attribute, cdb)
+        self.disks
+            .receive_command_and_take_sense(task, nexus, attribute, cdb)
     }
 
-    fn replace_by_failing_task(&mut self, task: TaskId, nexus: TargetAndLun, refusal: Refusal) {
+    fn replace_by_failing_task(
+        &mut self,
+        task: TaskSlotId,
+        nexus: TargetAndLun,
+        refusal: CheckConditionCause,
+    ) {
         self.disks.replace_by_failing_task(task, nexus, refusal);
     }
 
     fn run_or_queue_task(
         &mut self,
-        task: TaskId,
+        task: TaskSlotId,
         segments: &mut [libc::iovec],
         len: u64,
-    ) -> TaskOutcome {
+    ) -> TaskStartOutcome {
         self.disks
             .run_or_queue_task(self.memory, task, segments, len)
     }
 
-    fn abort_task(&mut self, task: TaskId) -> AbortOutcome {
+    fn abort_task(&mut self, task: TaskSlotId) -> AbortOutcome {
         self.disks.abort_task(self.memory, task)
     }
 
-    fn release_finished_task(&mut self, task: TaskId, reported: bool) {
+    fn release_finished_task(&mut self, task: TaskSlotId, reported: bool) {
         self.disks.release_slot_and_update_sense(task, reported);
     }
 

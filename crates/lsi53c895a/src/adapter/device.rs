@@ -6,11 +6,11 @@ use crate::chip::{BusFault, Chip, RunOutcome, RunParameters};
 use block::DiskIo;
 use engine::Errno;
 use vfio_user::wire::CONFIG_REGION;
-use vfio_user::{ConfigSpace, DmaId, Host, PciDevice};
+use vfio_user::{ConfigSpace, DmaId, PciDevice, PciHost};
 use virtqueue::GuestMemory;
 
 use crate::adapter::chip_host::{ChipHost, PendingDma};
-use crate::adapter::disks::Disks;
+use crate::adapter::disks::DisksAndTasks;
 use crate::adapter::memory_generations::MemoryGenerations;
 use crate::adapter::{Disk, DiskAddressError, pci};
 
@@ -29,7 +29,7 @@ pub struct Adapter {
     name: String,
     config: ConfigSpace,
     chip: Chip,
-    disks: Disks,
+    disks: DisksAndTasks,
     memory: MemoryGenerations,
     pending_dma: PendingDma,
     now_ns: u64,
@@ -53,7 +53,7 @@ impl Adapter {
             name: name.to_owned(),
             config: pci::new_config_space(),
             chip: Chip::new(),
-            disks: Disks::at_bus_addresses(disks)?,
+            disks: DisksAndTasks::at_bus_addresses(disks)?,
             memory: MemoryGenerations::new(Arc::new(nothing.expect("an empty list has no flaws"))),
             pending_dma: PendingDma::default(),
             now_ns: 0,
@@ -66,7 +66,7 @@ impl Adapter {
     /// Sets the time, of a monotonic clock, and handles timeouts. To be called before each turn.
     pub fn advance_time(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
-        self.disks.advance_time(now_ns);
+        self.disks.advance_time_and_report_overdue_tasks(now_ns);
     }
 
     /// When it needs a turn even without an event.
@@ -91,10 +91,10 @@ impl Adapter {
         self.disks.submit_queued(io)
     }
 
-    /// The number of requests that were submitted.
+    /// The number of requests and calls that were submitted and are not done.
     #[must_use]
     pub fn in_flight_count(&self) -> usize {
-        self.disks.submitted_count()
+        self.disks.in_flight_count()
     }
 
     /// Completes a request. The adapter needs a turn then.
@@ -103,15 +103,15 @@ impl Adapter {
     }
 
     /// Sets the guest's interrupt line to the level of the chip's pin.
-    fn update_interrupt_line(&mut self, host: &mut dyn Host) {
+    fn update_interrupt_line(&mut self, host: &mut dyn PciHost) {
         let level = self
             .config
             .set_interrupt_status_and_get_line(self.chip.irq_level());
-        host.set_irq(level);
+        host.set_irq_level(level);
     }
 
     /// One run of the chip. True: the turn is used up.
-    fn run_chip_once(&mut self, host: &mut dyn Host) -> bool {
+    fn run_chip_once(&mut self, host: &mut dyn PciHost) -> bool {
         let limits = RunParameters {
             instructions: INSTRUCTIONS,
             now_ns: self.now_ns,
@@ -134,7 +134,7 @@ impl Adapter {
     }
 
     /// Whether it pauses after a turn without progress.
-    fn check_no_progress_pause(&mut self) -> bool {
+    fn update_and_check_no_progress_pause(&mut self) -> bool {
         self.throttled_until_ns = self.throttled_until_ns.filter(|until| *until > self.now_ns);
         self.throttled_until_ns.is_some() && !self.reset_pending
     }
@@ -154,7 +154,7 @@ impl PciDevice for Adapter {
     }
 
     /// Reads a window of the chip, or configuration space.
-    fn read_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
+    fn read_region(&mut self, host: &mut dyn PciHost, region: u32, offset: u64, data: &mut [u8]) {
         match pci::bar_of_region(region) {
             Some(bar) => self.chip.read_window(bar, offset, data),
             None => self.config.read(offset, data),
@@ -164,20 +164,20 @@ impl PciDevice for Adapter {
     }
 
     /// Writes a window of the chip, or configuration space, which may move or disable the windows.
-    fn write_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
+    fn write_region(&mut self, host: &mut dyn PciHost, region: u32, offset: u64, data: &[u8]) {
         match pci::bar_of_region(region) {
             Some(bar) => self.chip.write_window(bar, offset, data),
             None => {
-                self.config.write(offset, data);
+                self.config.store_writable_bits(offset, data);
                 self.chip.set_bars(pci::bar_addresses(&self.config));
             }
         }
         self.update_interrupt_line(host);
     }
 
-    fn reset(&mut self, host: &mut dyn Host) {
+    fn reset(&mut self, host: &mut dyn PciHost) {
         self.config.reset();
-        self.chip.reset();
+        self.chip.reset_and_clear_ram();
         self.chip.set_bars(pci::bar_addresses(&self.config));
         self.reset_pending = true;
         self.throttled_until_ns = None;
@@ -188,8 +188,11 @@ impl PciDevice for Adapter {
         !self.reset_pending && self.chip.draining_task_count() == 0
     }
 
-    fn on_memory_changed(&mut self, host: &mut dyn Host) {
-        if self.memory.replace_map(host.mapped_guest_memory().clone()) {
+    fn on_memory_changed(&mut self, host: &mut dyn PciHost) {
+        if self
+            .memory
+            .replace_map_and_detect_loss(host.mapped_guest_memory().clone())
+        {
             self.chip.on_memory_removed();
         }
     }
@@ -197,11 +200,11 @@ impl PciDevice for Adapter {
     /// Passes the reply to an access of the chip to memory on to it.
     fn on_dma_done(
         &mut self,
-        _: &mut dyn Host,
+        _: &mut dyn PciHost,
         id: DmaId,
         result: Result<Vec<u8>, rustix::io::Errno>,
     ) {
-        if let Some((id, is_read)) = self.pending_dma.take(id) {
+        if let Some((id, is_read)) = self.pending_dma.take_finished(id) {
             let data = result.as_ref().map(|data| match is_read {
                 true => data.as_slice(),
                 false => &[],
@@ -211,17 +214,17 @@ impl PciDevice for Adapter {
     }
 
     /// Passes finished tasks to the chip and runs it, until nothing is to do or the turn is over.
-    fn do_pending_work(&mut self, host: &mut dyn Host) -> bool {
+    fn do_pending_work(&mut self, host: &mut dyn PciHost) -> bool {
         self.paused = !host.is_connected();
         let timer_is_due = self
             .chip
             .timer_due_ns()
             .is_some_and(|due| due <= self.now_ns);
         let mut run_wanted = timer_is_due;
-        let mut turn_is_over = self.check_no_progress_pause();
+        let mut turn_is_over = self.update_and_check_no_progress_pause();
         for _ in 0..RUNS {
             while let Some((task, status)) = self.disks.take_next_finished() {
-                self.chip.on_task_finished(task, status);
+                self.chip.on_task_finished_or_drained(task, status);
             }
             run_wanted |= self.chip.wants_run();
             if !run_wanted || turn_is_over || self.paused {
@@ -232,6 +235,6 @@ impl PciDevice for Adapter {
         }
         self.update_interrupt_line(host);
         self.disks.has_finished_tasks()
-            || (self.chip.wants_run() && !self.check_no_progress_pause() && !self.paused)
+            || (self.chip.wants_run() && !self.update_and_check_no_progress_pause() && !self.paused)
     }
 }

@@ -29,7 +29,7 @@ impl DiskAddressError {
     ///
     /// # Errors
     /// [`DiskAddressError`], except [`DiskAddressError::Taken`].
-    pub fn check_address(target: u16, lun: u16) -> Result<(u8, u8), DiskAddressError> {
+    pub fn checked_target_and_lun(target: u16, lun: u16) -> Result<(u8, u8), DiskAddressError> {
         let id = u8::try_from(target).ok().filter(|id| *id < 16);
         let id = id.ok_or(DiskAddressError::Target(target))?;
         if id == INITIATOR {

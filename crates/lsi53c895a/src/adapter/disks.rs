@@ -1,11 +1,13 @@
 //! The targets on the chip's SCSI bus: order of tasks, sense data, and requests that wait for a backend.
 
+mod abort_and_reset;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::chip::{
-    AbortOutcome, MAX_TASKS, PhaseAfterCommand, Refusal, ResetScope, TagAttribute, TargetAndLun,
-    TaskId, TaskOutcome,
+    CheckConditionCause, MAX_TASKS, PhaseAfterCommand, TagAttribute, TargetAndLun, TaskSlotId,
+    TaskStartOutcome,
 };
 use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
@@ -16,9 +18,9 @@ use scsi::{
 };
 
 use crate::adapter::memory_generations::MemoryGenerations;
-use crate::adapter::pending_sense::PendingSense;
 use crate::adapter::resumed_tasks::ResumedTasks;
-use crate::adapter::slot::{InitiatorBuffers, Slot, TaskStage};
+use crate::adapter::sense_report_queue::SenseReportQueue;
+use crate::adapter::slot::{AdapterTaskSlot, InitiatorBuffers, TaskStage};
 use crate::adapter::{Disk, DiskAddressError, INITIATOR};
 
 /// The chip, which is the only initiator on this bus, for the crate `scsi`.
@@ -29,7 +31,7 @@ const REQUEST_SENSE: u8 = 0x03;
 const CHECK_CONDITION: u8 = Status::CheckCondition as u8;
 
 /// Work of a task that is to be submitted.
-enum QueuedWork {
+enum QueuedRequestOrCall {
     Request(Request),
     Call(DiskCall),
 }
@@ -38,38 +40,38 @@ enum QueuedWork {
 struct BusDisk {
     disk: Disk,
     tasks: TaskSet<u16>,
-    sense: PendingSense,
+    sense: SenseReportQueue,
 }
 
 /// All disks on the bus, and all tasks.
-pub struct Disks {
+pub struct DisksAndTasks {
     targets: [Option<TargetView>; 16],
     disks: Vec<BusDisk>,
-    slots: Vec<Slot>,
+    slots: Vec<AdapterTaskSlot>,
     /// Requests and calls that wait for a backend.
-    queued: VecDeque<(u16, QueuedWork)>,
-    /// The number of requests that were submitted and are not done.
-    submitted_count: usize,
+    queued: VecDeque<(u16, QueuedRequestOrCall)>,
+    /// The number of requests and calls that were submitted and are not done.
+    in_flight_count: usize,
     /// Tasks whose turn it is.
     admitted: VecDeque<u16>,
     /// Finished tasks and their status, for the chip.
-    finished: VecDeque<(TaskId, u8)>,
+    finished: VecDeque<(TaskSlotId, u8)>,
     resumed: Arc<ResumedTasks>,
     now_ns: u64,
 }
 
 // SAFETY: queued requests point to lists of the chip's and of tasks, which move between threads only with them.
-unsafe impl Send for Disks {}
+unsafe impl Send for DisksAndTasks {}
 
-impl Disks {
+impl DisksAndTasks {
     /// Builds the targets of these disks, each of which needs an address of its own.
     pub fn at_bus_addresses(disks: &[Disk]) -> Result<Self, DiskAddressError> {
         let mut targets: [Option<Arc<Target>>; 16] = Default::default();
         for disk in disks {
             let (target, lun) =
-                DiskAddressError::check_address(disk.target.into(), disk.lun.into())?;
+                DiskAddressError::checked_target_and_lun(disk.target.into(), disk.lun.into())?;
             let units = targets[usize::from(target)].get_or_insert_with(Target::new);
-            let added = units.add(lun.into(), disk.unit.clone());
+            let added = units.add_unit_and_raise_attentions(lun.into(), disk.unit.clone());
             added.map_err(|_| DiskAddressError::Taken { target, lun })?;
         }
         let ports = NexusPorts {
@@ -79,26 +81,26 @@ impl Disks {
             target: 1,
         };
         for target in targets.iter().flatten() {
-            target.attach_initiator(INITIATOR_NEXUS, &ports);
+            target.attach_initiator_and_start_units(INITIATOR_NEXUS, &ports);
         }
         let resumed = Arc::new(ResumedTasks::default());
         let slot = |token| {
             let resume = resumed.clone();
-            Slot::new(Waker { resume, token })
+            AdapterTaskSlot::new(Waker { resume, token })
         };
-        Ok(Disks {
+        Ok(DisksAndTasks {
             targets: targets.map(|target| target.map(TargetView::new)),
             disks: disks
                 .iter()
                 .map(|disk| BusDisk {
                     disk: disk.clone(),
                     tasks: TaskSet::default(),
-                    sense: PendingSense::default(),
+                    sense: SenseReportQueue::default(),
                 })
                 .collect(),
             slots: (0..MAX_TASKS as u64).map(slot).collect(),
             queued: VecDeque::new(),
-            submitted_count: 0,
+            in_flight_count: 0,
             admitted: VecDeque::new(),
             finished: VecDeque::new(),
             resumed,
@@ -113,7 +115,7 @@ impl Disks {
     }
 
     /// Sets the time, and reports failed tasks that have waited until the timeout.
-    pub fn advance_time(&mut self, now_ns: u64) {
+    pub fn advance_time_and_report_overdue_tasks(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
         for disk in 0..self.disks.len() {
             if let Some(next) = self.disks[disk].sense.take_next_to_report(now_ns) {
@@ -122,7 +124,8 @@ impl Disks {
         }
     }
 
-    /// When the next timeout for REQUEST SENSE expires: call [`Disks::advance_time`] then.
+    /// When the next timeout for REQUEST SENSE expires: call
+    /// [`DisksAndTasks::advance_time_and_report_overdue_tasks`] then.
     pub fn request_sense_deadline_ns(&self) -> Option<u64> {
         let waits = self
             .disks
@@ -132,7 +135,7 @@ impl Disks {
     }
 
     /// The next finished task and its status, for the chip.
-    pub fn take_next_finished(&mut self) -> Option<(TaskId, u8)> {
+    pub fn take_next_finished(&mut self) -> Option<(TaskSlotId, u8)> {
         self.finished.pop_front()
     }
 
@@ -141,12 +144,12 @@ impl Disks {
         !self.finished.is_empty()
     }
 
-    /// The number of requests that were submitted and are not done.
-    pub fn submitted_count(&self) -> usize {
-        self.submitted_count
+    /// The number of requests and calls that were submitted and are not done.
+    pub fn in_flight_count(&self) -> usize {
+        self.in_flight_count
     }
 
-    /// The number of requests for [`Disks::submit_queued`].
+    /// The number of requests for [`DisksAndTasks::submit_queued`].
     pub fn queued_count(&self) -> usize {
         self.queued.len()
     }
@@ -162,18 +165,19 @@ impl Disks {
                 continue;
             };
             let mut request = match work {
-                QueuedWork::Request(request) => request,
-                QueuedWork::Call(call) => {
-                    self.submitted_count += 1;
+                QueuedRequestOrCall::Request(request) => request,
+                QueuedRequestOrCall::Call(call) => {
+                    self.in_flight_count += 1;
                     io.submit_blocking_call(disk, call, index.into());
                     continue;
                 }
             };
             if io.room(disk) == 0 {
-                self.queued.push_back((index, QueuedWork::Request(request)));
+                self.queued
+                    .push_back((index, QueuedRequestOrCall::Request(request)));
                 continue;
             }
-            self.submitted_count += 1;
+            self.in_flight_count += 1;
             request.token = index.into();
             // SAFETY: the task has made the request of segments that are its own or the chip's, and keeps its stage, and
             // so its slot, until `on_step_completed`.
@@ -182,7 +186,7 @@ impl Disks {
         self.queued.is_empty()
     }
 
-    /// Completes the request of the task in this slot, and executes what it made possible.
+    /// Completes the request of the task in this slot, continues the task, and runs others that became ready.
     pub fn complete_request(
         &mut self,
         memory: &mut MemoryGenerations,
@@ -192,11 +196,11 @@ impl Disks {
         let Ok(index) = u16::try_from(slot) else {
             return;
         };
-        self.submitted_count -= 1;
+        self.in_flight_count -= 1;
         let step = self.slots[usize::from(index)]
             .task
             .on_step_completed(result);
-        self.execute_steps(memory, index, step);
+        self.continue_task_from_step(memory, index, step);
         self.run_ready_tasks(memory);
     }
 
@@ -208,9 +212,9 @@ impl Disks {
     }
 
     /// Receives a command: finds its disk, and returns which data it needs.
-    pub fn receive_command(
+    pub fn receive_command_and_take_sense(
         &mut self,
-        id: TaskId,
+        id: TaskSlotId,
         nexus: TargetAndLun,
         attribute: TagAttribute,
         cdb: &[u8],
@@ -219,13 +223,13 @@ impl Disks {
         let slot = &mut self.slots[usize::from(id.index)];
         slot.begin_command(id, disk, attribute);
         if let Some(disk) = disk {
-            let pending_sense = &mut self.disks[disk].sense;
+            let reports = &mut self.disks[disk].sense;
             // Tagged commands may have been in flight when the failure was reported.
             if attribute == TagAttribute::Untagged || cdb.first() == Some(&REQUEST_SENSE) {
-                if let Some(sense) = pending_sense.take_sense() {
+                if let Some(sense) = reports.take_reported_sense() {
                     slot.task.set_previous_sense(sense);
                 }
-                if let Some(next) = pending_sense.take_next_to_report(self.now_ns) {
+                if let Some(next) = reports.take_next_to_report(self.now_ns) {
                     self.queue_status_for_chip(next, CHECK_CONDITION);
                 }
             }
@@ -245,15 +249,20 @@ impl Disks {
     }
 
     /// Replaces a task by one that ends in CHECK CONDITION.
-    pub fn replace_by_failing_task(&mut self, id: TaskId, nexus: TargetAndLun, refusal: Refusal) {
+    pub fn replace_by_failing_task(
+        &mut self,
+        id: TaskSlotId,
+        nexus: TargetAndLun,
+        refusal: CheckConditionCause,
+    ) {
         let disk = self.find_disk(nexus);
         let slot = &mut self.slots[usize::from(id.index)];
         slot.task.cancel();
         slot.begin_command(id, disk, TagAttribute::Simple);
         let code = match refusal {
-            Refusal::Overlapped => 0x4e00,
-            Refusal::InitiatorError => 0x4800,
-            Refusal::DataPhase => 0x4b00,
+            CheckConditionCause::Overlapped => 0x4e00,
+            CheckConditionCause::InitiatorError => 0x4800,
+            CheckConditionCause::DataPhase => 0x4b00,
         };
         slot.refusal_sense = Some(Sense::new(SenseKey::AbortedCommand, code));
     }
@@ -262,10 +271,10 @@ impl Disks {
     pub fn run_or_queue_task(
         &mut self,
         memory: &mut MemoryGenerations,
-        id: TaskId,
+        id: TaskSlotId,
         segments: &mut [iovec],
         len: u64,
-    ) -> TaskOutcome {
+    ) -> TaskStartOutcome {
         let slot = &mut self.slots[usize::from(id.index)];
         if let Some(sense) = slot.refusal_sense.take() {
             slot.stage = TaskStage::Finished;
@@ -274,57 +283,68 @@ impl Disks {
                     .sense
                     .start_report_or_queue(id.index, sense)
             }) {
-                return TaskOutcome::Finished(CHECK_CONDITION);
+                return TaskStartOutcome::Finished(CHECK_CONDITION);
             }
-            return TaskOutcome::Later;
+            return TaskStartOutcome::Later;
         }
         slot.buffers = InitiatorBuffers::from_segments(segments, len);
-        slot.memory_generation = Some(memory.acquire_current_generation());
+        slot.memory_generation = Some(memory.begin_use_of_current_generation());
         if let Some(disk) = slot.disk {
             let attribute = slot.attribute;
-            if self.disks[disk].tasks.add_task(id.index, attribute) == StartOrWait::Wait {
+            if self.disks[disk]
+                .tasks
+                .start_or_enqueue_task(id.index, attribute)
+                == StartOrWait::Wait
+            {
                 slot.stage = TaskStage::Waiting;
-                return TaskOutcome::Later;
+                return TaskStartOutcome::Later;
             }
         }
         let step = slot.run_received_command();
-        self.execute_steps(memory, id.index, step);
+        self.continue_task_from_step(memory, id.index, step);
         self.run_ready_tasks(memory);
         // If it has finished at once, that is returned here and not reported later.
         match self.finished.iter().position(|(other, _)| *other == id) {
             Some(at) => match self.finished.remove(at) {
-                Some((_, status)) => TaskOutcome::Finished(status),
-                None => TaskOutcome::Later,
+                Some((_, status)) => TaskStartOutcome::Finished(status),
+                None => TaskStartOutcome::Later,
             },
-            None => TaskOutcome::Later,
+            None => TaskStartOutcome::Later,
         }
     }
 
-    /// Executes a step of a task, and those after it, until it waits or has finished.
-    fn execute_steps(&mut self, memory: &mut MemoryGenerations, index: u16, mut step: scsi::Step) {
+    /// Continues one task: executes this step and those after it, until the task waits or has finished.
+    fn continue_task_from_step(
+        &mut self,
+        memory: &mut MemoryGenerations,
+        index: u16,
+        mut step: scsi::AdapterStep,
+    ) {
         loop {
             let slot = &mut self.slots[usize::from(index)];
             step = match step {
-                scsi::Step::Submit(request) => {
-                    return self.queue_for_submit(index, QueuedWork::Request(request));
+                scsi::AdapterStep::Submit(request) => {
+                    return self.queue_for_submit(index, QueuedRequestOrCall::Request(request));
                 }
-                scsi::Step::Wait => {
+                scsi::AdapterStep::Wait => {
                     slot.stage = TaskStage::Running;
                     return;
                 }
-                scsi::Step::Call => match slot.task.requested_disk_call() {
-                    Some(call) => return self.queue_for_submit(index, QueuedWork::Call(call)),
+                scsi::AdapterStep::Call => match slot.task.requested_disk_call() {
+                    Some(call) => {
+                        return self.queue_for_submit(index, QueuedRequestOrCall::Call(call));
+                    }
                     None => slot.task.on_step_completed(Err(Errno::OPNOTSUPP)),
                 },
                 // There is only one initiator, so there are no tasks of others to end.
-                scsi::Step::SettlePreempted => slot.task.on_step_completed(Ok(())),
-                scsi::Step::Finished => return self.finish_task(memory, index),
+                scsi::AdapterStep::SettlePreempted => slot.task.on_step_completed(Ok(())),
+                scsi::AdapterStep::Finished => return self.finish_task(memory, index),
             };
         }
     }
 
-    /// Queues work of a task for [`Disks::submit_queued`].
-    fn queue_for_submit(&mut self, index: u16, work: QueuedWork) {
+    /// Queues work of a task for [`DisksAndTasks::submit_queued`].
+    fn queue_for_submit(&mut self, index: u16, work: QueuedRequestOrCall) {
         let stage = &mut self.slots[usize::from(index)].stage;
         if *stage == TaskStage::Running {
             *stage = TaskStage::Submitted;
@@ -335,7 +355,7 @@ impl Disks {
     /// Ends a task that has finished, or that was aborted. Its status is reported at once, unless its sense data must
     /// wait.
     fn finish_task(&mut self, memory: &mut MemoryGenerations, index: u16) {
-        self.release_memory_and_queue_next(memory, index);
+        self.release_memory_and_admit_next(memory, index);
         let slot = &mut self.slots[usize::from(index)];
         if slot.stage == TaskStage::Aborted {
             slot.stage = TaskStage::Free;
@@ -353,21 +373,21 @@ impl Disks {
     }
 
     /// Releases a task's memory, and removes it from its disk's task set, which admits tasks that waited for it.
-    fn release_memory_and_queue_next(&mut self, memory: &mut MemoryGenerations, index: u16) {
+    fn release_memory_and_admit_next(&mut self, memory: &mut MemoryGenerations, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         if let Some(generation) = slot.memory_generation.take() {
-            memory.release_generation(generation);
+            memory.end_use_of_generation(generation);
         }
         slot.buffers = InitiatorBuffers::NONE;
         if let Some(disk) = slot.disk {
             let admitted = &mut self.admitted;
             self.disks[disk]
                 .tasks
-                .finish_task(slot.attribute, |next| admitted.push_back(next));
+                .finish_task_and_start_others(slot.attribute, |next| admitted.push_back(next));
         }
     }
 
-    /// Queues the status of a finished task, which the chip gets by [`Disks::take_next_finished`].
+    /// Queues the status of a finished task, which the chip gets by [`DisksAndTasks::take_next_finished`].
     fn queue_status_for_chip(&mut self, index: u16, status: u8) {
         let id = self.slots[usize::from(index)].id;
         self.finished.push_back((id, status));
@@ -378,7 +398,7 @@ impl Disks {
         loop {
             if let Some(index) = self.admitted.pop_front() {
                 let step = self.slots[usize::from(index)].run_received_command();
-                self.execute_steps(memory, index, step);
+                self.continue_task_from_step(memory, index, step);
                 continue;
             }
             let Some(token) = self.resumed.pop() else {
@@ -389,99 +409,24 @@ impl Disks {
                 && slot.stage == TaskStage::Running
                 && let Some(step) = slot.task.on_resumed()
             {
-                self.execute_steps(memory, index, step);
+                self.continue_task_from_step(memory, index, step);
             }
         }
     }
 
-    /// Aborts a task. If a request of it is in flight, its memory stays in use until that is done.
-    pub fn abort_task(&mut self, memory: &mut MemoryGenerations, id: TaskId) -> AbortOutcome {
-        let index = id.index;
-        let slot = &mut self.slots[usize::from(index)];
-        let aborted = match slot.stage {
-            TaskStage::Free | TaskStage::Aborted => AbortOutcome::Done,
-            TaskStage::Received => {
-                slot.task.cancel();
-                AbortOutcome::Done
-            }
-            TaskStage::Waiting => {
-                slot.task.cancel();
-                if let Some(generation) = slot.memory_generation.take() {
-                    memory.release_generation(generation);
-                }
-                if let Some(disk) = slot.disk {
-                    let admitted = &mut self.admitted;
-                    self.disks[disk]
-                        .tasks
-                        .remove_waiting_and_start_others(index, |next| admitted.push_back(next));
-                }
-                AbortOutcome::Done
-            }
-            TaskStage::Running => {
-                slot.task.cancel();
-                self.release_memory_and_queue_next(memory, index);
-                AbortOutcome::Done
-            }
-            TaskStage::Submitted => {
-                slot.task.cancel();
-                match self.queued.iter().position(|(queued, _)| *queued == index) {
-                    Some(at) => {
-                        self.queued.remove(at);
-                        slot.task.on_step_completed(Err(Errno::CANCELED));
-                        self.release_memory_and_queue_next(memory, index);
-                        AbortOutcome::Done
-                    }
-                    None => AbortOutcome::Later,
-                }
-            }
-            // Its status waits for that of another failed task, or was not reported yet.
-            TaskStage::Finished => {
-                self.finished.retain(|(finished, _)| *finished != id);
-                self.end_report_and_start_next(index, false);
-                AbortOutcome::Done
-            }
-        };
-        self.slots[usize::from(index)].stage = match aborted {
-            AbortOutcome::Done => TaskStage::Free,
-            AbortOutcome::Later => TaskStage::Aborted,
-        };
-        self.run_ready_tasks(memory);
-        aborted
-    }
-
     /// Frees the slot of a task that has finished. `reported`: the initiator has its status; otherwise it was aborted.
-    pub fn release_slot_and_update_sense(&mut self, id: TaskId, reported: bool) {
+    pub fn release_slot_and_update_sense(&mut self, id: TaskSlotId, reported: bool) {
         self.slots[usize::from(id.index)].stage = TaskStage::Free;
         self.end_report_and_start_next(id.index, reported);
     }
 
-    /// Ends a task's report in its disk's [`PendingSense`]; another failed task may report its status then.
+    /// Ends a task's report in its disk's [`SenseReportQueue`]; another failed task may report its status then.
     fn end_report_and_start_next(&mut self, index: u16, reported: bool) {
         if let Some(disk) = self.slots[usize::from(index)].disk {
-            let pending_sense = &mut self.disks[disk].sense;
-            pending_sense.on_task_released(index, reported, self.now_ns);
-            if let Some(next) = pending_sense.take_next_to_report(self.now_ns) {
+            let reports = &mut self.disks[disk].sense;
+            reports.on_task_released(index, reported, self.now_ns);
+            if let Some(next) = reports.take_next_to_report(self.now_ns) {
                 self.queue_status_for_chip(next, CHECK_CONDITION);
-            }
-        }
-    }
-
-    /// Resets the logical units that a reset concerns, and drops their sense data.
-    pub fn reset_units(&mut self, scope: ResetScope) {
-        for bus_disk in &mut self.disks {
-            let (concerned, reset) = match scope {
-                ResetScope::Bus => (true, scsi::BusOrUnitReset::Bus),
-                ResetScope::Target(target) => {
-                    (bus_disk.disk.target == target, scsi::BusOrUnitReset::Unit)
-                }
-                ResetScope::Unit(nexus) => (
-                    (bus_disk.disk.target, bus_disk.disk.lun) == (nexus.target, nexus.lun),
-                    scsi::BusOrUnitReset::Unit,
-                ),
-            };
-            if concerned {
-                bus_disk.sense.reset();
-                bus_disk.disk.unit.reset(reset);
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use virtqueue::{GuestMemory, Region, WordAccess};
+use virtqueue::{GuestMemory, GuestU32Access, Region};
 
 /// The last map of a previous generation, which tasks still use.
 struct RetiredMemoryMap {
@@ -17,7 +17,7 @@ struct RetiredMemoryMap {
 
 /// The present map with the number of its generation, and the maps of previous generations that are in use.
 pub struct MemoryGenerations {
-    map: WordAccess,
+    map: GuestU32Access,
     generation: u32,
     users: usize,
     retired: Vec<RetiredMemoryMap>,
@@ -26,7 +26,7 @@ pub struct MemoryGenerations {
 impl MemoryGenerations {
     pub fn new(map: Arc<GuestMemory>) -> Self {
         MemoryGenerations {
-            map: WordAccess::new(map),
+            map: GuestU32Access::new(map),
             generation: 0,
             users: 0,
             retired: Vec::new(),
@@ -34,7 +34,7 @@ impl MemoryGenerations {
     }
 
     /// Replaces the map. True if memory was removed: then a new generation begins.
-    pub fn replace_map(&mut self, map: Arc<GuestMemory>) -> bool {
+    pub fn replace_map_and_detect_loss(&mut self, map: Arc<GuestMemory>) -> bool {
         // Both are sorted, so one pass is enough. There may be thousands of regions.
         let mut new = map.regions().iter();
         let mut is_kept = |old: &Region| {
@@ -45,7 +45,7 @@ impl MemoryGenerations {
                 })
         };
         let loses_memory = !self.map.memory().regions().iter().all(&mut is_kept);
-        let old = std::mem::replace(&mut self.map, WordAccess::new(map));
+        let old = std::mem::replace(&mut self.map, GuestU32Access::new(map));
         if loses_memory {
             if self.users > 0 {
                 self.retired.push(RetiredMemoryMap {
@@ -60,14 +60,14 @@ impl MemoryGenerations {
         loses_memory
     }
 
-    /// Counts a task that uses the present map. Returns its generation, for [`MemoryGenerations::release_generation`].
-    pub fn acquire_current_generation(&mut self) -> u32 {
+    /// Counts a task that uses the present map. Returns its generation, for [`MemoryGenerations::end_use_of_generation`].
+    pub fn begin_use_of_current_generation(&mut self) -> u32 {
         self.users += 1;
         self.generation
     }
 
     /// Ends a task's use of a generation, whose map is dropped with its last task.
-    pub fn release_generation(&mut self, generation: u32) {
+    pub fn end_use_of_generation(&mut self, generation: u32) {
         if generation == self.generation {
             self.users -= 1;
         } else if let Some(index) = self
@@ -95,12 +95,12 @@ impl MemoryGenerations {
 
     #[inline]
     pub fn read_word_if_mapped(&mut self, addr: u64) -> Option<u32> {
-        self.map.read(addr)
+        self.map.read_u32(addr)
     }
 
     #[inline]
     pub fn write_word_if_mapped(&mut self, addr: u64, word: u32) -> bool {
-        self.map.write(addr, word)
+        self.map.write_u32(addr, word)
     }
 
     /// Writes mapped memory. False, and nothing written, if a part of it is not mapped.
@@ -143,7 +143,7 @@ mod tests {
             (&[], false),
         ] {
             assert_eq!(
-                memory.replace_map(map(regions)),
+                memory.replace_map_and_detect_loss(map(regions)),
                 loses_memory,
                 "{regions:x?}"
             );

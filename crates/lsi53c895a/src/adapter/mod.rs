@@ -23,8 +23,8 @@ mod disk_address;
 mod disks;
 mod memory_generations;
 mod pci;
-mod pending_sense;
 mod resumed_tasks;
+mod sense_report_queue;
 mod slot;
 
 pub use device::Adapter;

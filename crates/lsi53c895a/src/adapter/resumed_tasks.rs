@@ -1,4 +1,5 @@
-//! Queue of resumed tasks: SCSI tasks that another thread has woken, until the adapter continues them.
+//! Queue of resumed SCSI tasks: they waited for a mutex of their unit that another task held (COMPARE AND WRITE,
+//! reservations), have it now, and wait until the adapter continues them.
 //!
 //! Nearly always it is empty, which is checked without a lock.
 

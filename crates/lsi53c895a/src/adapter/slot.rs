@@ -1,6 +1,6 @@
 //! The adapter's slot for a task of the chip: its SCSI task (crate `scsi`), its data buffers and its stage.
 
-use crate::chip::{TagAttribute, TaskId};
+use crate::chip::{TagAttribute, TaskSlotId};
 use libc::iovec;
 use scsi::{Sense, Task, Waker};
 
@@ -52,9 +52,9 @@ impl InitiatorBuffers {
 }
 
 /// A reusable slot for a task.
-pub struct Slot {
+pub struct AdapterTaskSlot {
     pub task: Task,
-    pub id: TaskId,
+    pub id: TaskSlotId,
     pub stage: TaskStage,
     /// The index of its disk; `None`: there is no unit of this number.
     pub disk: Option<usize>,
@@ -66,12 +66,12 @@ pub struct Slot {
     pub memory_generation: Option<u32>,
 }
 
-impl Slot {
+impl AdapterTaskSlot {
     /// A slot without a task. The waker resumes its tasks.
     pub fn new(waker: Waker) -> Self {
-        Slot {
+        AdapterTaskSlot {
             task: Task::new(waker),
-            id: TaskId {
+            id: TaskSlotId {
                 index: 0,
                 generation: 0,
             },
@@ -85,7 +85,7 @@ impl Slot {
     }
 
     /// Begins a new command.
-    pub fn begin_command(&mut self, id: TaskId, disk: Option<usize>, attribute: TagAttribute) {
+    pub fn begin_command(&mut self, id: TaskSlotId, disk: Option<usize>, attribute: TagAttribute) {
         debug_assert!(matches!(self.stage, TaskStage::Free | TaskStage::Received));
         self.id = id;
         self.stage = TaskStage::Received;
@@ -99,7 +99,7 @@ impl Slot {
     }
 
     /// Executes the command.
-    pub fn run_received_command(&mut self) -> scsi::Step {
+    pub fn run_received_command(&mut self) -> scsi::AdapterStep {
         self.stage = TaskStage::Running;
         let InitiatorBuffers { iov, count, len } = self.buffers;
         // SAFETY: until the task has ended, the chip keeps the list, and the generation of memory that the slot has

@@ -2,7 +2,8 @@
 
 use crate::chip::core::Chip;
 use crate::chip::host_traits::{
-    PciBus, PhaseAfterCommand, Refusal, TargetAndLun, Targets, TaskId, TaskOutcome,
+    CheckConditionCause, PciBus, PhaseAfterCommand, TargetAndLun, Targets, TaskSlotId,
+    TaskStartOutcome,
 };
 use crate::chip::scripts::PauseReason;
 use crate::chip::scsi_bus::{AfterMessages, TargetStage};
@@ -51,9 +52,9 @@ impl Chip {
             lun: connection.lun,
         };
         let (tag, attribute) = (connection.tag, connection.attribute);
-        let overlapped = self.tasks.find(nexus, tag);
+        let overlapped = self.tasks.find_unaborted(nexus, tag);
         if let Some(other) = overlapped {
-            self.tasks.abort(host, other);
+            self.tasks.abort_and_release_or_drain(host, other);
         }
         let id = self.tasks.allocate(nexus, tag);
         let Some(connection) = self.connection_mut() else {
@@ -66,7 +67,7 @@ impl Chip {
             return;
         };
         if overlapped.is_some() {
-            host.replace_by_failing_task(id, nexus, Refusal::Overlapped);
+            host.replace_by_failing_task(id, nexus, CheckConditionCause::Overlapped);
             return self.run_connected_task_and_maybe_disconnect(host, id);
         }
         let (to_initiator, bytes) = match host.receive_command(id, nexus, attribute, &cdb[..whole])
@@ -78,7 +79,7 @@ impl Chip {
         if bytes == 0 {
             return self.run_connected_task_and_maybe_disconnect(host, id);
         }
-        if let Some(task) = self.tasks.get_mut(id) {
+        if let Some(task) = self.tasks.unaborted_mut(id) {
             task.data
                 .set_direction_and_wanted_bytes(to_initiator, bytes);
         }
@@ -92,15 +93,15 @@ impl Chip {
     pub(crate) fn run_connected_task_and_maybe_disconnect<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
-        id: TaskId,
+        id: TaskSlotId,
     ) {
-        let Some(data) = self.tasks.mark_running(id) else {
+        let Some(data) = self.tasks.mark_running_and_get_data(id) else {
             return;
         };
         let has_collected_any = data.has_collected_any();
         let (segments, len) = data.segments_and_len();
         let step = host.run_or_queue_task(id, segments, len);
-        if let TaskOutcome::Finished(status) = step {
+        if let TaskStartOutcome::Finished(status) = step {
             self.tasks.mark_finished_or_release(id, status, true);
         }
         let Some(connection) = self.connection_mut() else {
@@ -108,9 +109,9 @@ impl Chip {
         };
         connection.stage = TargetStage::Busy;
         connection.after_messages = AfterMessages::Busy;
-        if step == TaskOutcome::Later && connection.may_disconnect {
+        if step == TaskStartOutcome::Later && connection.may_disconnect {
             self.queue_disconnect_message(has_collected_any);
-            self.enter_next_phase();
+            self.enter_next_phase_or_leave_bus();
         }
     }
 
@@ -118,16 +119,16 @@ impl Chip {
     pub(crate) fn fail_connected_task<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
-        refusal: Refusal,
+        refusal: CheckConditionCause,
     ) {
         let Some(id) = self.connection().and_then(|connection| connection.task) else {
             return;
         };
-        let Some(task) = self.tasks.get(id) else {
+        let Some(task) = self.tasks.unaborted(id) else {
             return;
         };
         let nexus = task.nexus;
-        self.tasks.drop_memory_of_task(id);
+        self.tasks.drop_memory_of_failing_task(id);
         host.replace_by_failing_task(id, nexus, refusal);
         self.run_connected_task_and_maybe_disconnect(host, id);
     }
@@ -160,7 +161,7 @@ impl Chip {
     }
 
     /// The initiator has received the status byte: the task is over, and COMMAND COMPLETE follows.
-    pub(crate) fn on_status_received<H: Targets>(&mut self, host: &mut H) {
+    pub(crate) fn release_task_and_queue_command_complete<H: Targets>(&mut self, host: &mut H) {
         if let Some(id) = self
             .connection_mut()
             .and_then(|connection| connection.task.take())
@@ -169,6 +170,6 @@ impl Chip {
             host.release_finished_task(id, true);
         }
         self.queue_command_complete_message();
-        self.enter_next_phase();
+        self.enter_next_phase_or_leave_bus();
     }
 }

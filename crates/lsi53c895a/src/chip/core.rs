@@ -1,14 +1,14 @@
 //! The chip's state and its interface to the adapter: register and RAM windows, the interrupt pin, and runs of its
 //! programs.
 
-use crate::chip::host_traits::{PciBus, Targets, TaskId};
+use crate::chip::host_traits::{PciBus, Targets, TaskSlotId};
 use crate::chip::interrupts::{self, EnabledInterrupts, Interrupts};
 use crate::chip::memory_access::{DmaState, RAM_BYTES};
 use crate::chip::registers::{
     DCNTL, DIEN, ISTAT0, ISTAT1, Registers, SIEN0, SIEN1, dcntl, dstat, istat0, istat1, sist1,
 };
 use crate::chip::reset::DeferredResets;
-use crate::chip::scripts::{Cpu, InstructionStage, PauseReason};
+use crate::chip::scripts::{PauseReason, ScriptsCpu, ScriptsCpuState};
 use crate::chip::scsi_bus::BusState;
 use crate::chip::tasks::TaskTable;
 use crate::chip::timer::GeneralPurposeTimer;
@@ -50,7 +50,7 @@ pub struct RunParameters {
 pub enum RunOutcome {
     /// Nothing to do until a register is written, a task finishes, memory arrives or the timer is due.
     Idle,
-    /// The limits are used up, and tasks were added or removed meanwhile, or [`PciBus::should_end_run`]: run again
+    /// The limits are used up, and tasks were added or removed meanwhile, or [`PciBus::should_end_run_to_submit`]: run again
     /// after others.
     Again,
     /// The limits are used up without progress: run again after a pause. Some drivers' programs wait in a loop for
@@ -64,14 +64,14 @@ pub(crate) const EVENT_CHECK_INTERVAL: u32 = 32;
 
 /// One LSI53C895A with its SCSI bus.
 ///
-/// After a write, [`Chip::on_task_finished`], [`Chip::on_dma_done`] or when a timer is due: [`Chip::run`] if
+/// After a write, [`Chip::on_task_finished_or_drained`], [`Chip::on_dma_done`] or when a timer is due: [`Chip::run`] if
 /// [`Chip::wants_run`], then tell the guest what [`Chip::irq_level`] says. A register access may be answered before the
 /// run.
 pub struct Chip {
     pub(crate) regs: Registers,
     pub(crate) ram: Box<[u8; RAM_BYTES]>,
     pub(crate) interrupts: Interrupts,
-    pub(crate) cpu: Cpu,
+    pub(crate) cpu: ScriptsCpu,
     pub(crate) bus_state: BusState,
     pub(crate) tasks: TaskTable,
     pub(crate) dma: DmaState,
@@ -93,7 +93,7 @@ impl Chip {
             regs: Registers::new(),
             ram: Box::new([0; RAM_BYTES]),
             interrupts: Interrupts::default(),
-            cpu: Cpu::default(),
+            cpu: ScriptsCpu::default(),
             bus_state: BusState::Free,
             tasks: TaskTable::new(),
             dma: DmaState::Idle,
@@ -107,7 +107,7 @@ impl Chip {
     }
 
     /// PCI reset. Tasks in flight are aborted by the next run; [`Chip::draining_task_count`] says when they are gone.
-    pub fn reset(&mut self) {
+    pub fn reset_and_clear_ram(&mut self) {
         self.ram.fill(0);
         self.soft_reset();
     }
@@ -176,8 +176,8 @@ impl Chip {
     }
 
     /// Tasks whose memory is in use, aborted or not.
-    pub fn in_flight_count(&self) -> usize {
-        self.tasks.in_flight_count()
+    pub fn in_flight_task_count(&self) -> usize {
+        self.tasks.in_flight_task_count()
     }
 
     /// Guest memory that [`PciBus::first_contiguous_part`] returned is removed, once the tasks have ended that run already. A task whose
@@ -187,7 +187,7 @@ impl Chip {
     }
 
     /// A task that was to finish later has this status byte; or one that was aborted no longer uses its memory.
-    pub fn on_task_finished(&mut self, task: TaskId, status: u8) {
+    pub fn on_task_finished_or_drained(&mut self, task: TaskSlotId, status: u8) {
         let connected = self.connection().and_then(|connection| connection.task) == Some(task);
         self.tasks.mark_finished_or_release(task, status, connected);
         self.run_wanted = true;
@@ -212,13 +212,13 @@ impl Chip {
                     self.raise_bus_fault();
                 }
             }
-            if self.cpu.state == InstructionStage::Stopped {
+            if self.cpu.state == ScriptsCpuState::Stopped {
                 self.try_reselect_by_interrupt();
                 return RunOutcome::Idle;
             }
             if self.instructions_left.is_multiple_of(EVENT_CHECK_INTERVAL)
                 && self.instructions_left > 0
-                && host.should_end_run()
+                && host.should_end_run_to_submit()
             {
                 self.run_wanted = true;
                 return RunOutcome::Again;
@@ -246,12 +246,12 @@ impl Chip {
         host: &mut H,
     ) -> Result<(), PauseReason> {
         loop {
-            if self.cpu.state == InstructionStage::Fetch && self.run_fast_path(host) {
+            if self.cpu.state == ScriptsCpuState::Fetch && self.run_fast_path(host) {
                 return Ok(());
             }
             self.instructions_left -= 1;
             self.step_program(host)?;
-            let goes_on = self.cpu.state == InstructionStage::Fetch
+            let goes_on = self.cpu.state == ScriptsCpuState::Fetch
                 && !self.deferred_resets.bus_reset
                 && matches!(self.dma, DmaState::Idle);
             if !goes_on || self.instructions_left.is_multiple_of(EVENT_CHECK_INTERVAL) {

@@ -48,7 +48,7 @@ pub trait PciBus {
     fn start_dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault>;
 
     /// Whether the run should end early. The chip calls it from time to time.
-    fn should_end_run(&self) -> bool {
+    fn should_end_run_to_submit(&self) -> bool {
         false
     }
 
@@ -59,7 +59,7 @@ pub trait PciBus {
 
 /// A task of the chip's. The generation distinguishes it from earlier tasks of the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TaskId {
+pub struct TaskSlotId {
     /// The chip's slot, below [`MAX_TASKS`](crate::chip::MAX_TASKS).
     pub index: u16,
     /// How often the slot was used before.
@@ -101,8 +101,8 @@ pub enum PhaseAfterCommand {
 
 /// The result of running a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskOutcome {
-    /// [`Chip::on_task_finished`](crate::chip::Chip::on_task_finished) will be called.
+pub enum TaskStartOutcome {
+    /// [`Chip::on_task_finished_or_drained`](crate::chip::Chip::on_task_finished_or_drained) will be called.
     Later,
     /// Done, with this status byte.
     Finished(u8),
@@ -113,14 +113,15 @@ pub enum TaskOutcome {
 pub enum AbortOutcome {
     /// Its memory is no longer in use.
     Done,
-    /// Its memory is still in use; [`Chip::on_task_finished`](crate::chip::Chip::on_task_finished) will be called when
-    /// it is not (with any status).
+    /// Its memory is still in use;
+    /// [`Chip::on_task_finished_or_drained`](crate::chip::Chip::on_task_finished_or_drained) will be called when it is
+    /// not (with any status).
     Later,
 }
 
 /// Why a task ends in CHECK CONDITION before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum CheckConditionCause {
     /// Another task has the same tag: ABORTED COMMAND, OVERLAPPED COMMANDS ATTEMPTED (0B/4E/00).
     Overlapped,
     /// INITIATOR DETECTED ERROR MESSAGE RECEIVED (0B/48/00).
@@ -151,29 +152,34 @@ pub trait Targets {
     /// Receives a new task. `cdb` has the length that its operation code requires.
     fn receive_command(
         &mut self,
-        task: TaskId,
+        task: TaskSlotId,
         nexus: TargetAndLun,
         attribute: TagAttribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand;
 
     /// Replaces the task that was, or would have been, received by one that ends in CHECK CONDITION. It is run next.
-    fn replace_by_failing_task(&mut self, task: TaskId, nexus: TargetAndLun, refusal: Refusal);
+    fn replace_by_failing_task(
+        &mut self,
+        task: TaskSlotId,
+        nexus: TargetAndLun,
+        refusal: CheckConditionCause,
+    );
 
     /// Runs a task with its data: `segments` of host memory, `len` bytes in sum, which it may use and change until it
     /// has ended.
     fn run_or_queue_task(
         &mut self,
-        task: TaskId,
+        task: TaskSlotId,
         segments: &mut [libc::iovec],
         len: u64,
-    ) -> TaskOutcome;
+    ) -> TaskStartOutcome;
 
     /// Aborts a task that has not finished.
-    fn abort_task(&mut self, task: TaskId) -> AbortOutcome;
+    fn abort_task(&mut self, task: TaskSlotId) -> AbortOutcome;
 
     /// Releases a task that had finished. `reported`: the initiator has its status; otherwise it was aborted.
-    fn release_finished_task(&mut self, task: TaskId, reported: bool);
+    fn release_finished_task(&mut self, task: TaskSlotId, reported: bool);
 
     /// Resets targets or units to their power-on state.
     fn reset_units(&mut self, scope: ResetScope);

@@ -39,7 +39,7 @@ pub struct Interrupts {
 
 impl Interrupts {
     /// Whether a SCSI interrupt waits to be read: ISTAT0.SIP.
-    pub fn has_scsi_interrupt(&self, enabled: EnabledInterrupts) -> bool {
+    pub fn has_fatal_or_enabled_scsi_interrupt(&self, enabled: EnabledInterrupts) -> bool {
         is_fatal_or_enabled(self.first_level.sist0, self.first_level.sist1, enabled)
     }
 
@@ -57,7 +57,7 @@ impl Interrupts {
 
     /// The level for a new interrupt: the second while one of the first waits to be read.
     fn level_to_raise(&mut self, enabled: EnabledInterrupts) -> &mut InterruptStatusRegisters {
-        if self.has_dma_interrupt() || self.has_scsi_interrupt(enabled) {
+        if self.has_dma_interrupt() || self.has_fatal_or_enabled_scsi_interrupt(enabled) {
             &mut self.second_level
         } else {
             &mut self.first_level
@@ -79,27 +79,27 @@ impl Interrupts {
     /// Reads DSTAT, which clears it.
     pub fn take_dstat_and_promote(&mut self, enabled: EnabledInterrupts) -> u8 {
         let value = std::mem::take(&mut self.first_level.dstat);
-        self.promote_second_level(enabled);
+        self.promote_second_level_if_first_clear(enabled);
         value
     }
 
     /// Reads SIST0, which clears it.
     pub fn take_sist0_and_promote(&mut self, enabled: EnabledInterrupts) -> u8 {
         let value = std::mem::take(&mut self.first_level.sist0);
-        self.promote_second_level(enabled);
+        self.promote_second_level_if_first_clear(enabled);
         value
     }
 
     /// Reads SIST1, which clears it.
     pub fn take_sist1_and_promote(&mut self, enabled: EnabledInterrupts) -> u8 {
         let value = std::mem::take(&mut self.first_level.sist1);
-        self.promote_second_level(enabled);
+        self.promote_second_level_if_first_clear(enabled);
         value
     }
 
     /// Moves the interrupts of the second level to the first, once those have been read.
-    fn promote_second_level(&mut self, enabled: EnabledInterrupts) {
-        if !self.has_dma_interrupt() && !self.has_scsi_interrupt(enabled) {
+    fn promote_second_level_if_first_clear(&mut self, enabled: EnabledInterrupts) {
+        if !self.has_dma_interrupt() && !self.has_fatal_or_enabled_scsi_interrupt(enabled) {
             let second = std::mem::take(&mut self.second_level);
             self.first_level.dstat |= second.dstat;
             self.first_level.sist0 |= second.sist0;

@@ -5,7 +5,9 @@
 //! one is received to its end and rejected.
 
 use crate::chip::core::Chip;
-use crate::chip::host_traits::{PciBus, Refusal, ResetScope, TagAttribute, TargetAndLun, Targets};
+use crate::chip::host_traits::{
+    CheckConditionCause, PciBus, ResetScope, TagAttribute, TargetAndLun, Targets,
+};
 use crate::chip::scsi_bus::AfterMessages;
 
 const COMMAND_COMPLETE: u8 = 0x00;
@@ -91,7 +93,7 @@ pub struct MessagesToInitiator {
 
 impl MessagesToInitiator {
     /// Adds a message, which is dropped if there is no room.
-    pub fn push(&mut self, message: &[u8]) {
+    pub fn push_or_drop(&mut self, message: &[u8]) {
         if self.sent == self.len {
             (self.sent, self.len, self.message_ends) = (0, 0, 0);
         }
@@ -114,7 +116,7 @@ impl MessagesToInitiator {
     }
 
     /// Marks so many bytes as sent, and keeps the last message for [`MessagesToInitiator::repeat_last_message`].
-    pub fn mark_sent(&mut self, count: usize) {
+    pub fn mark_sent_and_keep_last_message(&mut self, count: usize) {
         for _ in 0..count {
             if self.is_at_message_boundary() {
                 self.last_len = 0;
@@ -137,7 +139,7 @@ impl MessagesToInitiator {
         let last = self.last;
         let len = self.last_len;
         if len > 0 {
-            self.push(&last[..len]);
+            self.push_or_drop(&last[..len]);
         }
     }
 }
@@ -166,8 +168,12 @@ impl Chip {
                 };
             }
             EXTENDED => match negotiation_answer(&message, len) {
-                Some((answer, len)) => connection.messages_to_initiator.push(&answer[..len]),
-                None => connection.messages_to_initiator.push(&[MESSAGE_REJECT]),
+                Some((answer, len)) => connection
+                    .messages_to_initiator
+                    .push_or_drop(&answer[..len]),
+                None => connection
+                    .messages_to_initiator
+                    .push_or_drop(&[MESSAGE_REJECT]),
             },
             NO_OPERATION | MESSAGE_REJECT => {}
             MESSAGE_PARITY_ERROR => connection.messages_to_initiator.repeat_last_message(),
@@ -175,7 +181,9 @@ impl Chip {
             ABORT | ABORT_TAG | CLEAR_QUEUE | BUS_DEVICE_RESET | LOGICAL_UNIT_RESET => {
                 self.handle_abort_or_reset_message(host, message[0])
             }
-            _ => connection.messages_to_initiator.push(&[MESSAGE_REJECT]),
+            _ => connection
+                .messages_to_initiator
+                .push_or_drop(&[MESSAGE_REJECT]),
         }
     }
 
@@ -207,7 +215,7 @@ impl Chip {
         }
         // Whatever it was named meanwhile, the task that is connected does not come back.
         if let Some(current) = current {
-            self.tasks.abort(host, current);
+            self.tasks.abort_and_release_or_drain(host, current);
         }
     }
 
@@ -217,7 +225,7 @@ impl Chip {
             return;
         };
         if connection.after_messages == AfterMessages::Data {
-            self.fail_connected_task(host, Refusal::InitiatorError);
+            self.fail_connected_task(host, CheckConditionCause::InitiatorError);
             // The failed command has set the stage, which follows after this message.
             self.return_to_message_out();
         }
@@ -229,9 +237,11 @@ impl Chip {
             return;
         };
         if moved_data {
-            connection.messages_to_initiator.push(&[SAVE_DATA_POINTER]);
+            connection
+                .messages_to_initiator
+                .push_or_drop(&[SAVE_DATA_POINTER]);
         }
-        connection.messages_to_initiator.push(&[DISCONNECT]);
+        connection.messages_to_initiator.push_or_drop(&[DISCONNECT]);
         connection.after_messages = AfterMessages::Free;
     }
 
@@ -240,7 +250,9 @@ impl Chip {
         let Some(connection) = self.connection_mut() else {
             return;
         };
-        connection.messages_to_initiator.push(&[COMMAND_COMPLETE]);
+        connection
+            .messages_to_initiator
+            .push_or_drop(&[COMMAND_COMPLETE]);
         connection.after_messages = AfterMessages::Free;
     }
 }

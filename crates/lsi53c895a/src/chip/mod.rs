@@ -37,7 +37,7 @@ mod timer;
 
 pub use core::{Bar, BarAddresses, Chip, RunOutcome, RunParameters};
 pub use host_traits::{
-    AbortOutcome, BusFault, DmaId, PciBus, PhaseAfterCommand, Refusal, ResetScope, TagAttribute,
-    TargetAndLun, Targets, TaskId, TaskOutcome,
+    AbortOutcome, BusFault, CheckConditionCause, DmaId, PciBus, PhaseAfterCommand, ResetScope,
+    TagAttribute, TargetAndLun, Targets, TaskSlotId, TaskStartOutcome,
 };
 pub use tasks::{MAX_SEGMENTS, MAX_TASKS};

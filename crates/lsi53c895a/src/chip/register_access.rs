@@ -6,7 +6,7 @@
 use crate::chip::core::Chip;
 use crate::chip::register_effects;
 use crate::chip::registers::*;
-use crate::chip::scripts::InstructionStage;
+use crate::chip::scripts::ScriptsCpuState;
 use crate::chip::scsi_bus::TargetStage;
 
 impl Chip {
@@ -34,7 +34,7 @@ impl Chip {
         match at {
             SCNTL1 => self.regs.get(at) | if self.is_connected() { scntl1::CON } else { 0 },
             GPREG => 0x7f,
-            SOCL => self.regs.get(at) & !(lines::ACK | lines::ATN) | self.driven_control_lines(),
+            SOCL => self.regs.get(at) & !(lines::ACK | lines::ATN) | self.initiator_control_lines(),
             SBCL => self.control_lines(),
             DSTAT => self.interrupts.take_dstat_and_promote(enabled) | dstat::DFE,
             SSTAT0 => {
@@ -55,7 +55,7 @@ impl Chip {
             ISTAT0 => self.compute_istat0(),
             ISTAT1 => {
                 self.regs.get(at) & istat1::SYNC_IRQD
-                    | if self.cpu.state == InstructionStage::Stopped {
+                    | if self.cpu.state == ScriptsCpuState::Stopped {
                         0
                     } else {
                         istat1::SRUN
@@ -88,7 +88,7 @@ impl Chip {
             STEST0 => self.regs.get(SCID) << 4,
             // Low voltage differential, and the clock's multiplier is locked.
             STEST4 => 0xe0,
-            SBDL => self.data_lines(),
+            SBDL => self.message_byte_on_data_lines(),
             _ => self.regs.get(at),
         }
     }
@@ -102,7 +102,7 @@ impl Chip {
                 self.regs
                     .set(at, value & !(scntl1::SST | scntl1::IARB | scntl1::CON));
                 if resets {
-                    self.assert_bus_reset();
+                    self.begin_bus_reset();
                 }
             }
             SCNTL2 => self.regs.set(at, value & !(scntl2::WSR | scntl2::WSS)),
@@ -116,7 +116,7 @@ impl Chip {
             CTEST3 => self.regs.set(at, value & 0x03),
             DCNTL => {
                 self.regs.set(at, value & !dcntl::STD);
-                if value & dcntl::STD != 0 && self.cpu.state == InstructionStage::Stopped {
+                if value & dcntl::STD != 0 && self.cpu.state == ScriptsCpuState::Stopped {
                     self.start_program();
                 }
             }
@@ -142,7 +142,7 @@ impl Chip {
             | if self.is_connected() { istat0::CON } else { 0 }
             | if self
                 .interrupts
-                .has_scsi_interrupt(self.enabled_interrupts())
+                .has_fatal_or_enabled_scsi_interrupt(self.enabled_interrupts())
             {
                 istat0::SIP
             } else {
@@ -177,7 +177,7 @@ impl Chip {
     }
 
     /// The control lines that the chip drives itself: ACK and ATN.
-    fn driven_control_lines(&self) -> u8 {
+    fn initiator_control_lines(&self) -> u8 {
         let Some(connection) = self.connection() else {
             return 0;
         };
@@ -195,11 +195,11 @@ impl Chip {
         } else {
             lines::REQ
         };
-        lines::BSY | req | self.driven_control_lines() | self.regs.get(SSTAT1) & 0x07
+        lines::BSY | req | self.initiator_control_lines() | self.regs.get(SSTAT1) & 0x07
     }
 
     /// The data lines: the next byte of a message that is to be taken.
-    fn data_lines(&self) -> u8 {
+    fn message_byte_on_data_lines(&self) -> u8 {
         match self.connection() {
             Some(connection) if connection.stage == TargetStage::MessageIn => {
                 connection.messages_to_initiator.peek().unwrap_or(0)

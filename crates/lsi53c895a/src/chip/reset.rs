@@ -7,7 +7,7 @@ use crate::chip::core::Chip;
 use crate::chip::host_traits::{PciBus, ResetScope, Targets};
 use crate::chip::memory_access::DmaState;
 use crate::chip::registers::{Registers, sist0};
-use crate::chip::scripts::Cpu;
+use crate::chip::scripts::ScriptsCpu;
 use crate::chip::scsi_bus::BusState;
 use crate::chip::timer::GeneralPurposeTimer;
 
@@ -25,7 +25,7 @@ impl Chip {
     pub(crate) fn soft_reset(&mut self) {
         self.regs = Registers::new();
         self.interrupts = Default::default();
-        self.cpu = Cpu::default();
+        self.cpu = ScriptsCpu::default();
         self.bus_state = BusState::Free;
         self.dma = DmaState::Idle;
         self.timer = GeneralPurposeTimer::Off;
@@ -37,12 +37,12 @@ impl Chip {
     }
 
     /// Raises the RST line. The interrupt says that memory is no longer touched, so it may have to wait for disks.
-    pub(crate) fn assert_bus_reset(&mut self) {
+    pub(crate) fn begin_bus_reset(&mut self) {
         self.bus_state = BusState::Free;
         self.dma = DmaState::Idle;
         self.cpu.stop();
         self.deferred_resets.bus_reset = true;
-        if self.tasks.in_flight_count() == 0 {
+        if self.tasks.in_flight_task_count() == 0 {
             self.raise_scsi_interrupt(sist0::RST, 0);
         } else {
             self.deferred_resets.interrupt_when_drained = true;

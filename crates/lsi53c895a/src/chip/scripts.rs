@@ -30,7 +30,7 @@ pub enum PauseReason {
 
 /// The state of the SCRIPTS processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InstructionStage {
+pub enum ScriptsCpuState {
     #[default]
     Stopped,
     /// The next instruction is to be fetched.
@@ -52,8 +52,8 @@ pub enum MoveInProgress {
 
 /// The SCRIPTS processor: its state and the latched instruction.
 #[derive(Default)]
-pub struct Cpu {
-    pub state: InstructionStage,
+pub struct ScriptsCpu {
+    pub state: ScriptsCpuState,
     /// The address of the latched instruction.
     instruction_addr: u32,
     /// The latched instruction. Its third word is that of the last instruction that had three.
@@ -62,10 +62,10 @@ pub struct Cpu {
     carry: bool,
 }
 
-impl Cpu {
+impl ScriptsCpu {
     /// Stops it, and drops the latched instruction.
     pub fn stop(&mut self) {
-        self.state = InstructionStage::Stopped;
+        self.state = ScriptsCpuState::Stopped;
         self.progress = MoveInProgress::None;
     }
 }
@@ -79,7 +79,7 @@ impl Chip {
     /// Starts the program at DSP, since DSP was written or STD set. What ran before is forgotten.
     pub(crate) fn start_program(&mut self) {
         self.stop_program();
-        self.cpu.state = InstructionStage::Fetch;
+        self.cpu.state = ScriptsCpuState::Fetch;
         self.run_wanted = true;
     }
 
@@ -94,17 +94,17 @@ impl Chip {
         &mut self,
         host: &mut H,
     ) -> Result<(), PauseReason> {
-        if self.cpu.state != InstructionStage::Execute {
-            self.fetch_instruction(host)?;
+        if self.cpu.state != ScriptsCpuState::Execute {
+            self.fetch_instruction_or_skip_zero_word(host)?;
             // An empty word was passed over.
-            if self.cpu.state == InstructionStage::Fetch {
+            if self.cpu.state == ScriptsCpuState::Fetch {
                 return Ok(());
             }
         }
         self.execute_latched_instruction(host)?;
         // A write to DSP or ISTAT0 from within the instruction has decided what comes next.
-        if self.cpu.state == InstructionStage::Execute {
-            self.cpu.state = InstructionStage::Fetch;
+        if self.cpu.state == ScriptsCpuState::Execute {
+            self.cpu.state = ScriptsCpuState::Fetch;
             self.cpu.progress = MoveInProgress::None;
             if self.regs.has_bits(DCNTL, dcntl::SSM) {
                 self.raise_dma_interrupt(dstat::SSI);
@@ -115,11 +115,14 @@ impl Chip {
 
     /// Latches the instruction at DSP, or the rest of one whose third word had to be waited for.
     #[inline]
-    fn fetch_instruction<H: PciBus>(&mut self, host: &mut H) -> Result<(), PauseReason> {
+    fn fetch_instruction_or_skip_zero_word<H: PciBus>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<(), PauseReason> {
         let at = self.regs.get32(DSP);
         let base = self.regs.get32(SFS);
         let from = |low: u32| u64::from(base) << 32 | u64::from(low);
-        if self.cpu.state == InstructionStage::Fetch {
+        if self.cpu.state == ScriptsCpuState::Fetch {
             let near = self.ram_word_pair_at_address(at).filter(|_| base == 0);
             let [first, second] = match near {
                 Some(words) => words,
@@ -137,12 +140,12 @@ impl Chip {
         let [first, second, _] = self.cpu.words;
         let mut next = at.wrapping_add(8);
         if self.has_third_word(first) {
-            self.cpu.state = InstructionStage::FetchRest;
+            self.cpu.state = ScriptsCpuState::FetchRest;
             self.cpu.words[2] = self.load_word(host, from(next))?;
             next = next.wrapping_add(4);
         }
         self.update_instruction_registers([first, second], next);
-        self.cpu.state = InstructionStage::Execute;
+        self.cpu.state = ScriptsCpuState::Execute;
         Ok(())
     }
 

@@ -1,14 +1,14 @@
 //! The SCSI bus: selection and reselection, the connected target, and the phase that it requests next.
 //!
 //! One initiator and at most one target are on the bus at a time. The target is in a
-//! [`TargetStage`]; [`AfterMessages`] is its action after it has sent all its messages. [`Chip::wait_for_phase`]
+//! [`TargetStage`]; [`AfterMessages`] is its action after it has sent all its messages. [`Chip::wait_for_and_latch_phase`]
 //! returns the phase of the target's next REQ; there the chip may have to wait.
 //!
 //! After the last byte of a message ACK stays asserted until SCRIPTS clear it, so that ATN can still be raised to
 //! answer that message. Firmware does not always clear it; whatever needs the bus next does it then.
 
 use crate::chip::core::Chip;
-use crate::chip::host_traits::{PciBus, TagAttribute, Targets, TaskId};
+use crate::chip::host_traits::{PciBus, TagAttribute, Targets, TaskSlotId};
 use crate::chip::messages::{MessageAssembler, MessagesToInitiator};
 use crate::chip::registers::{DCNTL, SCID, SFBR, SIEN0, SSID, SSTAT1, dcntl, scid, sist0, sist1};
 use crate::chip::scripts::PauseReason;
@@ -73,7 +73,7 @@ pub struct Connection {
     pub tag: Option<u8>,
     pub attribute: TagAttribute,
     pub may_disconnect: bool,
-    pub task: Option<TaskId>,
+    pub task: Option<TaskSlotId>,
     pub stage: TargetStage,
     pub after_messages: AfterMessages,
     pub messages_to_initiator: MessagesToInitiator,
@@ -115,7 +115,7 @@ impl Connection {
     }
 
     /// Lets the target receive a message next, since it sees ATN, and notes where it goes on afterwards.
-    fn enter_message_out(&mut self) {
+    fn enter_message_out_and_save_stage(&mut self) {
         self.after_messages = match self.stage {
             TargetStage::Choose | TargetStage::MessageOut | TargetStage::MessageIn => {
                 self.after_messages
@@ -173,7 +173,7 @@ impl Chip {
         let Some(id) = self.tasks.take_next_to_reselect() else {
             return false;
         };
-        let Some(task) = self.tasks.get(id) else {
+        let Some(task) = self.tasks.unaborted(id) else {
             return false;
         };
         let mut connection = Connection::new(
@@ -187,9 +187,9 @@ impl Chip {
         connection.reselected = true;
         connection
             .messages_to_initiator
-            .push(&[0x80 | connection.lun]);
+            .push_or_drop(&[0x80 | connection.lun]);
         if let Some(tag) = task.tag {
-            connection.messages_to_initiator.push(&[0x20, tag]);
+            connection.messages_to_initiator.push_or_drop(&[0x20, tag]);
         }
         self.regs.set(SSID, 0x80 | connection.target);
         if !self.regs.has_bits(DCNTL, dcntl::COM) {
@@ -206,7 +206,7 @@ impl Chip {
         let wanted = self.regs.has_bits(SIEN0, sist0::RSL) && self.regs.has_bits(SCID, scid::RRE);
         let enabled = self.enabled_interrupts();
         if wanted
-            && !self.interrupts.has_scsi_interrupt(enabled)
+            && !self.interrupts.has_fatal_or_enabled_scsi_interrupt(enabled)
             && !self.interrupts.has_dma_interrupt()
             && self.try_reselect()
         {
@@ -218,14 +218,14 @@ impl Chip {
     /// phase, which a target in [`TargetStage::Choose`] accepts.
     ///
     /// There is no REQ while the target waits for its task, and while an aborted task still uses memory.
-    pub(crate) fn wait_for_phase<H: PciBus + Targets>(
+    pub(crate) fn wait_for_and_latch_phase<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         wanted: u8,
     ) -> Result<u8, PauseReason> {
         match self.latch_phase_if_known() {
             Some(phase) => Ok(phase),
-            None => self.wait_for_phase_slow_path(host, wanted),
+            None => self.release_ack_and_wait_for_phase(host, wanted),
         }
     }
 
@@ -245,9 +245,9 @@ impl Chip {
         Some(phase)
     }
 
-    /// [`Chip::wait_for_phase`] where ACK, a selection, an abort or the task comes before the phase.
+    /// [`Chip::wait_for_and_latch_phase`] where ACK, a selection, an abort or the task comes before the phase.
     #[inline(never)]
-    fn wait_for_phase_slow_path<H: PciBus + Targets>(
+    fn release_ack_and_wait_for_phase<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         wanted: u8,
@@ -293,7 +293,7 @@ impl Chip {
             TargetStage::Choose | TargetStage::MessageOut => phase::MESSAGE_OUT,
             TargetStage::MessageIn => phase::MESSAGE_IN,
             TargetStage::Command => phase::COMMAND,
-            TargetStage::Data => match self.tasks.get(connection.task?)?.data.to_initiator {
+            TargetStage::Data => match self.tasks.unaborted(connection.task?)?.data.to_initiator {
                 true => phase::DATA_IN,
                 false => phase::DATA_OUT,
             },
@@ -311,15 +311,15 @@ impl Chip {
             return;
         }
         if connection.atn && connection.messages_to_initiator.is_at_message_boundary() {
-            connection.enter_message_out();
+            connection.enter_message_out_and_save_stage();
         } else if connection.messages_to_initiator.peek().is_none() {
-            self.enter_next_phase();
+            self.enter_next_phase_or_leave_bus();
         }
     }
 
     /// Whether the target has sent its last message, and leaves the bus when that is acknowledged. Firmware tries to
     /// receive two bytes of a message that has one.
-    pub(crate) fn has_sent_last_message(&self) -> bool {
+    pub(crate) fn has_sent_last_message_and_will_leave(&self) -> bool {
         self.connection().is_some_and(|connection| {
             connection.ack_held
                 && !connection.atn
@@ -329,7 +329,7 @@ impl Chip {
     }
 
     /// Raises ATN. The target looks at it between messages.
-    pub(crate) fn set_atn(&mut self) {
+    pub(crate) fn raise_atn_and_try_message_out(&mut self) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
@@ -337,7 +337,7 @@ impl Chip {
         let is_in_message = connection.stage == TargetStage::MessageIn
             && !connection.messages_to_initiator.is_at_message_boundary();
         if !connection.ack_held && !is_in_message {
-            connection.enter_message_out();
+            connection.enter_message_out_and_save_stage();
         }
     }
 
@@ -349,12 +349,12 @@ impl Chip {
     }
 
     /// Sets the target's next stage when messages have ended: it sends its own messages first, and then goes on.
-    pub(crate) fn enter_next_phase(&mut self) {
+    pub(crate) fn enter_next_phase_or_leave_bus(&mut self) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
         if connection.must_leave_bus {
-            return self.leave_bus();
+            return self.free_bus_and_let_task_reselect();
         }
         if connection.messages_to_initiator.peek().is_some() {
             connection.stage = TargetStage::MessageIn;
@@ -365,16 +365,16 @@ impl Chip {
             AfterMessages::Data => TargetStage::Data,
             AfterMessages::Busy => TargetStage::Busy,
             AfterMessages::Status => TargetStage::Status,
-            AfterMessages::Free => return self.leave_bus(),
+            AfterMessages::Free => return self.free_bus_and_let_task_reselect(),
         };
     }
 
     /// Lets the target leave the bus; its task, if it has one, reselects later.
-    pub(crate) fn leave_bus(&mut self) {
+    pub(crate) fn free_bus_and_let_task_reselect(&mut self) {
         let task = self.connection().and_then(|connection| connection.task);
         self.bus_state = BusState::Free;
         if let Some(task) = task {
-            self.tasks.on_disconnect(task);
+            self.tasks.queue_for_reselect_if_finished(task);
         }
     }
 }

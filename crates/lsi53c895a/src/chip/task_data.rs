@@ -10,7 +10,7 @@ use std::mem;
 use libc::iovec;
 
 use crate::chip::core::Chip;
-use crate::chip::host_traits::{PciBus, Refusal, Targets, TaskId};
+use crate::chip::host_traits::{CheckConditionCause, PciBus, Targets, TaskSlotId};
 use crate::chip::memory_access::MAX_ACCESS_BYTES;
 use crate::chip::scripts::PauseReason;
 use crate::chip::tasks::MAX_SEGMENTS;
@@ -133,11 +133,11 @@ impl Chip {
         let Some(id) = self.connection().and_then(|connection| connection.task) else {
             return Ok(0);
         };
-        let Some(task) = self.tasks.get(id) else {
+        let Some(task) = self.tasks.unaborted(id) else {
             return Ok(0);
         };
         if task.data.memory_lost {
-            self.fail_connected_task(host, Refusal::DataPhase);
+            self.fail_connected_task(host, CheckConditionCause::DataPhase);
             return Ok(0);
         }
         let (wanted, to_initiator) = (
@@ -153,29 +153,29 @@ impl Chip {
         let (base, len) = match mapped {
             Some((base, len)) => (base.as_ptr().cast(), len.min(most)),
             None if self.tasks.bounced_bytes >= MAX_BOUNCE_BYTES => {
-                self.fail_connected_task(host, Refusal::DataPhase);
+                self.fail_connected_task(host, CheckConditionCause::DataPhase);
                 return Ok(0);
             }
-            None => self.add_bounce_buffer(host, id, addr, most, to_initiator)?,
+            None => self.add_and_load_bounce_buffer(host, id, addr, most, to_initiator)?,
         };
-        let Some(task) = self.tasks.get_mut(id) else {
+        let Some(task) = self.tasks.unaborted_mut(id) else {
             return Ok(0);
         };
         task.data.push_segment(base, len);
         if task.data.has_collected_all() {
             self.run_connected_task_and_maybe_disconnect(host, id);
         } else if task.data.has_reached_segment_or_bounce_limit() {
-            self.fail_connected_task(host, Refusal::DataPhase);
+            self.fail_connected_task(host, CheckConditionCause::DataPhase);
         }
         Ok(len)
     }
 
     /// Adds a bounce buffer for guest memory at `addr` that is not mapped, and reads the memory if the target needs it.
     /// Returns the buffer's address and length, at most `most`.
-    fn add_bounce_buffer<H: PciBus>(
+    fn add_and_load_bounce_buffer<H: PciBus>(
         &mut self,
         host: &mut H,
-        id: TaskId,
+        id: TaskSlotId,
         addr: u64,
         most: usize,
         to_initiator: bool,
@@ -192,7 +192,7 @@ impl Chip {
             self.load_bytes(host, addr, &mut bytes)?;
         }
         let base = bytes.as_mut_ptr().cast();
-        let task = self.tasks.get_mut(id).ok_or(PauseReason::Stopped)?;
+        let task = self.tasks.unaborted_mut(id).ok_or(PauseReason::Stopped)?;
         task.data.bounces.push(BounceBuffer { addr, bytes });
         task.data.bounced_bytes += len;
         self.tasks.bounced_bytes += len;
@@ -203,15 +203,15 @@ impl Chip {
     pub(crate) fn write_back_bounce_buffers<H: PciBus>(
         &mut self,
         host: &mut H,
-        id: TaskId,
+        id: TaskSlotId,
     ) -> Result<(), PauseReason> {
-        while let Some(task) = self.tasks.get_mut(id)
+        while let Some(task) = self.tasks.unaborted_mut(id)
             && task.data.to_initiator
             && let Some(bounce) = task.data.bounces.get_mut(task.data.bounces_written_back)
         {
             let (addr, bytes) = (bounce.addr, mem::take(&mut bounce.bytes));
             let stored = self.store_bytes(host, addr, &bytes);
-            if let Some(task) = self.tasks.get_mut(id) {
+            if let Some(task) = self.tasks.unaborted_mut(id) {
                 match stored {
                     Ok(()) => task.data.bounces_written_back += 1,
                     Err(_) => task.data.bounces[task.data.bounces_written_back].bytes = bytes,

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::chip::host_traits::{AbortOutcome, TargetAndLun, Targets, TaskId};
+use crate::chip::host_traits::{AbortOutcome, TargetAndLun, Targets, TaskSlotId};
 use crate::chip::task_data::TaskData;
 
 /// Most tasks of all targets. The next one ends with TASK SET FULL.
@@ -16,7 +16,7 @@ pub const MAX_SEGMENTS: usize = 4096;
 
 /// The state of a slot and its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum TaskSlotState {
     Free,
     /// Its data is being collected.
     Collecting,
@@ -30,7 +30,7 @@ enum State {
 /// A slot of the table, and the task in it.
 pub struct TaskSlot {
     generation: u32,
-    state: State,
+    state: TaskSlotState,
     pub nexus: TargetAndLun,
     pub tag: Option<u8>,
     pub data: TaskData,
@@ -41,7 +41,7 @@ pub struct TaskTable {
     slots: Vec<TaskSlot>,
     free: Vec<u16>,
     /// Finished, and waiting to reselect, in the order of finishing.
-    ready: VecDeque<TaskId>,
+    ready: VecDeque<TaskSlotId>,
     running: usize,
     draining: usize,
     /// Bytes in bounce buffers of all tasks.
@@ -55,7 +55,7 @@ impl TaskTable {
     pub fn new() -> Self {
         let slot = || TaskSlot {
             generation: 0,
-            state: State::Free,
+            state: TaskSlotState::Free,
             nexus: TargetAndLun { target: 0, lun: 0 },
             tag: None,
             data: TaskData::default(),
@@ -73,31 +73,31 @@ impl TaskTable {
     }
 
     /// The slot of a task, also after an abort; `None` once it was released.
-    fn occupied_slot_mut(&mut self, id: TaskId) -> Option<&mut TaskSlot> {
+    fn occupied_slot_mut(&mut self, id: TaskSlotId) -> Option<&mut TaskSlot> {
         let slot = self.slots.get_mut(usize::from(id.index))?;
-        (slot.generation == id.generation && slot.state != State::Free).then_some(slot)
+        (slot.generation == id.generation && slot.state != TaskSlotState::Free).then_some(slot)
     }
 
     /// The task, unless it was aborted.
-    pub fn get(&self, id: TaskId) -> Option<&TaskSlot> {
+    pub fn unaborted(&self, id: TaskSlotId) -> Option<&TaskSlot> {
         let slot = self.slots.get(usize::from(id.index))?;
         (slot.generation == id.generation && slot.has_unaborted_task()).then_some(slot)
     }
 
-    pub fn get_mut(&mut self, id: TaskId) -> Option<&mut TaskSlot> {
+    pub fn unaborted_mut(&mut self, id: TaskSlotId) -> Option<&mut TaskSlot> {
         self.occupied_slot_mut(id)
             .filter(|slot| slot.has_unaborted_task())
     }
 
     /// Allocates a slot for a task whose data is to be collected; `None`: there are too many tasks.
-    pub fn allocate(&mut self, nexus: TargetAndLun, tag: Option<u8>) -> Option<TaskId> {
+    pub fn allocate(&mut self, nexus: TargetAndLun, tag: Option<u8>) -> Option<TaskSlotId> {
         let index = self.free.pop()?;
         self.change_count += 1;
         let slot = &mut self.slots[usize::from(index)];
-        slot.state = State::Collecting;
+        slot.state = TaskSlotState::Collecting;
         slot.nexus = nexus;
         slot.tag = tag;
-        Some(TaskId {
+        Some(TaskSlotId {
             index,
             generation: slot.generation,
         })
@@ -109,69 +109,69 @@ impl TaskTable {
     }
 
     /// Releases the slot of a task, with the task's data.
-    pub fn release_slot(&mut self, id: TaskId) {
+    pub fn release_slot(&mut self, id: TaskSlotId) {
         let Some(slot) = self.occupied_slot_mut(id) else {
             return;
         };
-        let before = std::mem::replace(&mut slot.state, State::Free);
+        let before = std::mem::replace(&mut slot.state, TaskSlotState::Free);
         slot.generation = slot.generation.wrapping_add(1);
         let bounced = slot.data.clear();
         self.bounced_bytes -= bounced;
         self.change_count += 1;
         self.free.push(id.index);
         match before {
-            State::Running => self.running -= 1,
-            State::Draining => self.draining -= 1,
+            TaskSlotState::Running => self.running -= 1,
+            TaskSlotState::Draining => self.draining -= 1,
             _ => {}
         }
     }
 
     /// Marks a task as running, and returns its data.
-    pub fn mark_running(&mut self, id: TaskId) -> Option<&mut TaskData> {
+    pub fn mark_running_and_get_data(&mut self, id: TaskSlotId) -> Option<&mut TaskData> {
         let slot = self.slots.get_mut(usize::from(id.index))?;
-        if slot.generation != id.generation || slot.state != State::Collecting {
+        if slot.generation != id.generation || slot.state != TaskSlotState::Collecting {
             return None;
         }
-        slot.state = State::Running;
+        slot.state = TaskSlotState::Running;
         self.running += 1;
         Some(&mut slot.data)
     }
 
     /// Marks a task as finished. It waits for reselection unless it is connected.
-    pub fn mark_finished_or_release(&mut self, id: TaskId, status: u8, connected: bool) {
+    pub fn mark_finished_or_release(&mut self, id: TaskSlotId, status: u8, connected: bool) {
         let Some(slot) = self.occupied_slot_mut(id) else {
             return;
         };
         match slot.state {
-            State::Running => {
-                slot.state = State::Finished(status);
+            TaskSlotState::Running => {
+                slot.state = TaskSlotState::Finished(status);
                 self.running -= 1;
                 if !connected {
                     self.ready.push_back(id);
                 }
             }
-            State::Draining => self.release_slot(id),
+            TaskSlotState::Draining => self.release_slot(id),
             _ => {}
         }
     }
 
     /// The status byte, once there is one.
-    pub fn finished_status(&self, id: TaskId) -> Option<u8> {
-        match self.get(id)?.state {
-            State::Finished(status) => Some(status),
+    pub fn finished_status(&self, id: TaskSlotId) -> Option<u8> {
+        match self.unaborted(id)?.state {
+            TaskSlotState::Finished(status) => Some(status),
             _ => None,
         }
     }
 
     /// Lets a task that has finished reselect, since its target has left the bus.
-    pub fn on_disconnect(&mut self, id: TaskId) {
+    pub fn queue_for_reselect_if_finished(&mut self, id: TaskSlotId) {
         if self.finished_status(id).is_some() {
             self.ready.push_back(id);
         }
     }
 
     /// Removes the task that has waited longest for reselection from the queue.
-    pub fn take_next_to_reselect(&mut self) -> Option<TaskId> {
+    pub fn take_next_to_reselect(&mut self) -> Option<TaskSlotId> {
         while let Some(id) = self.ready.pop_front() {
             if self.finished_status(id).is_some() {
                 return Some(id);
@@ -181,13 +181,13 @@ impl TaskTable {
     }
 
     /// The task with this nexus and tag.
-    pub fn find(&self, nexus: TargetAndLun, tag: Option<u8>) -> Option<TaskId> {
+    pub fn find_unaborted(&self, nexus: TargetAndLun, tag: Option<u8>) -> Option<TaskSlotId> {
         // Mostly there are few tasks, in the first slots, since the slot that was released last is reused first.
         let mut left = self.slots.len() - self.free.len();
         let mut slots = self.slots.iter().enumerate();
         while left > 0 {
             let (index, slot) = slots.next()?;
-            if slot.state == State::Free {
+            if slot.state == TaskSlotState::Free {
                 continue;
             }
             left -= 1;
@@ -199,42 +199,44 @@ impl TaskTable {
     }
 
     /// The ID of the task in this slot.
-    fn id_of_slot(&self, index: usize) -> TaskId {
-        TaskId {
+    fn id_of_slot(&self, index: usize) -> TaskSlotId {
+        TaskSlotId {
             index: u16::try_from(index).expect("below MAX_TASKS"),
             generation: self.slots[index].generation,
         }
     }
 
     /// Aborts one; its slot is free again at once or when [`TaskTable::mark_finished_or_release`] says so.
-    pub fn abort<H: Targets>(&mut self, host: &mut H, id: TaskId) {
+    pub fn abort_and_release_or_drain<H: Targets>(&mut self, host: &mut H, id: TaskSlotId) {
         let Some(before) = self.occupied_slot_mut(id).map(|slot| slot.state) else {
             return;
         };
         let drains = match before {
-            State::Free | State::Draining => return,
-            State::Finished(_) => {
+            TaskSlotState::Free | TaskSlotState::Draining => return,
+            TaskSlotState::Finished(_) => {
                 self.ready.retain(|ready| *ready != id);
                 host.release_finished_task(id, false);
                 false
             }
-            State::Collecting | State::Running => host.abort_task(id) == AbortOutcome::Later,
+            TaskSlotState::Collecting | TaskSlotState::Running => {
+                host.abort_task(id) == AbortOutcome::Later
+            }
         };
         if !drains {
             return self.release_slot(id);
         }
-        if before == State::Running {
+        if before == TaskSlotState::Running {
             self.running -= 1;
         }
         self.draining += 1;
-        self.slots[usize::from(id.index)].state = State::Draining;
+        self.slots[usize::from(id.index)].state = TaskSlotState::Draining;
     }
 
     /// Aborts all tasks that meet a condition.
     pub fn abort_where<H: Targets>(&mut self, host: &mut H, concerned: impl Fn(&TaskSlot) -> bool) {
         for index in 0..self.slots.len() {
             if self.slots[index].has_unaborted_task() && concerned(&self.slots[index]) {
-                self.abort(host, self.id_of_slot(index));
+                self.abort_and_release_or_drain(host, self.id_of_slot(index));
             }
         }
     }
@@ -242,15 +244,15 @@ impl TaskTable {
     /// Drops the memory of tasks that still collect their data, and marks it as lost.
     pub fn drop_memory_of_collecting_tasks(&mut self) {
         for slot in &mut self.slots {
-            if slot.state == State::Collecting {
+            if slot.state == TaskSlotState::Collecting {
                 self.bounced_bytes -= slot.data.drop_guest_memory();
             }
         }
     }
 
     /// Drops the memory that a task has collected, since it will fail.
-    pub fn drop_memory_of_task(&mut self, id: TaskId) {
-        if let Some(task) = self.get_mut(id) {
+    pub fn drop_memory_of_failing_task(&mut self, id: TaskSlotId) {
+        if let Some(task) = self.unaborted_mut(id) {
             let bounced = task.data.clear();
             self.bounced_bytes -= bounced;
         }
@@ -262,7 +264,7 @@ impl TaskTable {
     }
 
     /// The number of tasks whose memory is in use.
-    pub fn in_flight_count(&self) -> usize {
+    pub fn in_flight_task_count(&self) -> usize {
         self.running + self.draining
     }
 }
@@ -270,6 +272,6 @@ impl TaskTable {
 impl TaskSlot {
     /// Whether there is a task that was not aborted.
     fn has_unaborted_task(&self) -> bool {
-        !matches!(self.state, State::Free | State::Draining)
+        !matches!(self.state, TaskSlotState::Free | TaskSlotState::Draining)
     }
 }

@@ -238,6 +238,6 @@ fn memory_unmapped_during_collection_fails_the_command() {
     let refused = machine.world.tasks.values().map(|task| task.refused);
     assert_eq!(
         refused.collect::<Vec<_>>(),
-        [Some(lsi53c895a::chip::Refusal::DataPhase)]
+        [Some(lsi53c895a::chip::CheckConditionCause::DataPhase)]
     );
 }

@@ -102,7 +102,7 @@ fn cve_2022_0216_a_task_that_is_aborted_twice_is_aborted_once() {
         machine.expect_int(99);
         // The fake disk would have refused a second abort.
         assert_eq!(
-            (machine.world.aborts, machine.chip.in_flight_count()),
+            (machine.world.aborts, machine.chip.in_flight_task_count()),
             (1, 0),
             "{aborts:x?}"
         );
@@ -206,10 +206,10 @@ fn cve_2024_6519_a_transfer_may_reset_the_chip_it_runs_on() {
             while let Some(id) = machine.world.running.first().copied() {
                 machine.finish(id);
             }
-            assert_eq!(machine.chip.in_flight_count(), 0);
+            assert_eq!(machine.chip.in_flight_task_count(), 0);
             machine.write8(ISTAT0, 0x40);
             machine.go();
-            assert_eq!(machine.chip.in_flight_count(), 0);
+            assert_eq!(machine.chip.in_flight_task_count(), 0);
         }
     }
     // The CPU resets the chip while a transfer waits for memory, and while a disk writes to it.
@@ -218,7 +218,7 @@ fn cve_2024_6519_a_transfer_may_reset_the_chip_it_runs_on() {
         .chip
         .write_window(Bar::Registers, u64::from(DSP), &FAR.to_le_bytes()[..4]);
     machine.run();
-    machine.chip.reset();
+    machine.chip.reset_and_clear_ram();
     machine.go();
     assert_eq!(machine.read8(ISTAT1), 0);
 }

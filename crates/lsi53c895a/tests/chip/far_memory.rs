@@ -244,6 +244,6 @@ fn buffers_in_too_many_pieces_fail_and_nothing_is_moved() {
     assert_eq!(machine.world.runs, [0]);
     assert_eq!(
         machine.world.tasks.values().next().unwrap().refused,
-        Some(lsi53c895a::chip::Refusal::DataPhase)
+        Some(lsi53c895a::chip::CheckConditionCause::DataPhase)
     );
 }

@@ -108,13 +108,13 @@ proptest! {
             machine.now_ns += 100_000;
         }
         // What is in flight is what the disk has; after a reset and the disk's last word nothing is.
-        prop_assert_eq!(machine.chip.in_flight_count(), machine.world.running.len());
-        machine.chip.reset();
+        prop_assert_eq!(machine.chip.in_flight_task_count(), machine.world.running.len());
+        machine.chip.reset_and_clear_ram();
         machine.run();
         while let Some(id) = machine.world.running.first().copied() {
             machine.finish_quietly(id);
         }
-        prop_assert_eq!(machine.chip.in_flight_count(), 0);
+        prop_assert_eq!(machine.chip.in_flight_task_count(), 0);
         prop_assert!(!machine.chip.irq_level());
     }
 }

@@ -1,6 +1,6 @@
 //! Machine for tests: the chip with guest memory and fake targets, as a driver on the CPU accesses it.
 
-use lsi53c895a::chip::{Bar, BusFault, Chip, RunOutcome, RunParameters, TaskId};
+use lsi53c895a::chip::{Bar, BusFault, Chip, RunOutcome, RunParameters, TaskSlotId};
 
 use crate::assemble::Program;
 pub use crate::offsets::*;
@@ -128,19 +128,19 @@ impl Machine {
     }
 
     /// The disk finishes a task that runs, and the chip goes on.
-    pub fn finish(&mut self, id: TaskId) {
+    pub fn finish(&mut self, id: TaskSlotId) {
         self.finish_quietly(id);
         self.go();
     }
 
-    pub fn finish_quietly(&mut self, id: TaskId) {
+    pub fn finish_quietly(&mut self, id: TaskSlotId) {
         let before = self.world.running.len();
         self.world.running.retain(|running| *running != id);
         assert_eq!(self.world.running.len() + 1, before, "it ran");
         if matches!(self.world.task(id).cdb[0], 0x28 | 0x2a) {
             self.world.transfer(id);
         }
-        self.chip.on_task_finished(id, GOOD);
+        self.chip.on_task_finished_or_drained(id, GOOD);
     }
 
     /// What stopped SCRIPTS: the code of an INT instruction.

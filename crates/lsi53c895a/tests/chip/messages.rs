@@ -1,6 +1,6 @@
 //! Tests of messages from the initiator, and of the target's answers.
 
-use lsi53c895a::chip::{Refusal, ResetScope};
+use lsi53c895a::chip::{CheckConditionCause, ResetScope};
 
 use crate::assemble::{
     ACK, ATN, COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When,
@@ -178,7 +178,7 @@ fn an_error_that_the_initiator_saw_in_the_data_phase_fails_the_command() {
     assert_eq!(machine.peek(IN, 2), [CHECK_CONDITION, 0]);
     assert_eq!(
         machine.world.tasks.values().next().unwrap().refused,
-        Some(Refusal::InitiatorError)
+        Some(CheckConditionCause::InitiatorError)
     );
     assert_eq!(machine.world.runs, [0], "nothing was written");
 }
@@ -288,7 +288,7 @@ fn a_reselection_can_be_answered_with_an_abort() {
     machine.start(&p, AT);
     machine.expect_int(99);
     assert_eq!(machine.peek(IN, 1), [0x80]);
-    assert_eq!(machine.chip.in_flight_count(), 0);
+    assert_eq!(machine.chip.in_flight_task_count(), 0);
 }
 
 #[test]

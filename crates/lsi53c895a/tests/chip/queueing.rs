@@ -1,6 +1,6 @@
 //! Whole commands through the driver: many at a time, each one request, with the guest's own memory.
 
-use lsi53c895a::chip::{MAX_TASKS, Refusal, TagAttribute};
+use lsi53c895a::chip::{CheckConditionCause, MAX_TASKS, TagAttribute};
 
 use crate::driver::*;
 use crate::machine::*;
@@ -249,7 +249,7 @@ fn a_tag_used_twice_ends_both_tasks() {
         world
             .tasks
             .values()
-            .any(|task| task.refused == Some(Refusal::Overlapped))
+            .any(|task| task.refused == Some(CheckConditionCause::Overlapped))
     );
     assert_eq!(driver.completions()[0].status, CHECK_CONDITION);
 }

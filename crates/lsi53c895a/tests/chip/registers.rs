@@ -78,7 +78,7 @@ fn scripts_ram_is_memory() {
     let mut bytes = [0; 4];
     machine.chip.read_window(Bar::Ram, 0x1ffc, &mut bytes);
     assert_eq!(bytes, [1, 2, 3, 4]);
-    machine.chip.reset();
+    machine.chip.reset_and_clear_ram();
     machine.chip.read_window(Bar::Ram, 0x1ffc, &mut bytes);
     assert_eq!(bytes, [0; 4]);
 }

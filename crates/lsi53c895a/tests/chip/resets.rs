@@ -193,7 +193,7 @@ fn a_chip_reset_clears_all_state() {
         (7, 0, 0)
     );
     assert!(!machine.chip.irq_level());
-    assert_eq!(machine.chip.in_flight_count(), 0);
+    assert_eq!(machine.chip.in_flight_task_count(), 0);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, BarAddresses, BusFault, DmaId, PciBus, PhaseAfterCommand, Refusal, ResetScope,
-    TagAttribute, TargetAndLun, Targets, TaskId, TaskOutcome,
+    AbortOutcome, BarAddresses, BusFault, CheckConditionCause, DmaId, PciBus, PhaseAfterCommand,
+    ResetScope, TagAttribute, TargetAndLun, Targets, TaskSlotId, TaskStartOutcome,
 };
 
 pub const BARS: BarAddresses = BarAddresses {
@@ -33,7 +33,7 @@ pub struct FakeTask {
     pub cdb: Vec<u8>,
     pub segments: Vec<(*mut u8, usize)>,
     pub len: u64,
-    pub refused: Option<Refusal>,
+    pub refused: Option<CheckConditionCause>,
     pub aborted: bool,
 }
 
@@ -46,10 +46,10 @@ pub struct World {
     pub disk: Vec<u8>,
     pub present: Vec<u8>,
     pub tasks: BTreeMap<(u16, u32), FakeTask>,
-    pub running: Vec<TaskId>,
+    pub running: Vec<TaskSlotId>,
     pub resets: Vec<ResetScope>,
     pub aborts: usize,
-    pub ended: Vec<(TaskId, bool)>,
+    pub ended: Vec<(TaskSlotId, bool)>,
     /// Whether the disk holds on to memory of aborted tasks for a while.
     pub holds_on: bool,
     pub most_in_flight: usize,
@@ -61,7 +61,7 @@ pub struct World {
 /// A byte of memory.
 pub const WATCHED: u32 = 0x3800;
 
-fn key(task: TaskId) -> (u16, u32) {
+fn key(task: TaskSlotId) -> (u16, u32) {
     (task.index, task.generation)
 }
 
@@ -96,12 +96,12 @@ impl World {
         (end <= self.memory.len()).then_some(start..end)
     }
 
-    pub fn task(&self, id: TaskId) -> &FakeTask {
+    pub fn task(&self, id: TaskSlotId) -> &FakeTask {
         &self.tasks[&key(id)]
     }
 
     /// Moves the data of a read or write between the disk and the guest.
-    pub fn transfer(&mut self, id: TaskId) {
+    pub fn transfer(&mut self, id: TaskSlotId) {
         let task = &self.tasks[&key(id)];
         let lba = usize::try_from(u32::from_be_bytes(task.cdb[2..6].try_into().unwrap())).unwrap();
         let mut at = lba * BLOCK;
@@ -176,7 +176,7 @@ impl Targets for World {
 
     fn receive_command(
         &mut self,
-        task: TaskId,
+        task: TaskSlotId,
         nexus: TargetAndLun,
         attribute: TagAttribute,
         cdb: &[u8],
@@ -209,7 +209,12 @@ impl Targets for World {
         }
     }
 
-    fn replace_by_failing_task(&mut self, task: TaskId, nexus: TargetAndLun, refusal: Refusal) {
+    fn replace_by_failing_task(
+        &mut self,
+        task: TaskSlotId,
+        nexus: TargetAndLun,
+        refusal: CheckConditionCause,
+    ) {
         let refused = self.tasks.entry(key(task)).or_insert(FakeTask {
             nexus,
             attribute: TagAttribute::Untagged,
@@ -224,10 +229,10 @@ impl Targets for World {
 
     fn run_or_queue_task(
         &mut self,
-        id: TaskId,
+        id: TaskSlotId,
         segments: &mut [libc::iovec],
         len: u64,
-    ) -> TaskOutcome {
+    ) -> TaskStartOutcome {
         self.runs.push(len);
         let task = self.tasks.get_mut(&key(id)).expect("received before");
         task.segments = segments
@@ -243,13 +248,13 @@ impl Targets for World {
             len
         );
         if task.refused.is_some() {
-            return TaskOutcome::Finished(CHECK_CONDITION);
+            return TaskStartOutcome::Finished(CHECK_CONDITION);
         }
         match task.cdb[0] {
             0x28 | 0x2a | 0x35 => {
                 self.running.push(id);
                 self.most_in_flight = self.most_in_flight.max(self.running.len());
-                TaskOutcome::Later
+                TaskStartOutcome::Later
             }
             0x03 | 0x12 => {
                 let mut byte = b'a';
@@ -260,14 +265,14 @@ impl Targets for World {
                         byte = if byte == b'z' { b'a' } else { byte + 1 };
                     }
                 }
-                TaskOutcome::Finished(GOOD)
+                TaskStartOutcome::Finished(GOOD)
             }
-            0x00 => TaskOutcome::Finished(GOOD),
-            _ => TaskOutcome::Finished(CHECK_CONDITION),
+            0x00 => TaskStartOutcome::Finished(GOOD),
+            _ => TaskStartOutcome::Finished(CHECK_CONDITION),
         }
     }
 
-    fn abort_task(&mut self, id: TaskId) -> AbortOutcome {
+    fn abort_task(&mut self, id: TaskSlotId) -> AbortOutcome {
         let task = self.tasks.get_mut(&key(id)).expect("received before");
         assert!(!task.aborted, "aborted once");
         task.aborted = true;
@@ -279,7 +284,7 @@ impl Targets for World {
         AbortOutcome::Done
     }
 
-    fn release_finished_task(&mut self, id: TaskId, reported: bool) {
+    fn release_finished_task(&mut self, id: TaskSlotId, reported: bool) {
         assert!(!self.tasks[&key(id)].aborted, "it had finished");
         assert!(!self.running.contains(&id));
         self.ended.push((id, reported));

@@ -3,11 +3,10 @@
 
 use crate::{
     AioMode, BlockdevOptions, CommonNodeOptions, Discard, Driver, FileOptions, Locking, NodeRef,
-    NullOptions, Problem, RawOffsetAndSize,
-    blockdev::{MAX_DISK_BYTES, blkdebug},
+    NullOptions, Problem, RawOffsetAndSize, RbdOptions,
+    blockdev::{MAX_DISK_BYTES, blkdebug, rbd},
     fields::Fields,
-    form::NODE_NAME_FORM,
-    key::{Key, UnsupportedName, read_kind},
+    key::{KeySpec, UnsupportedName, read_kind},
     names::DefinedNames,
     tree::{Object, Value},
 };
@@ -34,16 +33,18 @@ pub(crate) enum DriverKind {
     HostDevice,
     NullCo,
     Raw,
+    Rbd,
     Blkdebug,
 }
 
 impl DriverKind {
     /// The keys that only this driver has.
-    pub(crate) fn keys(self) -> &'static [Key] {
+    pub(crate) fn specific_keys(self) -> &'static [KeySpec] {
         match self {
             Self::File | Self::HostDevice => FileOptions::KEYS,
             Self::NullCo => NullOptions::KEYS,
             Self::Raw => RawOffsetAndSize::KEYS,
+            Self::Rbd => RbdOptions::KEYS,
             Self::Blkdebug => blkdebug::BlkdebugSeedKey::KEYS,
         }
     }
@@ -54,6 +55,7 @@ pub(crate) const DRIVERS: &[(&str, DriverKind)] = &[
     ("host_device", DriverKind::HostDevice),
     ("null-co", DriverKind::NullCo),
     ("raw", DriverKind::Raw),
+    ("rbd", DriverKind::Rbd),
     ("blkdebug", DriverKind::Blkdebug),
 ];
 
@@ -61,7 +63,7 @@ pub(crate) const DRIVERS: &[(&str, DriverKind)] = &[
 const UNSUPPORTED_DRIVERS: &[&str] = &[
     "blklogwrites", "blkreplay", "blkverify", "bochs", "cloop", "compress", "copy-before-write", "copy-on-read",
     "dmg", "ftp", "ftps", "gluster", "host_cdrom", "http", "https", "io_uring", "iscsi", "luks", "nbd", "nfs", "null-aio", "nvme",
-    "nvme-io_uring", "parallels", "preallocate", "qcow", "qcow2", "qed", "quorum", "rbd", "replication", "snapshot-access", "ssh",
+    "nvme-io_uring", "parallels", "preallocate", "qcow", "qcow2", "qed", "quorum", "replication", "snapshot-access", "ssh",
     "throttle", "vdi", "vhdx", "virtio-blk-vfio-pci", "virtio-blk-vhost-user", "virtio-blk-vhost-vdpa", "vmdk", "vpc", "vvfat",
 ];
 
@@ -84,17 +86,19 @@ fn read_and_register_node(
     let kind = read_kind(&object, prefix, "driver", DRIVERS, UNSUPPORTED_DRIVERS)?;
     let unsupported = match kind {
         DriverKind::Blkdebug => blkdebug::UNSUPPORTED_KEYS,
+        DriverKind::Rbd => rbd::UNSUPPORTED_KEYS,
         _ => UNSUPPORTED_KEYS,
     };
-    let tables = [CommonNodeOptions::KEYS, kind.keys()];
+    let tables = [CommonNodeOptions::KEYS, kind.specific_keys()];
     let mut fields = Fields::with_known_keys(object, prefix, &tables, unsupported)?;
     fields.take_raw("driver");
-    let name = fields.take_typed("node-name", &NODE_NAME_FORM)?;
+    let name = fields.take_typed("node-name", names.form_of_new_node_name())?;
     if name.is_none() && inherited.is_none() {
         let expected = "write node-name=NAME, such as node-name=disk0";
         return Err(fields.missing_key_error("node-name", expected));
     }
-    let settings = CommonNodeOptions::read(&mut fields, inherited)?;
+    let given = rbd::GivenSettings::of(&fields);
+    let mut settings = CommonNodeOptions::read(&mut fields, inherited)?;
     if inherited.is_some_and(|parent| parent.active) && !settings.active {
         let reason = format!(
             "'{}=off' contradicts the node above it, which is active; set active=off there",
@@ -102,10 +106,10 @@ fn read_and_register_node(
         );
         return Err(Problem::Conflict { reason });
     }
-    let mut read_only = settings.read_only;
-    let mut child_node = |fields: &mut Fields, name| {
-        let (node, below_is_read_only) = read_and_register_child(fields, name, &settings, names)?;
-        read_only |= below_is_read_only;
+    let mut below_is_read_only = false;
+    let mut child_node = |fields: &mut Fields, name, names: &mut DefinedNames| {
+        let (node, read_only) = read_and_register_child(fields, name, &settings, names)?;
+        below_is_read_only = read_only;
         Ok::<_, Problem>(node)
     };
     let driver = match kind {
@@ -116,30 +120,51 @@ fn read_and_register_node(
         DriverKind::NullCo => Driver::NullCo(NullOptions::read(&mut fields, None)?),
         DriverKind::Raw => Driver::Raw {
             part: read_raw_offset_and_size(&mut fields)?,
-            file: child_node(&mut fields, "file")?,
+            file: child_node(&mut fields, "file", names)?,
         },
+        DriverKind::Rbd => Driver::Rbd(rbd::read_rbd_options(
+            &mut fields,
+            &mut settings,
+            &given,
+            names,
+        )?),
         DriverKind::Blkdebug => Driver::Blkdebug {
             injected: blkdebug::read_inject_errors_and_seed(&mut fields)?,
-            image: child_node(&mut fields, "image")?,
+            image: child_node(&mut fields, "image", names)?,
         },
     };
     fields.debug_assert_all_taken();
+    let read_only = settings.read_only || below_is_read_only;
     let node_name = name.unwrap_or_else(|| names.generate_node_name());
     names.add_node(&node_name, read_only)?;
-    if let Driver::File(file) | Driver::HostDevice(file) = &driver
-        && file.locking != Locking::Off
-        && settings.active
-    {
-        let writes = !settings.read_only && !settings.auto_read_only;
-        let key = format!("{prefix}filename");
-        names.add_image(&key, &file.filename, &node_name, writes)?;
-    }
+    register_locked_image(&driver, prefix, &node_name, &settings, names)?;
     let node = BlockdevOptions {
         node_name,
         settings,
         driver,
     };
     Ok((node, read_only))
+}
+
+/// Adds the image of a node to those that nodes lock.
+fn register_locked_image(
+    driver: &Driver,
+    prefix: &str,
+    node_name: &str,
+    settings: &CommonNodeOptions,
+    names: &mut DefinedNames,
+) -> Result<(), Problem> {
+    match driver {
+        Driver::File(file) | Driver::HostDevice(file)
+            if file.locking != Locking::Off && settings.active =>
+        {
+            let writes = !settings.read_only && !settings.auto_read_only;
+            let key = format!("{prefix}filename");
+            names.add_image_file(&key, &file.filename, node_name, writes)
+        }
+        Driver::Rbd(rbd) => rbd::register_locked_image(rbd, prefix, node_name, settings, names),
+        _ => Ok(()),
+    }
 }
 
 /// Reads the options of `file` and `host_device`, and checks that `aio` goes with `cache.direct`.

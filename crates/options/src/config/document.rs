@@ -15,19 +15,41 @@ use crate::{
     tree::{Object, Value},
 };
 
-pub(crate) const SECTIONS: &[(&str, DirectiveKind)] = &[
-    ("iothread", DirectiveKind::Object),
-    ("blockdev", DirectiveKind::Blockdev),
-    ("chardev", DirectiveKind::Chardev),
-    ("monitor", DirectiveKind::Monitor),
-    ("export", DirectiveKind::Export),
+/// A kind of table.
+pub(crate) struct SectionKind {
+    /// The first part of its header.
+    name: &'static str,
+    kind: DirectiveKind,
+    /// The value of the key that says which type or driver it is, if that may be left out.
+    implied: Option<&'static str>,
+}
+
+const fn section_kind(
+    name: &'static str,
+    kind: DirectiveKind,
+    implied: Option<&'static str>,
+) -> SectionKind {
+    SectionKind {
+        name,
+        kind,
+        implied,
+    }
+}
+
+pub(crate) const SECTIONS: &[SectionKind] = &[
+    section_kind("iothread", DirectiveKind::Object, Some("iothread")),
+    section_kind("secret", DirectiveKind::Object, Some("secret")),
+    section_kind("blockdev", DirectiveKind::Blockdev, None),
+    section_kind("chardev", DirectiveKind::Chardev, Some("socket")),
+    section_kind("monitor", DirectiveKind::Monitor, None),
+    section_kind("export", DirectiveKind::Export, Some("vhost-user-blk")),
 ];
 
 /// Options that a file does not have, and what to write instead.
 const COMMAND_LINE_ONLY: &[UnsupportedName] = &[
     UnsupportedName {
         name: "object",
-        instead: "write [iothread.NAME]",
+        instead: "write [iothread.NAME] or [secret.NAME]",
     },
     UnsupportedName {
         name: "pidfile",
@@ -139,7 +161,7 @@ pub(super) fn parse_document(text: &str) -> Document {
             metrics = read_metrics_table(value.get_ref(), key.span(), &mut errors);
             continue;
         }
-        let Some((_, kind)) = SECTIONS.iter().find(|(section, _)| *section == name) else {
+        let Some(section) = SECTIONS.iter().find(|section| section.name == name) else {
             errors.push(DocumentError {
                 range: key.span(),
                 message: unknown_table_message(name),
@@ -157,7 +179,7 @@ pub(super) fn parse_document(text: &str) -> Document {
             let (entry, header): (&str, _) = (key.get_ref(), key.span());
             match value.get_ref() {
                 DeValue::Table(table) => {
-                    sections.push(read_section(*kind, entry, header, table, &mut errors));
+                    sections.push(read_section(section, entry, header, table, &mut errors));
                 }
                 _ => errors.push(DocumentError {
                     range: header,
@@ -227,9 +249,9 @@ fn unknown_table_message(name: &str) -> String {
     if let Some(known) = COMMAND_LINE_ONLY.iter().find(|known| known.name == name) {
         return format!("'{name}' is not in a file: {}", known.instead);
     }
-    let known = || SECTIONS.iter().map(|(section, _)| *section);
+    let known = || SECTIONS.iter().map(|section| section.name);
     let words = known().chain([METRICS_TABLE]);
-    let question = match suggest::closest(name, words) {
+    let question = match suggest::closest_if_similar(name, words) {
         Some(section) => format!("; did you mean '{section}'?"),
         None => ".".to_owned(),
     };
@@ -244,7 +266,7 @@ fn unknown_table_message(name: &str) -> String {
 
 /// Reads the table of one object. Adds its name, from the header, and its kind if that is left out.
 fn read_section(
-    kind: DirectiveKind,
+    section: &SectionKind,
     name: &str,
     header: Range<usize>,
     table: &DeTable<'_>,
@@ -252,6 +274,7 @@ fn read_section(
 ) -> Section {
     let mut spans = KeyValueSpans::default();
     let mut object = read_table_keys(table, "", &mut spans, errors);
+    let kind = section.kind;
     let name_key = kind.name_key();
     if object.get(name_key).is_some() {
         object.entries.retain(|(key, _)| key != name_key);
@@ -262,15 +285,24 @@ fn read_section(
         });
     }
     object.push(name_key.to_owned(), Value::Text(name.to_owned()));
-    let implied = match kind {
-        DirectiveKind::Object => Some("iothread"),
-        DirectiveKind::Chardev => Some("socket"),
-        DirectiveKind::Export => Some("vhost-user-blk"),
-        DirectiveKind::Blockdev | DirectiveKind::Monitor => None,
-    };
-    if let Some(implied) = implied.filter(|_| object.get(kind.implied_key()).is_none()) {
-        let key = kind.implied_key().to_owned();
-        object.push(key, Value::Text(implied.to_owned()));
+    let type_key = kind.implied_key();
+    match (section.implied, object.get(type_key)) {
+        (Some(implied), None) => {
+            object.push(type_key.to_owned(), Value::Text(implied.to_owned()));
+        }
+        // The header is the type of an object.
+        (Some(implied), Some(found))
+            if kind == DirectiveKind::Object && *found != Value::Text(implied.to_owned()) =>
+        {
+            let at = spans.0.iter().find(|(path, _)| path == type_key);
+            errors.push(DocumentError {
+                range: at.map_or_else(|| header.clone(), |(_, span)| span.value.clone()),
+                message: format!(
+                    "remove '{type_key}': the table's header has the type, '{implied}'"
+                ),
+            });
+        }
+        _ => {}
     }
     Section {
         kind,

@@ -2,6 +2,8 @@
 
 use std::{fmt, ops::Range};
 
+use crate::tree::HIDDEN_KEY;
+
 /// A location in a configuration file, within one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
@@ -11,7 +13,7 @@ pub struct Location {
     pub column: usize,
     /// How many characters; at least 1.
     pub width: usize,
-    /// The whole line.
+    /// The line, without what follows the key of a secret's content.
     pub text: String,
 }
 
@@ -33,7 +35,7 @@ impl<'t> Lines<'t> {
     }
 
     /// The location of a range of bytes, up to the end of its first line.
-    pub(super) fn location(&self, range: &Range<usize>) -> Location {
+    pub(super) fn location_of_range(&self, range: &Range<usize>) -> Location {
         let text = self.text;
         let start = text.floor_char_boundary(range.start);
         let line = self.starts.partition_point(|begin| *begin <= start);
@@ -42,12 +44,29 @@ impl<'t> Lines<'t> {
         let line_text = rest.lines().next().unwrap_or_default();
         let line_end = line_start + line_text.len();
         let end = text.ceil_char_boundary(range.end.clamp(start, line_end.max(start)));
+        let shown = without_hidden_value(line_text);
+        let before = text[line_start..start].chars().count();
+        // Within what is shown.
+        let longest = shown.chars().count().saturating_sub(before);
         Location {
             line,
-            column: text[line_start..start].chars().count() + 1,
-            width: text[start..end].chars().count().max(1),
-            text: line_text.to_owned(),
+            column: before + 1,
+            width: text[start..end].chars().count().min(longest).max(1),
+            text: shown,
         }
+    }
+}
+
+/// The line up to the content of a secret, if it has one.
+fn without_hidden_value(line: &str) -> String {
+    let ends_key = |rest: &str| {
+        let rest = rest.trim_start_matches(['"', '\'']).trim_start();
+        rest.starts_with('=')
+    };
+    let mut keys = line.match_indices(HIDDEN_KEY);
+    match keys.find(|(at, key)| ends_key(&line[at + key.len()..])) {
+        Some((at, key)) => format!("{} = …", &line[..at + key.len()]),
+        None => line.to_owned(),
     }
 }
 
@@ -85,7 +104,7 @@ mod tests {
 
     fn location(text: &str, word: &str) -> Location {
         let start = text.find(word).unwrap_or(text.len());
-        Lines::of(text).location(&(start..start + word.len()))
+        Lines::of(text).location_of_range(&(start..start + word.len()))
     }
 
     #[test]
@@ -93,6 +112,23 @@ mod tests {
         let found = location("a\nÄÖ = wrong # b\nc", "wrong");
         assert_eq!((found.line, found.column, found.width), (2, 6, 5));
         assert_eq!(found.to_string(), "  2 | ÄÖ = wrong # b\n    |      ^^^^^");
+    }
+
+    #[test]
+    fn the_content_of_a_secret_is_not_shown() {
+        for line in [
+            "data = \"c2VjcmV0\"",
+            "s = { id = 1, \"data\"=\"c2VjcmV0\" }",
+            "a.data  =c2VjcmV0",
+        ] {
+            let found = location(line, "c2VjcmV0");
+            let shown = found.to_string();
+            assert!(!shown.contains("c2"), "{shown}");
+            assert!(shown.contains("data"), "{shown}");
+            assert!(found.width < 4, "its length is not shown either: {shown}");
+        }
+        let found = location("database = data.img", "data.img");
+        assert_eq!(found.text, "database = data.img");
     }
 
     #[test]
@@ -104,9 +140,9 @@ mod tests {
     #[test]
     fn the_end_of_the_text_is_a_location() {
         let text = "a =";
-        let found = Lines::of(text).location(&(text.len()..text.len()));
+        let found = Lines::of(text).location_of_range(&(text.len()..text.len()));
         assert_eq!((found.line, found.column, found.width), (1, 4, 1));
-        assert_eq!(Lines::of("").location(&(0..0)).line, 1);
+        assert_eq!(Lines::of("").location_of_range(&(0..0)).line, 1);
     }
 
     #[test]

@@ -16,18 +16,18 @@ impl<'a> NodeNamesAndReferences<'a> {
     /// The names in the tree of a node.
     fn of_tree(object: &'a Object) -> Self {
         let mut names = Self::default();
-        names.add_names_of(object);
+        names.add_names_and_references_of(object);
         names
     }
 
-    /// Adds the names of a node and of the nodes that are written inside of it.
-    fn add_names_of(&mut self, object: &'a Object) {
+    /// Adds the names of a node and of the nodes that are written inside of it, and of those that they refer to.
+    fn add_names_and_references_of(&mut self, object: &'a Object) {
         self.defines
             .extend(object.get("node-name").and_then(as_name));
         // The keys of the node below.
         for child in ["file", "image"] {
             match object.get(child) {
-                Some(Value::Object(inside)) => self.add_names_of(inside),
+                Some(Value::Object(inside)) => self.add_names_and_references_of(inside),
                 other => self.refers_to.extend(other.and_then(as_name)),
             }
         }
@@ -49,7 +49,7 @@ pub(super) fn defined_node_names(object: &Object) -> Vec<&str> {
 
 /// The indices of `nodes`, sorted so that each comes after those that it refers to, and else unchanged. Also the indices of nodes
 /// that refer to each other in a circle, or to a node of a circle.
-pub(super) fn indices_sorted_by_references(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
+pub(super) fn sort_indices_and_find_circles(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
     let names: Vec<NodeNamesAndReferences> = nodes
         .iter()
         .map(|node| NodeNamesAndReferences::of_tree(node))
@@ -108,7 +108,7 @@ mod tests {
             object
         };
         let nodes: Vec<Object> = nodes.iter().map(node).collect();
-        indices_sorted_by_references(&nodes.iter().collect::<Vec<_>>())
+        sort_indices_and_find_circles(&nodes.iter().collect::<Vec<_>>())
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl FileOrOptionEntry {
 }
 
 /// A problem in the file, with its location, or in an option.
-struct ReadError {
+struct ProblemWithRange {
     range: Option<Range<usize>>,
     message: String,
 }
@@ -72,7 +72,7 @@ type DirectivesAndMetrics = (Vec<Directive>, Option<MetricsAddr>);
 const MAX_PROBLEMS_PER_TABLE: usize = 100;
 
 /// Reads the file and the options; returns what to run, or all problems. `metrics` replaces that of the file.
-pub(super) fn read_file_and_options(
+pub(super) fn parse_text_with_options(
     text: &str,
     options: Vec<RawDirective>,
     metrics: Option<MetricsAddr>,
@@ -83,7 +83,8 @@ pub(super) fn read_file_and_options(
         errors,
     } = document::parse_document(text);
     let metrics = metrics.or(metrics_of_file);
-    let mut problems: Vec<ReadError> = errors.into_iter().map(ReadError::from).collect();
+    let mut problems: Vec<ProblemWithRange> =
+        errors.into_iter().map(ProblemWithRange::from).collect();
     let replaced: BTreeSet<(DirectiveKind, &str)> = options
         .iter()
         .filter_map(|option| Some((option.kind, option.object_name()?)))
@@ -99,7 +100,7 @@ pub(super) fn read_file_and_options(
         // It is the first socket, so there is no conflict yet.
         let _ = names.add_metrics_socket(addr);
     }
-    let entries = sort_entries_and_drop_circles(entries, &mut names, &mut problems);
+    let entries = sort_entries_and_report_circles(entries, &mut names, &mut problems);
     let mut directives = Vec::with_capacity(entries.len());
     for entry in &entries {
         directives.extend(read_entry_and_report_problems(
@@ -113,18 +114,18 @@ pub(super) fn read_file_and_options(
     }
     problems.sort_by_key(|problem| problem.range.as_ref().map_or(usize::MAX, |at| at.start));
     let lines = Lines::of(text);
-    let finding = |problem: ReadError| ConfigProblem {
-        location: problem.range.map(|at| lines.location(&at)),
+    let finding = |problem: ProblemWithRange| ConfigProblem {
+        location: problem.range.map(|at| lines.location_of_range(&at)),
         message: problem.message,
     };
     Err(problems.into_iter().map(finding).collect())
 }
 
 /// Sorts entries by their references. Nodes of a circle are left out.
-fn sort_entries_and_drop_circles(
+fn sort_entries_and_report_circles(
     mut entries: Vec<FileOrOptionEntry>,
     names: &mut DefinedNames,
-    problems: &mut Vec<ReadError>,
+    problems: &mut Vec<ProblemWithRange>,
 ) -> Vec<FileOrOptionEntry> {
     entries.sort_by_key(FileOrOptionEntry::kind);
     let is_node = |entry: &FileOrOptionEntry| entry.kind() == DirectiveKind::Blockdev;
@@ -137,7 +138,7 @@ fn sort_entries_and_drop_circles(
         .iter()
         .map(FileOrOptionEntry::object)
         .collect();
-    let (sorted, circle) = order::indices_sorted_by_references(&nodes);
+    let (sorted, circle) = order::sort_indices_and_find_circles(&nodes);
     for node in circle {
         let entry = &entries[first_node + node];
         let children = ["file", "image"];
@@ -169,7 +170,7 @@ fn sort_entries_and_drop_circles(
 fn read_entry_and_report_problems(
     entry: &FileOrOptionEntry,
     names: &mut DefinedNames,
-    problems: &mut Vec<ReadError>,
+    problems: &mut Vec<ProblemWithRange>,
 ) -> Option<Directive> {
     let mut object = entry.object().clone();
     let begin = names.checkpoint();
@@ -177,13 +178,17 @@ fn read_entry_and_report_problems(
     let mut with_assumed_names = begin;
     let mut reported: Vec<String> = Vec::new();
     let mut placeholders: Vec<String> = Vec::new();
+    let mut assumed_names: Vec<String> = Vec::new();
     while reported.len() < MAX_PROBLEMS_PER_TABLE {
-        let problem = match entry.kind().read_and_register(object.clone(), names) {
+        let mut problem = match entry.kind().read_and_register(object.clone(), names) {
             Ok(directive) if reported.is_empty() => return Some(directive),
             Ok(_) => break,
             Err(problem) => problem,
         };
         names.roll_back(with_assumed_names);
+        if let Problem::NotDefined { known, .. } = &mut problem {
+            known.retain(|name| !assumed_names.contains(name));
+        }
         let key = offending_key_of_file_entry(&problem, entry);
         let is_consequence =
             key.is_some_and(|key| reported.iter().any(|reported| is_key_within(key, reported)));
@@ -197,6 +202,7 @@ fn read_entry_and_report_problems(
             Problem::NotDefined { kind, name, .. } => {
                 let is_new = names.assume_defined(kind, name);
                 with_assumed_names = names.checkpoint();
+                assumed_names.push(name.clone());
                 is_new
             }
             Problem::Missing { .. } if placeholders.iter().any(|known| known == key) => false,
@@ -275,7 +281,12 @@ fn remove_key_or_its_list(object: &mut Object, path: &str) -> bool {
 /// Assumes that the names of an invalid entry are defined, so that references to them are not reported.
 fn assume_names_defined(entry: &FileOrOptionEntry, names: &mut DefinedNames) {
     let (kind, name_key) = match entry.kind() {
-        DirectiveKind::Object => ("iothread", "id"),
+        DirectiveKind::Object => match entry.object().get("qom-type") {
+            Some(Value::Text(r#type) | Value::String(r#type)) if r#type == "secret" => {
+                ("secret", "id")
+            }
+            _ => ("iothread", "id"),
+        },
         DirectiveKind::Chardev => ("chardev", "id"),
         DirectiveKind::Blockdev => {
             for name in order::defined_node_names(entry.object()) {
@@ -295,7 +306,7 @@ fn push_problem(
     entry: &FileOrOptionEntry,
     problem: &Problem,
     offending_key: Option<&str>,
-    problems: &mut Vec<ReadError>,
+    problems: &mut Vec<ProblemWithRange>,
 ) {
     let message = match problem {
         Problem::NotDefined {
@@ -307,11 +318,11 @@ fn push_problem(
         other => other.to_string(),
     };
     problems.push(match entry {
-        FileOrOptionEntry::File(_) => ReadError {
+        FileOrOptionEntry::File(_) => ProblemWithRange {
             range: entry.range_of_problem(problem, offending_key),
             message,
         },
-        FileOrOptionEntry::Option(directive) => ReadError {
+        FileOrOptionEntry::Option(directive) => ProblemWithRange {
             range: None,
             message: format!("{}: {message}", directive.option),
         },
@@ -320,7 +331,7 @@ fn push_problem(
 
 /// The message for a reference to an unknown name. It may be in the file or in an option, in any order.
 fn not_defined_message(key: &str, kind: &str, name: &str, known: &[String]) -> String {
-    let question = match suggest::closest(name, known.iter().map(String::as_str)) {
+    let question = match suggest::closest_if_similar(name, known.iter().map(String::as_str)) {
         Some(known) => format!("; did you mean '{known}'?"),
         None => ".".to_owned(),
     };
@@ -333,7 +344,7 @@ fn not_defined_message(key: &str, kind: &str, name: &str, known: &[String]) -> S
     )
 }
 
-impl From<DocumentError> for ReadError {
+impl From<DocumentError> for ProblemWithRange {
     fn from(error: DocumentError) -> Self {
         Self {
             range: Some(error.range),

@@ -6,13 +6,13 @@ use crate::{
     LunDeviceOptions, LunOptions, Problem,
     fields::Fields,
     form::{NODE_NAME_FORM, SwitchForm, number_form},
-    key::{Key, ValueType},
+    key::{KeySpec, ValueType},
     names::DefinedNames,
     tree::{Object, Value},
 };
 
 /// The keys of an export with several disks.
-pub(crate) const LUNS_KEYS: &[Key] = &[Key::new(
+pub(crate) const LUNS_KEYS: &[KeySpec] = &[KeySpec::new(
     "luns",
     "LIST",
     "several disks: luns.0.node-name=NODE, with target=N, lun=N, writable=on|off and other keys of SCSI disks (blockplane's own)",
@@ -20,10 +20,10 @@ pub(crate) const LUNS_KEYS: &[Key] = &[Key::new(
 )];
 
 /// The keys of one disk, beside those of [`LunDeviceOptions`].
-pub(crate) const LUN_KEYS: &[Key] = &[
-    Key::new("node-name", "NODE", "the node", ValueType::Str).required(),
-    Key::new("target", "N", "target (default 0)", ValueType::Int),
-    Key::new(
+pub(crate) const LUN_KEYS: &[KeySpec] = &[
+    KeySpec::new("node-name", "NODE", "the node", ValueType::Str).required(),
+    KeySpec::new("target", "N", "target (default 0)", ValueType::Int),
+    KeySpec::new(
         "lun",
         "N",
         "logical unit (default: the first free one)",
@@ -36,7 +36,7 @@ pub(crate) const LUN_KEYS: &[Key] = &[
 ];
 
 /// Keys that each disk has for itself if there are several.
-fn keys_of_each_disk() -> impl Iterator<Item = &'static str> {
+fn per_disk_key_names() -> impl Iterator<Item = &'static str> {
     LunDeviceOptions::KEYS.iter().map(|key| key.name)
 }
 
@@ -66,7 +66,7 @@ pub(super) fn read_luns_or_only_node(
         None => {
             if only_node.is_none()
                 && limits.may_be_empty
-                && !keys_of_each_disk().any(|key| fields.has_key(key))
+                && !per_disk_key_names().any(|key| fields.contains_key(key))
             {
                 return Ok(Vec::new());
             }
@@ -95,7 +95,7 @@ pub(super) fn read_luns_or_only_node(
             });
         }
     };
-    let disk_key = keys_of_each_disk().find(|key| fields.take_raw(key).is_some());
+    let disk_key = per_disk_key_names().find(|key| fields.take_raw(key).is_some());
     if let Some(key) = only_node.map(|_| "node-name").or(disk_key) {
         let reason =
             format!("'{key}' and 'luns' contradict each other; write luns.0.{key} instead");
@@ -112,13 +112,15 @@ pub(super) fn read_luns_or_only_node(
             });
         };
         let prefix = format!("{key}.");
-        luns.push(read_lun(object, &prefix, names, limits, writable, &luns)?);
+        luns.push(read_lun_beside_others(
+            object, &prefix, names, limits, writable, &luns,
+        )?);
     }
     Ok(luns)
 }
 
 /// Reads one disk, which gets a free LUN beside `others` unless it names one. `prefix` precedes its keys in errors.
-pub(crate) fn read_lun(
+pub(crate) fn read_lun_beside_others(
     object: Object,
     prefix: &str,
     names: &DefinedNames,
@@ -165,12 +167,25 @@ pub(crate) fn read_lun(
         );
         return Err(Problem::Conflict { reason });
     }
+    let device = LunDeviceOptions::read(&mut fields, None)?;
+    let has_same_pr_file = |other: &&LunOptions| other.device.pr_file == device.pr_file;
+    if device.pr_file.is_some()
+        && let Some(other) = others.iter().find(has_same_pr_file)
+    {
+        let reason = format!(
+            "'{}': target {}, LUN {} keeps its reservations in this file; name another file",
+            fields.full_key("pr-file"),
+            other.target,
+            other.lun
+        );
+        return Err(Problem::Conflict { reason });
+    }
     let lun = LunOptions {
         node_name,
         target,
         lun,
         writable,
-        device: LunDeviceOptions::read(&mut fields, None)?,
+        device,
     };
     fields.debug_assert_all_taken();
     Ok(lun)

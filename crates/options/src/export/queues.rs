@@ -7,7 +7,7 @@ use crate::{
     Problem,
     fields::Fields,
     form::{ValueForm, number_form},
-    key::{Key, ValueType},
+    key::{KeySpec, ValueType},
     names::DefinedNames,
     tree::Value,
 };
@@ -15,9 +15,9 @@ use crate::{
 const MAPPING_KEY: &str = "iothread-vq-mapping";
 
 /// The keys of one entry of the mapping.
-const MAPPING_ENTRY_KEYS: &[Key] = &[
-    Key::new("iothread", "ID", "the thread", ValueType::Str),
-    Key::new("vqs", "LIST", "the queues it runs", ValueType::Str),
+const MAPPING_ENTRY_KEYS: &[KeySpec] = &[
+    KeySpec::new("iothread", "ID", "the thread", ValueType::Str),
+    KeySpec::new("vqs", "LIST", "the queues it runs", ValueType::Str),
 ];
 
 /// One entry of the mapping.
@@ -28,7 +28,7 @@ struct IothreadMappingEntry {
 }
 
 /// Reads both keys. The list is empty if neither is given.
-pub(super) fn read_iothreads(
+pub(super) fn read_iothreads_or_mapping(
     fields: &mut Fields,
     names: &DefinedNames,
     num_queues: u16,

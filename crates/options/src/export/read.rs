@@ -12,7 +12,7 @@ use crate::{
     },
     fields::Fields,
     form::{ChoiceForm, ID_FORM, NODE_NAME_FORM},
-    key::{Key, UnsupportedName, read_kind},
+    key::{KeySpec, UnsupportedName, read_kind},
     names::DefinedNames,
     socket,
     tree::Object,
@@ -44,7 +44,7 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
 /// A type of export: its keys, and the function that reads the options that only it has.
 #[derive(Clone, Copy)]
 pub(crate) struct ExportTypeReader {
-    pub keys: &'static [&'static [Key]],
+    pub keys: &'static [&'static [KeySpec]],
     read: fn(
         &mut Fields,
         &DefinedNames,
@@ -189,7 +189,7 @@ fn read_vhost_user_blk(
     let disk = VhostUserBlkOptions::read(fields, None)?;
     Ok(TypeSpecificExportOptions {
         node_name,
-        iothreads: queues::read_iothreads(fields, names, disk.num_queues)?,
+        iothreads: queues::read_iothreads_or_mapping(fields, names, disk.num_queues)?,
         kind: ExportKind::VhostUserBlk(disk),
     })
 }
@@ -207,7 +207,7 @@ fn read_vhost_user_scsi(
             .first()
             .map_or_else(String::new, |lun| lun.node_name.clone()),
         // The queues for control and events come first.
-        iothreads: queues::read_iothreads(fields, names, queues.num_queues + 2)?,
+        iothreads: queues::read_iothreads_or_mapping(fields, names, queues.num_queues + 2)?,
         kind: ExportKind::VhostUserScsi { queues, luns },
     })
 }
@@ -219,7 +219,7 @@ fn read_lsi53c895a(
     settings: &CommonExportOptions,
 ) -> Result<TypeSpecificExportOptions, Problem> {
     let luns = luns::read_luns_or_only_node(fields, names, &LSI_LIMITS, settings.writable)?;
-    let iothreads = queues::read_iothreads(fields, names, 1)?;
+    let iothreads = queues::read_iothreads_or_mapping(fields, names, 1)?;
     if let [_, second, ..] = iothreads.as_slice() {
         let reason = format!(
             "'iothread' names '{second}' as well: this device has no queues, and runs on one iothread"

@@ -6,7 +6,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::device::{self, DeviceSpecificArgs};
-use super::disks::{check_serial_count_and_uniqueness, parse_disk};
+use super::disks::{check_options_of_rbd_disks, check_serial_count_and_uniqueness, parse_disk};
 use super::paths;
 use super::values::{
     CpuSetArg, parse_aio_event_count, parse_batch_size, parse_block_size, parse_cpus,
@@ -16,9 +16,9 @@ use super::values::{
 use crate::{
     AioMode, ConfigFileWithOptions, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
     DEFAULT_POLL_MAX_NS, DEFAULT_SERVE_QUEUES, Discard, Invocation, Locking, LogFormat, LogLevel,
-    MAX_QUEUE_SIZE, MetricsAddr, Problem, Sandbox, ServeDevice, ServeDisk, ServeSettings,
+    MAX_QUEUE_SIZE, MetricsAddr, Problem, SandboxOptions, ServeDevice, ServeDisk, ServeSettings,
     UsageError,
-    command::{self, ParsedCommand},
+    command::{self, ArgsOrHelp},
     confinement,
 };
 
@@ -38,8 +38,11 @@ use crate::{
     after_long_help = EXAMPLES,
     after_help = "--help explains more and has examples to paste."
 )]
-struct Args {
-    /// A file, a block device, or null-co: for a disk without storage (for measuring)
+struct ServeArgs {
+    /// A file, a block device, rbd:POOL/IMAGE, or null-co: for a disk without storage (for measuring)
+    ///
+    /// An image of a Ceph cluster is rbd:POOL/[NAMESPACE/]IMAGE[@SNAPSHOT][:conf=FILE][:id=USER]; a snapshot is read-only. A file
+    /// that is named like one is ./rbd:NAME.
     ///
     /// SCSI controllers have several: with virtio-scsi they are LUN 0, 1, ... of target 0, with lsi53c895a LUN 0 of
     /// targets 0, 1, ... (7 is the adapter itself).
@@ -78,9 +81,10 @@ struct Args {
     /// Drop files, system calls and privileges that are not needed
     ///
     /// on: with --monitor, which may add disks, any file can be opened; else only DISK and the files of other options.
-    /// strict: no other files in any case. off: no restrictions.
-    #[arg(long, value_name = "on|off|strict", value_parser = Sandbox::parse_argument, default_value = "on")]
-    sandbox: Sandbox,
+    /// strict: no other files in any case. off: no restrictions. With ",rbd=allow" a monitor may add images of Ceph
+    /// clusters if no DISK is one.
+    #[arg(long, value_name = "on|off|strict[,rbd=allow]", value_parser = SandboxOptions::parse_argument, default_value = "on")]
+    sandbox: SandboxOptions,
 
     /// Become this user, by name or number, before anything is opened; only root can
     #[arg(long, value_name = "USER", value_parser = confinement::parse_nonempty_user)]
@@ -224,6 +228,9 @@ Examples:
   A disk for a guest that has no virtio drivers:
     blockplane serve --device lsi53c895a disk.img --socket /tmp/lsi.sock
 
+  An image of a Ceph cluster, as the user client.vm:
+    blockplane serve rbd:vms/disk:id=vm --socket /tmp/disk.sock
+
   Measure everything but the storage:
     blockplane serve null-co: --size 100G --socket /tmp/null.sock";
 
@@ -293,7 +300,7 @@ pub(crate) fn grammar() -> clap::Command {
         "quiet",
         "log_format",
     ];
-    let command = Args::command();
+    let command = ServeArgs::command();
     let ids = command.get_arguments().map(|arg| arg.get_id().clone());
     let disk_options: Vec<clap::Id> = ids
         .filter(|id| !PROCESS_OPTIONS.contains(&id.as_str()))
@@ -303,9 +310,9 @@ pub(crate) fn grammar() -> clap::Command {
 
 /// Parses the arguments of `serve`.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
-    let args: Args = match command::parse("serve", grammar(), args)? {
-        ParsedCommand::Args(args) => args,
-        ParsedCommand::Help(help) => return Ok(Invocation::Help(help)),
+    let args: ServeArgs = match command::parse("serve", grammar(), args)? {
+        ArgsOrHelp::Args(args) => args,
+        ArgsOrHelp::Help(help) => return Ok(Invocation::Help(help)),
     };
     if let Some(path) = args.config {
         return Ok(Invocation::ConfigFile(ConfigFileWithOptions {
@@ -336,7 +343,7 @@ fn log_level(quiet: bool, verbose: u8) -> LogLevel {
 }
 
 /// Checks options against each other, fills in defaults, and converts the arguments to the settings.
-fn check_and_convert(args: Args) -> Result<ServeSettings, String> {
+fn check_and_convert(args: ServeArgs) -> Result<ServeSettings, String> {
     let disks: Vec<ServeDisk> = args.disk.iter().map(parse_disk).collect::<Result<_, _>>()?;
     let device = args.device.to_device();
     let device_args = DeviceSpecificArgs {
@@ -348,7 +355,9 @@ fn check_and_convert(args: Args) -> Result<ServeSettings, String> {
     };
     device::check_disk_count_and_options(device, disks.len(), &device_args)?;
     check_serial_count_and_uniqueness(&args.serial, disks.len())?;
-    let has_files = disks.iter().any(|disk| *disk != ServeDisk::NullCo);
+    let has_file_options = args.aio.is_some() || !args.cache_direct;
+    check_options_of_rbd_disks(&disks, args.size.is_some(), has_file_options)?;
+    let has_files = disks.iter().any(|disk| matches!(disk, ServeDisk::Path(_)));
     if args.size.is_some() && args.read_only && has_files {
         return Err(
             "--size creates a disk, and --read-only would leave it empty; remove one of them"
@@ -414,7 +423,7 @@ fn check_and_convert(args: Args) -> Result<ServeSettings, String> {
         log_level: log_level(args.quiet, args.verbose),
         log_format: args.log_format.map(LogFormatArg::to_log_format),
     };
-    paths::check_paths(&serve)?;
+    paths::check_socket_paths_and_duplicates(&serve)?;
     Ok(serve)
 }
 

@@ -7,11 +7,11 @@ use crate::{
 };
 
 /// Checks that paths of sockets are not too long, and that no two options name the same path.
-pub(super) fn check_paths(serve: &ServeSettings) -> Result<(), String> {
+pub(super) fn check_socket_paths_and_duplicates(serve: &ServeSettings) -> Result<(), String> {
     let socket = serve.socket_path_or_default();
-    check_socket_path("--socket", &socket)?;
+    check_socket_path_format("--socket", &socket)?;
     if let Some(monitor) = &serve.monitor {
-        check_socket_path("--monitor", monitor)?;
+        check_socket_path_format("--monitor", monitor)?;
     }
     let mut named: Vec<(&str, &Path)> = Vec::new();
     for disk in &serve.disks {
@@ -43,7 +43,7 @@ pub(super) fn check_paths(serve: &ServeSettings) -> Result<(), String> {
 }
 
 /// Checks that the kernel accepts the path of a socket.
-fn check_socket_path(option: &str, path: &Path) -> Result<(), String> {
+fn check_socket_path_format(option: &str, path: &Path) -> Result<(), String> {
     if socket::is_socket_path(path.as_os_str().as_bytes()) {
         return Ok(());
     }

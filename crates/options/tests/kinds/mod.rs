@@ -1,14 +1,16 @@
 //! All kinds of objects that options describe.
 
-use options::{Key, reference};
+use options::{KeySpec, reference};
 
 /// An option, one of its kinds, and the required keys.
-pub const LEAST: [(&str, &str, &str); 11] = [
+pub const LEAST: [(&str, &str, &str); 13] = [
     ("object", "iothread", "id=i"),
+    ("object", "secret", "id=s,file=/f"),
     ("blockdev", "file", "node-name=n,filename=/f"),
     ("blockdev", "host_device", "node-name=n,filename=/f"),
     ("blockdev", "null-co", "node-name=n"),
     ("blockdev", "raw", "node-name=n,file=below"),
+    ("blockdev", "rbd", "node-name=n,pool=p,image=i"),
     ("blockdev", "blkdebug", "node-name=n,image=below"),
     (
         "export",
@@ -38,7 +40,7 @@ pub fn written(kind: &str, least: &str) -> String {
 }
 
 /// All keys of a kind.
-pub fn keys_of(option: &str, kind: &str) -> impl Iterator<Item = &'static Key> {
+pub fn keys_of(option: &str, kind: &str) -> impl Iterator<Item = &'static KeySpec> {
     let groups = reference::KEYS.iter().filter(move |group| {
         group.option == option && (group.kinds.is_empty() || group.kinds.contains(&kind))
     });

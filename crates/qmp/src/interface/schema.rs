@@ -22,7 +22,7 @@ pub(crate) fn describe_interface<C>(interface: &Interface<C>) -> Value {
         let returns = command
             .returns
             .as_ref()
-            .map_or(empty_name.clone(), |r#type| schema.add_type(r#type));
+            .map_or(empty_name.clone(), |r#type| schema.intern_type(r#type));
         let mut entry = json!({
             "name": command.name,
             "ret-type": returns,
@@ -53,7 +53,7 @@ struct Schema {
 
 impl Schema {
     /// Returns the name of a type. Types without a definition, such as lists, get an entry here.
-    fn add_type(&mut self, r#type: &Type) -> String {
+    fn intern_type(&mut self, r#type: &Type) -> String {
         let builtin_entry = |name: &'static str, json_type: &'static str| {
             (
                 name.to_owned(),
@@ -67,7 +67,7 @@ impl Schema {
             Type::Bool => builtin_entry("bool", "boolean"),
             Type::Any => builtin_entry("any", "value"),
             Type::List(of) => {
-                let of = self.add_type(of);
+                let of = self.intern_type(of);
                 let name = format!("[{of}]");
                 let entry = json!({"name": name, "meta-type": "array", "element-type": of});
                 (name, entry)
@@ -83,7 +83,8 @@ impl Schema {
             .members
             .iter()
             .map(|member| {
-                let mut entry = json!({"name": member.name, "type": self.add_type(&member.r#type)});
+                let mut entry =
+                    json!({"name": member.name, "type": self.intern_type(&member.r#type)});
                 if !member.required {
                     entry["default"] = Value::Null;
                 }
@@ -117,7 +118,7 @@ impl Schema {
             TypeDefinition::Alternate(types) => {
                 let members: Vec<Value> = types
                     .iter()
-                    .map(|r#type| json!({"type": self.add_type(r#type)}))
+                    .map(|r#type| json!({"type": self.intern_type(r#type)}))
                     .collect();
                 json!({"name": name, "meta-type": "alternate", "members": members})
             }
@@ -127,7 +128,7 @@ impl Schema {
 }
 
 /// Panics if a name is used and not defined.
-pub(crate) fn assert_names_defined<C>(interface: &Interface<C>) {
+pub(crate) fn assert_type_names_defined<C>(interface: &Interface<C>) {
     /// Collects the named types that a type uses.
     fn collect_names_of_type<'a>(r#type: &'a Type, names: &mut Vec<&'a str>) {
         match r#type {

@@ -14,7 +14,10 @@ fn ports(address: u16) -> NexusPorts {
 fn held(kind: ReservationKind) -> Reservations {
     let mut all = Reservations::default();
     for address in 1..4 {
-        assert_eq!(all.register(&ports(address), address.into()), []);
+        assert_eq!(
+            all.register_or_unregister(&ports(address), address.into()),
+            []
+        );
     }
     all.reserve(&ports(1), kind).unwrap();
     all
@@ -53,12 +56,12 @@ fn each_kind_has_its_own_readers_and_writers() {
         let all = held(kind);
         for (who, may) in [1, 2, 9].into_iter().zip(expected) {
             let who = ports(who);
-            let reads = all.allows(Some(&who), Access::Reads);
-            let writes = all.allows(Some(&who), Access::Writes);
+            let reads = all.allows(Some(&who), AccessWhenReserved::Reads);
+            let writes = all.allows(Some(&who), AccessWhenReserved::Writes);
             assert_eq!((reads, writes), may, "{kind:?} {who:?}");
-            assert!(all.allows(Some(&who), Access::Ready));
+            assert!(all.allows(Some(&who), AccessWhenReserved::Ready));
         }
-        assert!(!all.allows(None, Access::Writes));
+        assert!(!all.allows(None, AccessWhenReserved::Writes));
     }
 }
 
@@ -69,9 +72,9 @@ fn who_unregisters_releases() {
         ReservationKind::WriteExclusiveRegistrants,
     ] {
         let mut all = held(kind);
-        assert_eq!(all.register(&ports(2), 0), []);
+        assert_eq!(all.register_or_unregister(&ports(2), 0), []);
         assert!(all.reservation.is_some());
-        let news = all.register(&ports(1), 0);
+        let news = all.register_or_unregister(&ports(1), 0);
         assert_eq!(all.reservation, None);
         let expected: AttentionList = match kind {
             ReservationKind::WriteExclusive => Vec::new(),
@@ -80,10 +83,10 @@ fn who_unregisters_releases() {
         assert_eq!(news, expected);
     }
     let mut all = held(ReservationKind::ExclusiveAccessAll);
-    all.register(&ports(1), 0);
-    all.register(&ports(2), 0);
+    all.register_or_unregister(&ports(1), 0);
+    all.register_or_unregister(&ports(2), 0);
     assert!(all.is_holder(&ports(3)), "the last one holds it still");
-    all.register(&ports(3), 0);
+    all.register_or_unregister(&ports(3), 0);
     assert_eq!(all.reservation, None);
 }
 

@@ -11,10 +11,10 @@ use crate::task_mutex::MutexKind;
 pub(crate) struct CompareAndWrite {
     extent: Extent,
     fua: bool,
-    state: State,
+    state: CompareState,
 }
 
-enum State {
+enum CompareState {
     New,
     Entered,
     Read,
@@ -27,7 +27,7 @@ impl CompareAndWrite {
         CompareAndWrite {
             extent,
             fua,
-            state: State::New,
+            state: CompareState::New,
         }
     }
 
@@ -35,20 +35,20 @@ impl CompareAndWrite {
     pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         let len = usize::try_from(self.extent.len).unwrap_or(usize::MAX);
         match self.state {
-            State::New => {
-                self.state = State::Entered;
+            CompareState::New => {
+                self.state = CompareState::Entered;
                 if io.lock_or_enqueue(MutexKind::Blocks) {
                     self.next(io)
                 } else {
                     NextStep::Wait
                 }
             }
-            State::Entered => {
-                self.state = State::Read;
+            CompareState::Entered => {
+                self.state = CompareState::Read;
                 io.buffer.resize(len);
                 NextStep::Submit(io.task_buffer_request(Op::Read, false, self.extent.offset, len))
             }
-            State::Read => {
+            CompareState::Read => {
                 let read = &io.buffer.bytes()[..len];
                 if let Some(at) = io.segments.first_difference(0, read) {
                     return NextStep::Failed(Sense::miscompare(at as u64));
@@ -58,15 +58,15 @@ impl CompareAndWrite {
                     Segments::from_list_copy_skipping(&mut list, self.extent.len, self.extent.len);
                 second.truncate(self.extent.len);
                 let request = data_request(Op::Write, self.fua, self.extent, &second);
-                self.state = State::Written(list);
+                self.state = CompareState::Written(list);
                 NextStep::Submit(request)
             }
-            State::Written(_) => NextStep::Finished,
+            CompareState::Written(_) => NextStep::Finished,
         }
     }
 
     /// Whether the comparison was successful, and the write was submitted.
-    pub fn last_request_writes(&self) -> bool {
-        matches!(self.state, State::Written(_))
+    pub fn failure_is_write_error(&self) -> bool {
+        matches!(self.state, CompareState::Written(_))
     }
 }

@@ -2,7 +2,7 @@
 
 use block::Op;
 
-use super::{Extent, NextStep, ReadWithPartialBlock, StepContext, request_without_data};
+use super::{Extent, NextStep, ReadIntoShortBuffer, StepContext, request_without_data};
 
 /// The action after a flush.
 pub(crate) enum AfterFlush {
@@ -10,7 +10,7 @@ pub(crate) enum AfterFlush {
     /// Stop the unit.
     Stop,
     /// Read blocks, which are stable now.
-    Read(ReadWithPartialBlock),
+    Read(ReadIntoShortBuffer),
 }
 
 /// A flush and the action after it.
@@ -30,8 +30,8 @@ impl FlushThen {
         }
     }
 
-    /// Whether the flush is in flight: its failure concerns data that was written.
-    pub fn last_request_writes(&self) -> bool {
+    /// Whether the flush is in flight, whose failure concerns data that was written.
+    pub fn failure_is_write_error(&self) -> bool {
         !self.reading
     }
 
@@ -48,7 +48,8 @@ impl FlushThen {
                 read.next(io.segments, io.buffer)
             }
             AfterFlush::Stop => {
-                io.unit.change_state(|state| state.stopped = true);
+                io.unit
+                    .change_state_and_access_word(|state| state.stopped = true);
                 NextStep::Finished
             }
             AfterFlush::Nothing => NextStep::Finished,

@@ -10,11 +10,11 @@ pub(crate) struct OrWrite {
     extent: Extent,
     fua: bool,
     done: u64,
-    state: State,
+    state: OrWriteState,
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum OrWriteState {
     New,
     Entered,
     Read(usize),
@@ -28,29 +28,29 @@ impl OrWrite {
             extent,
             fua,
             done: 0,
-            state: State::New,
+            state: OrWriteState::New,
         }
     }
 
     /// Waits for its turn, then reads, merges and writes one part after the other.
     pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         match self.state {
-            State::New => {
-                self.state = State::Entered;
+            OrWriteState::New => {
+                self.state = OrWriteState::Entered;
                 if io.lock_or_enqueue(MutexKind::Blocks) {
                     self.read_next(io)
                 } else {
                     NextStep::Wait
                 }
             }
-            State::Entered => self.read_next(io),
-            State::Read(count) => {
-                self.state = State::Written(count);
+            OrWriteState::Entered => self.read_next(io),
+            OrWriteState::Read(count) => {
+                self.state = OrWriteState::Written(count);
                 self.or_into_buffer(io, count);
                 let offset = self.extent.offset + self.done;
                 NextStep::Submit(io.task_buffer_request(Op::Write, self.fua, offset, count))
             }
-            State::Written(count) => {
+            OrWriteState::Written(count) => {
                 self.done += count as u64;
                 self.read_next(io)
             }
@@ -58,8 +58,8 @@ impl OrWrite {
     }
 
     /// Whether the last request was a write.
-    pub fn last_request_writes(&self) -> bool {
-        matches!(self.state, State::Written(_))
+    pub fn failure_is_write_error(&self) -> bool {
+        matches!(self.state, OrWriteState::Written(_))
     }
 
     /// Reads the next part into the buffer, if any is left.
@@ -69,7 +69,7 @@ impl OrWrite {
             return NextStep::Finished;
         }
         let count = next_step_len(left, STEP_BYTES);
-        self.state = State::Read(count);
+        self.state = OrWriteState::Read(count);
         io.buffer.resize(count);
         let offset = self.extent.offset + self.done;
         NextStep::Submit(io.task_buffer_request(Op::Read, false, offset, count))

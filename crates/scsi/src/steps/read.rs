@@ -8,13 +8,13 @@ use crate::buffer::TaskBuffer;
 use crate::segments::{SegmentListCopy, Segments};
 
 /// Whole blocks are read into the initiator's buffers, the last one into the task's own buffer.
-pub(crate) struct ReadWithPartialBlock {
+pub(crate) struct ReadIntoShortBuffer {
     extent: Extent,
     block: usize,
-    state: State,
+    state: ReadState,
 }
 
-enum State {
+enum ReadState {
     New,
     /// The whole blocks, of so many bytes, are being read. The request may change the list, so this is a copy.
     Whole(SegmentListCopy, u64),
@@ -22,26 +22,26 @@ enum State {
     Rest(SegmentListCopy, u64),
 }
 
-impl ReadWithPartialBlock {
+impl ReadIntoShortBuffer {
     pub fn new(extent: Extent, block: u32) -> Self {
-        ReadWithPartialBlock {
+        ReadIntoShortBuffer {
             extent,
             block: block as usize,
-            state: State::New,
+            state: ReadState::New,
         }
     }
 
     /// Reads the whole blocks that fit, then the last block, of which a part is copied.
     pub fn next(&mut self, segments: &Segments, buffer: &mut TaskBuffer) -> NextStep {
         let fits = segments.len().min(self.extent.len);
-        match std::mem::replace(&mut self.state, State::New) {
-            State::New => {
+        match std::mem::replace(&mut self.state, ReadState::New) {
+            ReadState::New => {
                 let copy = segments.list_copy();
                 let whole = fits - fits % self.block as u64;
                 if whole == 0 {
-                    return self.read_partial_block(copy, 0, fits, buffer);
+                    return self.read_partial_block_or_finish(copy, 0, fits, buffer);
                 }
-                self.state = State::Whole(copy, whole);
+                self.state = ReadState::Whole(copy, whole);
                 let mut list = *segments;
                 list.truncate(whole);
                 let extent = Extent {
@@ -50,8 +50,10 @@ impl ReadWithPartialBlock {
                 };
                 NextStep::Submit(data_request(Op::Read, false, extent, &list))
             }
-            State::Whole(copy, whole) => self.read_partial_block(copy, whole, fits, buffer),
-            State::Rest(mut copy, whole) => {
+            ReadState::Whole(copy, whole) => {
+                self.read_partial_block_or_finish(copy, whole, fits, buffer)
+            }
+            ReadState::Rest(mut copy, whole) => {
                 let count = usize::try_from(fits - whole).unwrap_or(0);
                 let to = Segments::from_list_copy_skipping(&mut copy, whole, fits - whole);
                 to.copy_from_slice(0, &buffer.bytes()[..count]);
@@ -61,7 +63,7 @@ impl ReadWithPartialBlock {
     }
 
     /// Reads the block of which only a part fits, unless there is none.
-    fn read_partial_block(
+    fn read_partial_block_or_finish(
         &mut self,
         copy: SegmentListCopy,
         whole: u64,
@@ -71,7 +73,7 @@ impl ReadWithPartialBlock {
         if whole == fits {
             return NextStep::Finished;
         }
-        self.state = State::Rest(copy, whole);
+        self.state = ReadState::Rest(copy, whole);
         buffer.resize(self.block);
         let offset = self.extent.offset + whole;
         NextStep::Submit(task_buffer_request(

@@ -7,19 +7,19 @@ use engine::Errno;
 use super::{NextStep, StepContext};
 use crate::cdb::Cdb;
 use crate::nexus::NexusNumber;
-use crate::persistent_out::{self, PlannedChange};
+use crate::persistent_out::{self, PlannedReservationChange};
 use crate::sense::Sense;
 use crate::task_mutex::MutexKind;
 use crate::unit::Unit;
 
 /// The stage of the command.
-enum Stage {
+enum ReserveOutStage {
     /// Another change may be in progress.
     New,
     /// It is this command's turn.
     Entered,
     /// The change is being saved, and is not applied yet.
-    Saving(PlannedChange),
+    Saving(PlannedReservationChange),
     /// The change is applied; tasks of other initiators may have to end.
     Finishing,
 }
@@ -28,7 +28,7 @@ pub(crate) struct PersistentReserveOut {
     cdb: Cdb,
     parameter_list: Vec<u8>,
     nexus: NexusNumber,
-    stage: Stage,
+    stage: ReserveOutStage,
 }
 
 impl PersistentReserveOut {
@@ -38,23 +38,23 @@ impl PersistentReserveOut {
             cdb,
             parameter_list: parameter_list.to_vec(),
             nexus,
-            stage: Stage::New,
+            stage: ReserveOutStage::New,
         }
     }
 
     /// Plans the change when it is this command's turn, has it saved if it must be stored, and applies it.
     pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
-        match std::mem::replace(&mut self.stage, Stage::Finishing) {
-            Stage::New => {
-                self.stage = Stage::Entered;
+        match std::mem::replace(&mut self.stage, ReserveOutStage::Finishing) {
+            ReserveOutStage::New => {
+                self.stage = ReserveOutStage::Entered;
                 if io.lock_or_enqueue(MutexKind::Reservations) {
                     self.next(io)
                 } else {
                     NextStep::Wait
                 }
             }
-            Stage::Entered => {
-                let planned = persistent_out::plan_change(
+            ReserveOutStage::Entered => {
+                let planned = persistent_out::plan_reservation_change(
                     &self.cdb,
                     io.unit,
                     self.nexus,
@@ -66,19 +66,23 @@ impl PersistentReserveOut {
                         if change.must_be_stored()
                             && io.unit.options.reservation_store.is_some() =>
                     {
-                        self.stage = Stage::Saving(change);
+                        self.stage = ReserveOutStage::Saving(change);
                         NextStep::Call
                     }
                     Ok(change) => self.apply_and_unlock(io, change),
                 }
             }
-            Stage::Saving(change) => self.apply_and_unlock(io, change),
-            Stage::Finishing => NextStep::Finished,
+            ReserveOutStage::Saving(change) => self.apply_and_unlock(io, change),
+            ReserveOutStage::Finishing => NextStep::Finished,
         }
     }
 
     /// Applies the change, unlocks the mutex for the next change, and ends the tasks of initiators that were preempted.
-    fn apply_and_unlock(&mut self, io: &mut StepContext<'_>, change: PlannedChange) -> NextStep {
+    fn apply_and_unlock(
+        &mut self,
+        io: &mut StepContext<'_>,
+        change: PlannedReservationChange,
+    ) -> NextStep {
         let lost = change.apply(io.unit, self.nexus);
         // The end of the tasks need not delay other changes.
         io.unlock_mutex();
@@ -90,7 +94,7 @@ impl PersistentReserveOut {
 
     /// The call that saves the change.
     pub fn requested_disk_call(&self, unit: &Unit) -> Option<DiskCall> {
-        let Stage::Saving(change) = &self.stage else {
+        let ReserveOutStage::Saving(change) = &self.stage else {
             return None;
         };
         let reservation_store = unit.options.reservation_store.clone()?;
@@ -102,7 +106,9 @@ impl PersistentReserveOut {
 
     /// Applies a change that was saved, although the command was cancelled meanwhile.
     pub fn apply_saved_change(&mut self, unit: &Unit) {
-        if let Stage::Saving(change) = std::mem::replace(&mut self.stage, Stage::Finishing) {
+        if let ReserveOutStage::Saving(change) =
+            std::mem::replace(&mut self.stage, ReserveOutStage::Finishing)
+        {
             change.apply(unit, self.nexus);
         }
     }

@@ -9,7 +9,7 @@ use crate::sense::Sense;
 
 /// The kind of comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Comparison {
+pub(crate) enum VerifyComparison {
     /// None: the blocks must be readable.
     Medium,
     /// All blocks with the initiator's data.
@@ -20,16 +20,16 @@ pub(crate) enum Comparison {
 
 pub(crate) struct Verify {
     extent: Extent,
-    comparison: Comparison,
+    comparison: VerifyComparison,
     block: usize,
-    write: WriteState,
+    write: VerifyWriteState,
     done: u64,
     /// Bytes of the read in flight.
     reading: usize,
 }
 
 /// Whether the data is written before the comparison.
-enum WriteState {
+enum VerifyWriteState {
     No,
     First,
     /// It is being, or was, written. The request may change the list, so this is a copy.
@@ -38,15 +38,15 @@ enum WriteState {
 
 impl Verify {
     /// A comparison of this extent, whose blocks have `block` bytes, after a write if `write` is set.
-    pub fn new(extent: Extent, comparison: Comparison, block: u32, write: bool) -> Self {
+    pub fn new(extent: Extent, comparison: VerifyComparison, block: u32, write: bool) -> Self {
         Verify {
             extent,
             comparison,
             block: block as usize,
             write: if write {
-                WriteState::First
+                VerifyWriteState::First
             } else {
-                WriteState::No
+                VerifyWriteState::No
             },
             done: 0,
             reading: 0,
@@ -55,13 +55,13 @@ impl Verify {
 
     /// Writes the data if it is to be written, then reads and compares part by part.
     pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
-        if matches!(self.write, WriteState::First) {
-            self.write = WriteState::Submitted(io.segments.list_copy());
+        if matches!(self.write, VerifyWriteState::First) {
+            self.write = VerifyWriteState::Submitted(io.segments.list_copy());
             let mut segments = *io.segments;
             segments.truncate(self.extent.len);
             return NextStep::Submit(data_request(Op::Write, true, self.extent, &segments));
         }
-        if let WriteState::Submitted(copy) = &mut self.write {
+        if let VerifyWriteState::Submitted(copy) = &mut self.write {
             *io.segments = Segments::from_list_copy_skipping(copy, 0, self.extent.len);
         }
         if let Some(offset) = self.first_difference(io) {
@@ -79,20 +79,20 @@ impl Verify {
     }
 
     /// Whether the write is in flight.
-    pub fn last_request_writes(&self) -> bool {
-        self.reading == 0 && !matches!(self.write, WriteState::No)
+    pub fn failure_is_write_error(&self) -> bool {
+        self.reading == 0 && !matches!(self.write, VerifyWriteState::No)
     }
 
     /// The first offset at which the initiator's data differs from the blocks that were read.
     fn first_difference(&self, io: &mut StepContext<'_>) -> Option<u64> {
         let read = &io.buffer.bytes()[..self.reading];
         match self.comparison {
-            Comparison::Medium => None,
-            Comparison::Data => io
+            VerifyComparison::Medium => None,
+            VerifyComparison::Data => io
                 .segments
                 .first_difference(self.done, read)
                 .map(|at| self.done + at as u64),
-            Comparison::Block => read
+            VerifyComparison::Block => read
                 .chunks(self.block)
                 .find_map(|block| io.segments.first_difference(0, block))
                 .map(|at| at as u64),

@@ -11,11 +11,11 @@ pub(crate) struct WriteSame {
     unmap: bool,
     fua: bool,
     block: usize,
-    pattern: Pattern,
+    pattern: WriteSamePattern,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pattern {
+enum WriteSamePattern {
     /// The initiator's data was not read yet.
     Unknown,
     Zeroes,
@@ -33,30 +33,30 @@ impl WriteSame {
             fua,
             block: block as usize,
             pattern: if zeroes {
-                Pattern::Zeroes
+                WriteSamePattern::Zeroes
             } else {
-                Pattern::Unknown
+                WriteSamePattern::Unknown
             },
         }
     }
 
     /// Reads the pattern once, then writes it, or zeroes, part by part.
     pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
-        if self.pattern == Pattern::Unknown {
-            self.pattern = self.fill_buffer_with_pattern(io);
+        if self.pattern == WriteSamePattern::Unknown {
+            self.pattern = self.fill_buffer_unless_zero_pattern(io);
         }
         let (offset, left) = (self.left.offset, self.left.len);
         if left == 0 {
             return NextStep::Finished;
         }
         match self.pattern {
-            Pattern::Buffer(full) => {
+            WriteSamePattern::Buffer(full) => {
                 let len = next_step_len(left, full);
                 self.advance(len as u64);
                 NextStep::Submit(io.task_buffer_request(Op::Write, self.fua, offset, len))
             }
-            Pattern::Zeroes | Pattern::Unknown => {
-                let len = left.min(io.unit.max_discard_bytes());
+            WriteSamePattern::Zeroes | WriteSamePattern::Unknown => {
+                let len = left.min(io.unit.max_discard_or_zeroes_bytes());
                 self.advance(len);
                 let op = Op::WriteZeroes { unmap: self.unmap };
                 NextStep::Submit(request_without_data(op, self.fua, Extent { offset, len }))
@@ -71,14 +71,14 @@ impl WriteSame {
     }
 
     /// Reads the initiator's block, and fills the buffer with it unless it is zero.
-    fn fill_buffer_with_pattern(&self, io: &mut StepContext<'_>) -> Pattern {
+    fn fill_buffer_unless_zero_pattern(&self, io: &mut StepContext<'_>) -> WriteSamePattern {
         let full = next_step_len(self.left.len, MAX_BUFFER_BYTES);
         io.buffer.resize(full.max(self.block));
         let bytes = io.buffer.bytes();
         io.segments.copy_to_slice(0, &mut bytes[..self.block]);
         if bytes[..self.block].iter().all(|byte| *byte == 0) {
             io.buffer.release();
-            return Pattern::Zeroes;
+            return WriteSamePattern::Zeroes;
         }
         let mut filled = self.block;
         while filled < full {
@@ -86,6 +86,6 @@ impl WriteSame {
             bytes.copy_within(..more, filled);
             filled += more;
         }
-        Pattern::Buffer(full)
+        WriteSamePattern::Buffer(full)
     }
 }

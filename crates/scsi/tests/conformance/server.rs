@@ -58,7 +58,9 @@ impl Server {
         };
         let unit = Arc::new(Unit::new(options, geometry).unwrap());
         let target = Target::new();
-        target.add(LUN, unit.clone()).unwrap();
+        target
+            .add_unit_and_raise_attentions(LUN, unit.clone())
+            .unwrap();
         let server = Arc::new(Server {
             target,
             unit,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use scsi::{
-    BusOrUnitReset, DataPhase, NexusNumber, NexusPorts, Resume, Step, TargetView, Task,
+    AdapterStep, BusOrUnitReset, DataPhase, NexusNumber, NexusPorts, Resume, TargetView, Task,
     TransportId, Waker,
 };
 
@@ -137,7 +137,9 @@ impl Session {
                         initiator,
                         target: 1,
                     };
-                    self.server.target.attach_initiator(self.nexus, &ports);
+                    self.server
+                        .target
+                        .attach_initiator_and_start_units(self.nexus, &ports);
                     answer.set_text(&[("TargetPortalGroupTag", "1")]);
                 }
                 "AuthMethod" | "HeaderDigest" | "DataDigest" => {
@@ -263,18 +265,18 @@ impl Session {
         let mut step = unsafe { self.task.run(list.as_mut_ptr(), count, memory.len() as u64) };
         loop {
             step = match step {
-                Step::Finished => return,
-                Step::Submit(request) => {
+                AdapterStep::Finished => return,
+                AdapterStep::Submit(request) => {
                     let result = self.server.node(request);
                     self.task.on_step_completed(result)
                 }
-                Step::Wait => loop {
+                AdapterStep::Wait => loop {
                     self.woken.recv().unwrap();
                     if let Some(step) = self.task.on_resumed() {
                         break step;
                     }
                 },
-                Step::Call => {
+                AdapterStep::Call => {
                     let call = self.task.requested_disk_call().unwrap();
                     let server = &self.server;
                     let done = call.run_with_allocations(|at, len, most| {
@@ -283,7 +285,7 @@ impl Session {
                     self.task.on_step_completed(done)
                 }
                 // No request of any initiator is in flight.
-                Step::SettlePreempted => self.task.on_step_completed(Ok(())),
+                AdapterStep::SettlePreempted => self.task.on_step_completed(Ok(())),
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::Errno;
-use scsi::{NexusNumber, Status, Step, Task, Unit};
+use scsi::{AdapterStep, NexusNumber, Status, Task, Unit};
 
 use crate::rig::{BLOCK, LUN, Rig, cdb16, geometry, options};
 
@@ -13,7 +13,7 @@ const STEP_BLOCKS: u32 = (256 << 10) / BLOCK as u32;
 /// A command at work.
 struct Running {
     task: Task,
-    step: Step,
+    step: AdapterStep,
     /// The task has its address.
     memory: Vec<u8>,
 }
@@ -79,12 +79,12 @@ impl Rig {
 
     /// Carries one step out.
     fn step(&mut self, running: &mut Running) {
-        let step = std::mem::replace(&mut running.step, Step::Finished);
+        let step = std::mem::replace(&mut running.step, AdapterStep::Finished);
         running.step = self.do_step(&mut running.task, step).unwrap();
     }
 
     fn finish(&mut self, mut running: Running) -> Status {
-        while !matches!(running.step, Step::Finished) {
+        while !matches!(running.step, AdapterStep::Finished) {
             self.step(&mut running);
         }
         drop(running.memory);
@@ -98,7 +98,7 @@ impl Rig {
 
 impl Running {
     fn waits(&self) -> bool {
-        matches!(self.step, Step::Wait)
+        matches!(self.step, AdapterStep::Wait)
     }
 
     /// Its turn has come.
@@ -114,7 +114,10 @@ fn the_second_command_waits_and_sees_the_result_of_the_first() {
             for other in [NexusNumber(0), NexusNumber(1)] {
                 let mut rig = Rig::plain();
                 let mut one = rig.run(1, NexusNumber(0), first.parts());
-                assert!(matches!(one.step, Step::Submit(_)), "{first:?} reads");
+                assert!(
+                    matches!(one.step, AdapterStep::Submit(_)),
+                    "{first:?} reads"
+                );
                 let two = rig.run(2, other, second.parts());
                 assert!(two.waits(), "{second:?} during {first:?}");
                 // Also when the first has read, and what it writes is not there yet.
@@ -145,7 +148,7 @@ fn an_or_write_of_several_steps_is_atomic() {
         let mut long = rig.run(1, NexusNumber(0), (cdb16(0x8b, 0, 0, blocks), data));
         let two = rig.run(2, NexusNumber(1), second.parts());
         let mut steps = 0;
-        while !matches!(long.step, Step::Finished) {
+        while !matches!(long.step, AdapterStep::Finished) {
             assert_eq!(rig.take_woken(), [], "{second:?} after {steps} steps");
             assert!(two.waits());
             rig.step(&mut long);
@@ -214,7 +217,9 @@ fn a_failed_command_lets_the_next_run() {
 fn units_do_not_wait_for_each_other() {
     let mut rig = Rig::plain();
     let other = Arc::new(Unit::new(options(), geometry()).unwrap());
-    rig.target.add(LUN + 1, other).unwrap();
+    rig.target
+        .add_unit_and_raise_attentions(LUN + 1, other)
+        .unwrap();
     let attentions =
         |rig: &mut Rig| while rig.by(NexusNumber(0), &[0; 6]).status != Status::Good {};
     attentions(&mut rig);
@@ -229,7 +234,7 @@ fn units_do_not_wait_for_each_other() {
     let mut list = rig.segments(&mut memory);
     // SAFETY: memory and list stay until the task is finished, below.
     let step = unsafe { task.run(list.as_mut_ptr(), list.len() as u32, memory.len() as u64) };
-    assert!(matches!(step, Step::Submit(_)), "{step:?}");
+    assert!(matches!(step, AdapterStep::Submit(_)), "{step:?}");
     let mut step = step;
     while let Some(next) = rig.do_step(&mut task, step) {
         step = next;

@@ -76,7 +76,7 @@ fn nexus_loss_is_reported_to_its_initiator() {
 #[test]
 fn cleared_commands_are_reported() {
     let mut rig = Rig::plain();
-    rig.unit.on_commands_cleared(NexusNumber(1));
+    rig.unit.raise_commands_cleared_attention(NexusNumber(1));
     assert_eq!(next_attentions(&mut rig), [0, 0x2f00, 0]);
 }
 
@@ -84,17 +84,19 @@ fn cleared_commands_are_reported() {
 fn added_and_removed_units_are_reported() {
     let mut rig = Rig::plain();
     let another = || Unit::new(options(), geometry()).unwrap().into();
-    rig.target.add(7, another()).unwrap();
+    rig.target
+        .add_unit_and_raise_attentions(7, another())
+        .unwrap();
     assert_eq!(
-        rig.target.add(7, another()),
+        rig.target.add_unit_and_raise_attentions(7, another()),
         Err(scsi::AddUnitError::InUse(7))
     );
     assert_eq!(next_attentions(&mut rig), [0x3f0e; 3]);
     let ready = rig.exchange(7, &READY, &[], 0);
     assert_eq!(ready.sense_code(), (6, 0x2900), "it is new");
     assert_eq!(rig.exchange(7, &READY, &[], 0).sense_code(), (0, 0));
-    assert!(rig.target.remove(7).is_some());
-    assert!(rig.target.remove(7).is_none());
+    assert!(rig.target.remove_unit_and_raise_attentions(7).is_some());
+    assert!(rig.target.remove_unit_and_raise_attentions(7).is_none());
     let luns = rig.data(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(luns.len(), 16);
     assert_eq!(
@@ -110,7 +112,7 @@ fn a_later_initiator_gets_power_on_and_does_not_affect_others() {
     let mut rig = Rig::plain();
     // It shares a bit of the word with the first, which therefore looks twice.
     rig.target
-        .attach_initiator(NexusNumber(16), &ports(NexusNumber(16)));
+        .attach_initiator_and_start_units(NexusNumber(16), &ports(NexusNumber(16)));
     assert_eq!(rig.data(&cdb10(0x28, 0, 0, 1)).len(), 512);
     assert_eq!(rig.by(NexusNumber(16), &READY).sense_code(), (6, 0x2900));
     rig.target.detach_initiator(NexusNumber(16));

@@ -55,7 +55,7 @@ fn all_get(rig: &mut Rig, count: u16, expected: impl Fn(u16) -> u16) {
 fn join(rig: &mut Rig, count: u16) {
     for nexus in 3..count {
         rig.target
-            .attach_initiator(NexusNumber(nexus), &ports(NexusNumber(nexus)));
+            .attach_initiator_and_start_units(NexusNumber(nexus), &ports(NexusNumber(nexus)));
     }
     all_get(rig, count, |nexus| if nexus < 3 { 0 } else { 0x2900 });
 }
@@ -142,7 +142,7 @@ fn attentions_of_one_initiator_do_not_reach_others() {
         for one in [0, count - BITS - 1, count - 1] {
             rig.unit.on_nexus_lost(NexusNumber(one));
             all_get(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2907);
-            rig.unit.on_commands_cleared(NexusNumber(one));
+            rig.unit.raise_commands_cleared_attention(NexusNumber(one));
             all_get(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2f00);
         }
     }
@@ -155,7 +155,7 @@ fn a_read_reports_attentions_of_its_own_initiator_only() {
     join(&mut rig, MOST);
     let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
     for one in 0..MOST {
-        rig.unit.on_commands_cleared(NexusNumber(one));
+        rig.unit.raise_commands_cleared_attention(NexusNumber(one));
         for other in (one % BITS..MOST).step_by(BITS.into()) {
             if other != one {
                 assert_eq!(rig.by(NexusNumber(other), &read).status, Status::Good);
@@ -277,7 +277,7 @@ fn a_registration_too_many_is_refused_and_changes_nothing() {
     let mut rig = registered(Rig::plain(), MOST);
     let late = MOST;
     rig.target
-        .attach_initiator(NexusNumber(late), &ports(NexusNumber(late)));
+        .attach_initiator_and_start_units(NexusNumber(late), &ports(NexusNumber(late)));
     assert_eq!(next_attention(&mut rig, late), (6, 0x2900));
     let before = inside(&mut rig, 3);
     for action in [REGISTER, REGISTER_AND_IGNORE] {
@@ -395,7 +395,8 @@ fn initiators_may_have_any_number() {
     let mut rig = Rig::plain();
     let numbers = [0, 0x10, 0x7ff0, 0xfff0, 0xffff].map(NexusNumber);
     for nexus in &numbers[1..] {
-        rig.target.attach_initiator(*nexus, &ports(*nexus));
+        rig.target
+            .attach_initiator_and_start_units(*nexus, &ports(*nexus));
         assert_eq!(rig.by(*nexus, &READY).sense_code(), (6, 0x2900));
     }
     for holder in numbers {
@@ -405,7 +406,8 @@ fn initiators_may_have_any_number() {
             assert_eq!(may(&mut rig, nexus.0).1, nexus == holder, "{nexus:?}");
         }
         rig.target.detach_initiator(holder);
-        rig.target.attach_initiator(holder, &ports(holder));
+        rig.target
+            .attach_initiator_and_start_units(holder, &ports(holder));
         assert_eq!(rig.by(holder, &READY).sense_code(), (6, 0x2900));
     }
 }

@@ -276,7 +276,7 @@ fn persistent_reservations_survive_a_reset() {
     // It is the port that is registered, not the connection.
     rig.target.detach_initiator(NexusNumber(0));
     rig.target
-        .attach_initiator(NexusNumber(5), &ports(NexusNumber(0)));
+        .attach_initiator_and_start_units(NexusNumber(5), &ports(NexusNumber(0)));
     rig.by(NexusNumber(5), &[0; 6]);
     assert_eq!(may(&mut rig, 5), (true, true));
     assert_eq!(may(&mut rig, 0), (true, false));

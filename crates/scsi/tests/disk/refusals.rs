@@ -99,7 +99,7 @@ fn a_stopped_unit_refuses_medium_access() {
     rig.good(&[0x1b, 1, 0, 0, 1, 0], &[]);
     rig.good(&[0x1b, 0, 0, 0, 0, 0], &[]);
     rig.target
-        .attach_initiator(NexusNumber(0), &ports(NexusNumber(0)));
+        .attach_initiator_and_start_units(NexusNumber(0), &ports(NexusNumber(0)));
     rig.refused(&[0; 6], &[], 6, 0x2900);
     rig.good(&[0; 6], &[]);
     rig.refused(&[0x1b, 0, 0, 0, 2, 0], &[], 5, 0x2400);

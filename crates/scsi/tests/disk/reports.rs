@@ -125,9 +125,11 @@ fn read_capacity_10_saturates() {
         ..geometry()
     };
     let mut rig = Rig::plain();
-    rig.target.remove(LUN);
+    rig.target.remove_unit_and_raise_attentions(LUN);
     let unit = Unit::new(options(), large).unwrap();
-    rig.target.add(LUN, unit.into()).unwrap();
+    rig.target
+        .add_unit_and_raise_attentions(LUN, unit.into())
+        .unwrap();
     assert_eq!(rig.ask(&[0; 6]).sense_code(), (6, 0x2900));
     let mut rc10 = [0; 10];
     rc10[0] = 0x25;

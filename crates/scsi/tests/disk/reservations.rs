@@ -52,9 +52,9 @@ fn reserve_excludes_other_initiators() {
 fn removing_a_unit_releases_it() {
     let mut rig = Rig::plain();
     rig.good(&RESERVE, &[]);
-    let unit = rig.target.remove(LUN).unwrap();
+    let unit = rig.target.remove_unit_and_raise_attentions(LUN).unwrap();
     rig.target.detach_initiator(NexusNumber(0));
-    rig.target.add(LUN, unit).unwrap();
+    rig.target.add_unit_and_raise_attentions(LUN, unit).unwrap();
     assert_eq!(rig.by(NexusNumber(1), &[0; 6]).sense_code(), (6, 0x2900));
     assert_eq!(rig.by(NexusNumber(1), &RESERVE).status, Status::Good);
 }

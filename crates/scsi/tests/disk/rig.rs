@@ -6,8 +6,8 @@ use block::{Allocation, DiscardLimits, DiskCall, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    DataPhase, NexusNumber, NexusPorts, ReservationStore, Resume, Status, Step, Target, TargetView,
-    Task, TransportId, Unit, UnitIdentity, UnitOptions, Waker,
+    AdapterStep, DataPhase, NexusNumber, NexusPorts, ReservationStore, Resume, Status, Target,
+    TargetView, Task, TransportId, Unit, UnitIdentity, UnitOptions, Waker,
 };
 
 pub const BLOCK: usize = 512;
@@ -124,7 +124,9 @@ impl Rig {
     pub fn new(options: UnitOptions) -> Self {
         let unit = Arc::new(Unit::new(options, geometry()).unwrap());
         let target = Target::new();
-        target.add(LUN, unit.clone()).unwrap();
+        target
+            .add_unit_and_raise_attentions(LUN, unit.clone())
+            .unwrap();
         let mut rig = Rig {
             unit,
             view: TargetView::new(target.clone()),
@@ -140,7 +142,8 @@ impl Rig {
             unencoded_sense: None,
         };
         for nexus in [NexusNumber(0), NexusNumber(1), NexusNumber(2)] {
-            rig.target.attach_initiator(nexus, &ports(nexus));
+            rig.target
+                .attach_initiator_and_start_units(nexus, &ports(nexus));
             assert_eq!(rig.by(nexus, &[0; 6]).sense_code(), (6, 0x2900));
         }
         rig.nexus = NexusNumber(0);
@@ -258,18 +261,18 @@ impl Rig {
     }
 
     /// Carries a step out; the next one.
-    pub fn do_step(&mut self, task: &mut Task, step: Step) -> Option<Step> {
+    pub fn do_step(&mut self, task: &mut Task, step: AdapterStep) -> Option<AdapterStep> {
         Some(match step {
-            Step::Finished | Step::Wait => return None,
-            Step::Submit(request) => {
+            AdapterStep::Finished | AdapterStep::Wait => return None,
+            AdapterStep::Submit(request) => {
                 let result = self.node(request);
                 task.on_step_completed(result)
             }
-            Step::Call => {
+            AdapterStep::Call => {
                 let call = task.requested_disk_call().unwrap();
                 task.on_step_completed(self.carry_out(call))
             }
-            Step::SettlePreempted => {
+            AdapterStep::SettlePreempted => {
                 self.settled.push(task.preempted_nexuses().to_vec());
                 task.on_step_completed(Ok(()))
             }
@@ -277,7 +280,12 @@ impl Rig {
     }
 
     /// Starts a command in a task with the initiator's memory; runs it as far as it goes.
-    pub fn start(&mut self, task: &mut Task, cdb: &[u8], memory: &mut [u8]) -> (DataPhase, Step) {
+    pub fn start(
+        &mut self,
+        task: &mut Task,
+        cdb: &[u8],
+        memory: &mut [u8],
+    ) -> (DataPhase, AdapterStep) {
         let phase = task.receive(&mut self.view, LUN, self.nexus, cdb);
         let mut list = self.segments(memory);
         // SAFETY: memory and list stay until here, or the caller keeps them.
@@ -287,7 +295,7 @@ impl Rig {
             step = next;
         }
         assert!(
-            matches!(step, Step::Finished | Step::Wait),
+            matches!(step, AdapterStep::Finished | AdapterStep::Wait),
             "a task is finished, or waits"
         );
         // A task that waits goes on with this list.
@@ -296,7 +304,7 @@ impl Rig {
     }
 
     /// Starts a command of the next initiator's in a task; the first step. The memory stays until the task is finished.
-    pub fn begin(&mut self, task: &mut Task, cdb: &[u8], memory: &mut [u8]) -> Step {
+    pub fn begin(&mut self, task: &mut Task, cdb: &[u8], memory: &mut [u8]) -> AdapterStep {
         task.receive(&mut self.view, LUN, self.nexus, cdb);
         let list = self.segments(memory).leak();
         // SAFETY: the memory stays, as our caller says; the list for ever.
@@ -321,7 +329,7 @@ impl Rig {
         while let Some(next) = self.do_step(&mut task, step) {
             step = next;
         }
-        assert!(matches!(step, Step::Finished));
+        assert!(matches!(step, AdapterStep::Finished));
         let transferred = task.transferred_bytes();
         let (moved, data) = match phase {
             DataPhase::DataIn(bytes) => {

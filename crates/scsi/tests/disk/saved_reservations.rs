@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use engine::Errno;
 use scsi::{
-    NO_RESERVATIONS, NexusNumber, NexusPorts, ReservationTextError, Status, Step, TransportId, Unit,
+    AdapterStep, NO_RESERVATIONS, NexusNumber, NexusPorts, ReservationTextError, Status,
+    TransportId, Unit,
 };
 
 use crate::persistent::{
@@ -35,11 +36,13 @@ fn again(text: &str, initiators: &[(NexusNumber, NexusPorts)]) -> Rig {
     let unit = Arc::new(Unit::new(options(), geometry()).unwrap());
     unit.restore_reservations(text).unwrap();
     let mut rig = Rig::plain();
-    rig.target.remove(3);
-    rig.target.add(3, unit.clone()).unwrap();
+    rig.target.remove_unit_and_raise_attentions(3);
+    rig.target
+        .add_unit_and_raise_attentions(3, unit.clone())
+        .unwrap();
     rig.unit = unit;
     for (nexus, ports) in initiators {
-        rig.target.attach_initiator(*nexus, ports);
+        rig.target.attach_initiator_and_start_units(*nexus, ports);
     }
     for nexus in [0, 1, 2]
         .map(NexusNumber)
@@ -61,7 +64,8 @@ fn saved_reservations_are_restored_after_a_restart() {
         initiator: name,
         target: 1,
     };
-    rig.target.attach_initiator(NexusNumber(4), &ports);
+    rig.target
+        .attach_initiator_and_start_units(NexusNumber(4), &ports);
     rig.nexus = NexusNumber(4);
     rig.ask(&[0; 6]);
     rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 0xabc, 1));
@@ -148,23 +152,29 @@ fn one_change_is_saved_at_a_time() {
     let mut lists = [keys_list(0x10, 0x20, 1), keys_list(0, 0x21, 1)];
     let [first_list, second_list] = &mut lists;
     let step = rig.begin(&mut first, &cdb, first_list);
-    assert!(matches!(step, Step::Call));
+    assert!(matches!(step, AdapterStep::Call));
     rig.nexus = NexusNumber(1);
     let step = rig.begin(&mut second, &cdb, second_list);
-    assert!(matches!(step, Step::Wait));
+    assert!(matches!(step, AdapterStep::Wait));
     assert_eq!(
         inside(&mut rig, 0)[8..],
         0x10u64.to_be_bytes(),
         "as it was until it is saved"
     );
     rig.carry_out(first.requested_disk_call().unwrap()).unwrap();
-    assert!(matches!(first.on_step_completed(Ok(())), Step::Finished));
+    assert!(matches!(
+        first.on_step_completed(Ok(())),
+        AdapterStep::Finished
+    ));
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
     let step = second.on_resumed().unwrap();
-    assert!(matches!(step, Step::Call));
+    assert!(matches!(step, AdapterStep::Call));
     rig.carry_out(second.requested_disk_call().unwrap())
         .unwrap();
-    assert!(matches!(second.on_step_completed(Ok(())), Step::Finished));
+    assert!(matches!(
+        second.on_step_completed(Ok(())),
+        AdapterStep::Finished
+    ));
     let texts = rig.texts();
     let lines = |text: &str| text.lines().count();
     assert_eq!(
@@ -181,9 +191,12 @@ fn a_saved_change_is_applied_although_its_command_was_cancelled() {
         let mut task = rig.task(1);
         let mut list = keys_list(0x10, 0x20, 1);
         let step = rig.begin(&mut task, &out_cdb(REGISTER, 0, 24), &mut list);
-        assert!(matches!(step, Step::Call));
+        assert!(matches!(step, AdapterStep::Call));
         assert!(task.cancel());
-        assert!(matches!(task.on_step_completed(result), Step::Finished));
+        assert!(matches!(
+            task.on_step_completed(result),
+            AdapterStep::Finished
+        ));
         assert_eq!(task.status(), Status::TaskAborted);
         assert_eq!(inside(&mut rig, 0)[8..], keys.to_be_bytes());
         let key = keys;

@@ -1,11 +1,11 @@
 //! Tasks that wait for each other, and tasks that are cancelled.
 
-use scsi::{DataPhase, NexusNumber, Status, Step, Task};
+use scsi::{AdapterStep, DataPhase, NexusNumber, Status, Task};
 
 use crate::rig::{BLOCK, LUN, Rig, cdb10, cdb16, pattern};
 
 /// A COMPARE AND WRITE that is handed its memory and not driven.
-fn begin(rig: &mut Rig, task: &mut Task, memory: &mut [u8]) -> Step {
+fn begin(rig: &mut Rig, task: &mut Task, memory: &mut [u8]) -> AdapterStep {
     let mut cdb = cdb16(0x89, 0, 0, 0);
     cdb[13] = 1;
     let phase = task.receive(&mut rig.view, LUN, NexusNumber(0), &cdb);
@@ -17,11 +17,11 @@ fn begin(rig: &mut Rig, task: &mut Task, memory: &mut [u8]) -> Step {
     step
 }
 
-fn finish(rig: &mut Rig, task: &mut Task, mut step: Step) -> Status {
+fn finish(rig: &mut Rig, task: &mut Task, mut step: AdapterStep) -> Status {
     while let Some(next) = rig.do_step(task, step) {
         step = next;
     }
-    assert!(matches!(step, Step::Finished));
+    assert!(matches!(step, AdapterStep::Finished));
     task.status()
 }
 
@@ -33,7 +33,7 @@ fn the_second_compare_and_write_waits_and_sees_the_first() {
     let mut to_b = [vec![0; BLOCK], pattern(2, 1)].concat();
     let first = begin(&mut rig, &mut one, &mut to_a);
     let second = begin(&mut rig, &mut two, &mut to_b);
-    assert!(matches!(second, Step::Wait));
+    assert!(matches!(second, AdapterStep::Wait));
     assert!(two.on_resumed().is_none(), "it is not its turn");
     assert_eq!(finish(&mut rig, &mut one, first), Status::Good);
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
@@ -51,8 +51,14 @@ fn a_cancelled_waiting_task_leaves_the_queue() {
     let mut parts = memory.chunks_mut(1024);
     let mut part = || parts.next().unwrap();
     let first = begin(&mut rig, &mut one, part());
-    assert!(matches!(begin(&mut rig, &mut two, part()), Step::Wait));
-    assert!(matches!(begin(&mut rig, &mut three, part()), Step::Wait));
+    assert!(matches!(
+        begin(&mut rig, &mut two, part()),
+        AdapterStep::Wait
+    ));
+    assert!(matches!(
+        begin(&mut rig, &mut three, part()),
+        AdapterStep::Wait
+    ));
     assert!(!two.cancel(), "nothing of it is under way");
     assert_eq!(two.status(), Status::TaskAborted);
     assert_eq!(finish(&mut rig, &mut one, first), Status::Good);
@@ -68,14 +74,17 @@ fn a_cancelled_running_task_lets_the_next_run_after_its_request() {
     let (mut one, mut two) = (rig.task(1), rig.task(2));
     let mut memory = vec![0; 2 * 1024];
     let (a, b) = memory.split_at_mut(1024);
-    let Step::Submit(request) = begin(&mut rig, &mut one, a) else {
+    let AdapterStep::Submit(request) = begin(&mut rig, &mut one, a) else {
         panic!("it reads first");
     };
-    assert!(matches!(begin(&mut rig, &mut two, b), Step::Wait));
+    assert!(matches!(begin(&mut rig, &mut two, b), AdapterStep::Wait));
     assert!(one.cancel(), "its request is under way");
     assert_eq!(*rig.woken.0.lock().unwrap(), []);
     let result = rig.node(request);
-    assert!(matches!(one.on_step_completed(result), Step::Finished));
+    assert!(matches!(
+        one.on_step_completed(result),
+        AdapterStep::Finished
+    ));
     assert_eq!(one.status(), Status::TaskAborted);
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
     let second = two.on_resumed().unwrap();
@@ -88,8 +97,11 @@ fn a_dropped_task_blocks_no_other() {
     let (mut one, mut two) = (rig.task(1), rig.task(2));
     let mut memory = vec![0; 2 * 1024];
     let (a, b) = memory.split_at_mut(1024);
-    assert!(matches!(begin(&mut rig, &mut one, a), Step::Submit(_)));
-    assert!(matches!(begin(&mut rig, &mut two, b), Step::Wait));
+    assert!(matches!(
+        begin(&mut rig, &mut one, a),
+        AdapterStep::Submit(_)
+    ));
+    assert!(matches!(begin(&mut rig, &mut two, b), AdapterStep::Wait));
     drop(one);
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
     let second = two.on_resumed().unwrap();
@@ -131,12 +143,15 @@ fn a_cancelled_read_ends_with_its_request() {
     let mut list = rig.segments(&mut memory);
     // SAFETY: memory and list stay.
     let step = unsafe { task.run(list.as_mut_ptr(), 1, 512) };
-    let Step::Submit(request) = step else {
+    let AdapterStep::Submit(request) = step else {
         panic!("{step:?}");
     };
     assert!(task.cancel());
     let result = rig.node(request);
-    assert!(matches!(task.on_step_completed(result), Step::Finished));
+    assert!(matches!(
+        task.on_step_completed(result),
+        AdapterStep::Finished
+    ));
     assert_eq!(
         (task.status(), task.transferred_bytes()),
         (Status::TaskAborted, 0)

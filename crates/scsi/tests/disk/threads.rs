@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use block::{Op, Request};
 use libc::iovec;
-use scsi::{NexusNumber, Resume, Status, Step, Target, TargetView, Task, Unit, Waker};
+use scsi::{AdapterStep, NexusNumber, Resume, Status, Target, TargetView, Task, Unit, Waker};
 
 use crate::rig::{BLOCK, cdb10, cdb16, geometry, options, ports};
 
@@ -68,7 +68,7 @@ struct Initiator {
 impl Initiator {
     fn new(target: &Arc<Target>, disk: &Disk, nexus: NexusNumber) -> Self {
         let (sender, woken) = channel();
-        target.attach_initiator(nexus, &ports(nexus));
+        target.attach_initiator_and_start_units(nexus, &ports(nexus));
         let mut new = Initiator {
             nexus,
             view: TargetView::new(target.clone()),
@@ -93,12 +93,12 @@ impl Initiator {
         let mut step = unsafe { self.task.run(list.as_mut_ptr(), 1, memory.len() as u64) };
         loop {
             step = match step {
-                Step::Finished => return self.task.status(),
-                Step::Submit(request) => {
+                AdapterStep::Finished => return self.task.status(),
+                AdapterStep::Submit(request) => {
                     self.disk.node(request);
                     self.task.on_step_completed(Ok(()))
                 }
-                Step::Wait => {
+                AdapterStep::Wait => {
                     self.woken.recv_timeout(PATIENCE).expect("its turn");
                     self.task.on_resumed().unwrap()
                 }
@@ -111,7 +111,9 @@ impl Initiator {
 fn target() -> (Arc<Target>, Arc<Unit>, Disk) {
     let unit = Arc::new(Unit::new(options(), geometry()).unwrap());
     let target = Target::new();
-    target.add(LUN, unit.clone()).unwrap();
+    target
+        .add_unit_and_raise_attentions(LUN, unit.clone())
+        .unwrap();
     let disk = Disk(Arc::new(Mutex::new(vec![0; 64 * BLOCK])));
     (target, unit, disk)
 }

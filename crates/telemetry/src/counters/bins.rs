@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::counters::{Counter, Scale};
+use crate::counters::{Scale, SingleWriterU64};
 
 /// Most boundaries: with their counts they take 16 KiB, half of a first-level cache.
 pub const MAX_BOUNDARIES: usize = 1024;
@@ -49,7 +49,7 @@ impl BinBoundaries {
             }
             before = next;
         }
-        let ticks = ns.iter().map(|&ns| scale.to_ticks(ns)).collect();
+        let ticks = ns.iter().map(|&ns| scale.to_ticks_rounded_up(ns)).collect();
         let ns = ns.into();
         Ok(BinBoundaries { ns, ticks })
     }
@@ -66,14 +66,14 @@ impl BinBoundaries {
 #[derive(Debug)]
 pub struct Bins {
     boundaries: Arc<BinBoundaries>,
-    counts: Box<[Counter]>,
+    counts: Box<[SingleWriterU64]>,
 }
 
 impl Bins {
     /// Empty bins.
     #[must_use]
     pub fn new(boundaries: Arc<BinBoundaries>) -> Self {
-        let counts = (0..=boundaries.ns.len()).map(|_| Counter::default());
+        let counts = (0..=boundaries.ns.len()).map(|_| SingleWriterU64::default());
         Bins {
             counts: counts.collect(),
             boundaries,
@@ -81,7 +81,7 @@ impl Bins {
     }
 
     /// Counts `count` durations of so many ticks.
-    pub fn add(&self, ticks: u64, count: u64) {
+    pub fn add_durations(&self, ticks: u64, count: u64) {
         let ends = &self.boundaries.ticks;
         self.counts[ends.partition_point(|&end| end <= ticks)].add(count);
     }
@@ -94,7 +94,7 @@ impl Bins {
 
     /// All counts, from short to long.
     pub fn counts(&self) -> impl Iterator<Item = u64> {
-        self.counts.iter().map(Counter::get)
+        self.counts.iter().map(SingleWriterU64::get)
     }
 }
 
@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn without_boundaries_there_is_one_bin() {
         let bins = Bins::new(Arc::new(boundaries(&[]).unwrap()));
-        bins.add(0, 2);
-        bins.add(u64::MAX, 3);
+        bins.add_durations(0, 2);
+        bins.add_durations(u64::MAX, 3);
         assert_eq!(bins.counts().collect::<Vec<_>>(), [5]);
     }
 
@@ -140,7 +140,7 @@ mod tests {
             let ends: Vec<u64> = ends.into_iter().collect();
             let scale = Scale::measure();
             let bins = Bins::new(Arc::new(BinBoundaries::new(ends.clone(), scale).unwrap()));
-            bins.add(ticks, 7);
+            bins.add_durations(ticks, 7);
             let ns = scale.to_ns(ticks);
             let begins = std::iter::once(&0).chain(&ends);
             let counts = begins.zip(bins.counts().enumerate()).map(|(&begin, (i, count))| {

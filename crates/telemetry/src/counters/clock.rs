@@ -22,15 +22,15 @@ const MIN_SCALE_TIME: Duration = Duration::from_millis(10);
 
 /// A clock for durations.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct TickClock {
     /// It reads the processor's counter; otherwise a tick is a nanosecond of the kernel's clock.
     counter: bool,
 }
 
-impl Clock {
+impl TickClock {
     /// The clock of this process.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn of_process() -> Self {
         clock_origin().clock
     }
 
@@ -38,7 +38,7 @@ impl Clock {
     #[inline(always)]
     #[must_use]
     pub fn now(self) -> u64 {
-        self.now_if_counter().unwrap_or_else(now_ns)
+        self.now_if_counter().unwrap_or_else(ns_since_first_call)
     }
 
     /// The current time in ticks, if it is the processor's counter; `None`: it takes a call of the kernel. For callers that
@@ -57,7 +57,7 @@ impl Clock {
     fn read_both_clocks(self) -> ClockReading {
         let tries = (0..8).map(|_| {
             let before = self.now();
-            let ns = now_ns();
+            let ns = ns_since_first_call();
             let took = self.now().saturating_sub(before);
             let ticks = before + took / 2;
             (took, ClockReading { ticks, ns })
@@ -67,9 +67,9 @@ impl Clock {
     }
 }
 
-impl Default for Clock {
+impl Default for TickClock {
     fn default() -> Self {
-        Clock::new()
+        TickClock::of_process()
     }
 }
 
@@ -82,7 +82,7 @@ struct ClockReading {
 
 /// The process's clock, and the moment from which its scale is measured.
 struct ClockOrigin {
-    clock: Clock,
+    clock: TickClock,
     begin: ClockReading,
 }
 
@@ -92,7 +92,7 @@ fn clock_origin() -> &'static ClockOrigin {
     ORIGIN.get_or_init(|| {
         let source = std::fs::read_to_string(CLOCK_SOURCE);
         let counter = cfg!(target_arch = "x86_64") && source.is_ok_and(|name| name.trim() == "tsc");
-        let clock = Clock { counter };
+        let clock = TickClock { counter };
         let begin = clock.read_both_clocks();
         ClockOrigin { clock, begin }
     })
@@ -119,7 +119,7 @@ fn read_tsc() -> u64 {
 /// Nanoseconds on the kernel's clock since the first call. Cold path.
 #[cold]
 #[inline(never)]
-fn now_ns() -> u64 {
+fn ns_since_first_call() -> u64 {
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(BEGIN.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
@@ -144,7 +144,7 @@ impl Scale {
         if let Some(scale) = FINAL.get() {
             return *scale;
         }
-        let age = || Duration::from_nanos(now_ns().saturating_sub(begin.ns));
+        let age = || Duration::from_nanos(ns_since_first_call().saturating_sub(begin.ns));
         while let Some(rest) = MIN_SCALE_TIME
             .checked_sub(age())
             .filter(|rest| !rest.is_zero())
@@ -176,7 +176,7 @@ impl Scale {
 
     /// The shortest duration, in ticks, that takes so many nanoseconds.
     #[must_use]
-    pub fn to_ticks(self, ns: u64) -> u64 {
+    pub fn to_ticks_rounded_up(self, ns: u64) -> u64 {
         let ticks = (u128::from(ns) << 32).div_ceil(self.ns.into());
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
@@ -195,11 +195,11 @@ mod tests {
     /// Whatever the clock is: it goes forward, and as fast as the kernel's.
     #[test]
     fn it_runs_as_the_kernels_clock_does() {
-        let clock = Clock::new();
+        let clock = TickClock::of_process();
         let scale = Scale::measure();
-        let (begin, begin_ns) = (clock.now(), now_ns());
+        let (begin, begin_ns) = (clock.now(), ns_since_first_call());
         std::thread::sleep(Duration::from_millis(20));
-        let (inner, inner_ns) = (clock.now() - begin, now_ns() - begin_ns);
+        let (inner, inner_ns) = (clock.now() - begin, ns_since_first_call() - begin_ns);
         let outer = clock.now() - begin;
         // Each was read between two readings of the other.
         assert!(scale.to_ns(inner) <= inner_ns + inner_ns / 1000);
@@ -226,11 +226,11 @@ mod tests {
         for ticks_per_us in [300, 1000, 2500] {
             let scale = Scale::from_readings(at(0, 0), at(ticks_per_us * 1_000_000, 1_000_000_000));
             for ns in [1, 2, 3, 999, 1000, 1001, 123_456_789, 86_400_000_000_000] {
-                let ticks = scale.to_ticks(ns);
+                let ticks = scale.to_ticks_rounded_up(ns);
                 assert!(scale.to_ns(ticks) >= ns && scale.to_ns(ticks - 1) < ns);
             }
-            assert_eq!(scale.to_ticks(0), 0);
+            assert_eq!(scale.to_ticks_rounded_up(0), 0);
         }
-        assert_eq!(Scale { ns: 1 }.to_ticks(u64::MAX), u64::MAX);
+        assert_eq!(Scale { ns: 1 }.to_ticks_rounded_up(u64::MAX), u64::MAX);
     }
 }

@@ -3,7 +3,7 @@
 //! Each power of two has 16 buckets of one width, so that a value in the middle of its bucket is within 3 % of
 //! any in it. Below 256 ticks buckets have 16 ticks. Finding a bucket takes no loop and no branch.
 
-use crate::counters::counter::Counter;
+use crate::counters::single_writer_u64::SingleWriterU64;
 
 /// Number of buckets. The last ends at 2^38 ticks, which are minutes, and also counts all longer durations.
 pub const BUCKETS: usize = 31 * PER_POWER;
@@ -21,12 +21,12 @@ const NARROWEST_BITS: u32 = 4;
 /// Counts of durations. All-zero bytes are an empty one.
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct Histogram([Counter; BUCKETS]);
+pub struct Histogram([SingleWriterU64; BUCKETS]);
 
 impl Histogram {
     /// Counts `count` durations of so many ticks.
     #[inline]
-    pub fn add(&self, ticks: u64, count: u64) {
+    pub fn add_durations(&self, ticks: u64, count: u64) {
         let logarithmic = usize::try_from(logarithmic_bucket(ticks)).unwrap_or(usize::MAX);
         let bucket = self.0[LINEAR_BUCKETS..]
             .get(logarithmic)
@@ -42,19 +42,24 @@ impl Histogram {
     /// The sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.iter().map(Counter::get).fold(0, u64::wrapping_add)
+        self.0
+            .iter()
+            .map(SingleWriterU64::get)
+            .fold(0, u64::wrapping_add)
     }
 
     /// The buckets that are not empty, from short to long: the first duration that is too long for the bucket, in ticks, and
     /// its count.
     pub fn nonempty_buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        let counts = self.0.iter().map(Counter::get);
+        let counts = self.0.iter().map(SingleWriterU64::get);
         let ends = (0..).map(bucket_end);
         ends.zip(counts).filter(|(_, count)| *count > 0)
     }
 
     /// The [buckets that are not empty](Self::nonempty_buckets) in the sum of several histograms.
-    pub fn buckets_of_sum<'a>(all: impl Iterator<Item = &'a Histogram>) -> Vec<(u64, u64)> {
+    pub fn nonempty_buckets_of_sum<'a>(
+        all: impl Iterator<Item = &'a Histogram>,
+    ) -> Vec<(u64, u64)> {
         let mut sums = [0_u64; BUCKETS];
         for histogram in all {
             for (sum, count) in sums.iter_mut().zip(&histogram.0) {
@@ -68,7 +73,7 @@ impl Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram(std::array::from_fn(|_| Counter::default()))
+        Histogram(std::array::from_fn(|_| SingleWriterU64::default()))
     }
 }
 
@@ -101,7 +106,7 @@ mod tests {
 
     fn bucket(ticks: u64) -> usize {
         let histogram = Histogram::default();
-        histogram.add(ticks, 1);
+        histogram.add_durations(ticks, 1);
         let mut counts = histogram.0.iter();
         counts.position(|count| count.get() == 1).unwrap()
     }
@@ -131,9 +136,9 @@ mod tests {
     #[test]
     fn what_is_counted_is_there() {
         let histogram = Histogram::default();
-        histogram.add(1000, 3);
-        histogram.add(1001, 2);
-        histogram.add(1 << 40, 7);
+        histogram.add_durations(1000, 3);
+        histogram.add_durations(1001, 2);
+        histogram.add_durations(1 << 40, 7);
         assert_eq!(histogram.total(), 12);
         let counts: Vec<_> = histogram.nonempty_buckets().collect();
         assert_eq!(counts, [(1024, 5), (1 << 38, 7)]);

@@ -1,7 +1,7 @@
 //! Counters, histograms and a clock: one thread writes a number at the cost of an addition, and any thread reads it.
 //!
-//! - [`Counter`], a number with one writer: no lock prefix and no lock;
-//! - [`Clock`], time for durations: a reading costs a fraction of clock_gettime(2);
+//! - [`SingleWriterU64`], a number with one writer: no lock prefix and no lock;
+//! - [`TickClock`], time for durations: a reading costs a fraction of clock_gettime(2);
 //! - [`Histogram`], durations on a logarithmic scale;
 //! - [`Bins`], durations between configured boundaries.
 //!
@@ -9,10 +9,10 @@
 
 mod bins;
 mod clock;
-mod counter;
 mod histogram;
+mod single_writer_u64;
 
 pub use bins::{BinBoundaries, Bins, BoundariesError, MAX_BOUNDARIES};
-pub use clock::{Clock, Scale};
-pub use counter::Counter;
+pub use clock::{Scale, TickClock};
 pub use histogram::{BUCKETS, Histogram};
+pub use single_writer_u64::SingleWriterU64;

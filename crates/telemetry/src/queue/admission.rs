@@ -2,7 +2,7 @@
 
 /// The result of an admission: why it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum AdmissionEnd {
     /// The ring is empty.
     Drained,
     /// The budget is used up and there may be more.

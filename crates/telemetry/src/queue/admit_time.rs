@@ -1,4 +1,4 @@
-//! `AdmitTime`: the time at which a request was admitted, and the kind of the request, packed into one number.
+//! `AdmitTimeAndKind`: the time at which a request was admitted, and the kind of the request, packed into one number.
 
 use crate::queue::RequestKind;
 
@@ -6,28 +6,28 @@ use crate::queue::RequestKind;
 /// [group](crate::queue::CompletionGroup) have in common. The kind is in the lowest bits of the time. Times of a queue never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
-pub struct AdmitTime(u64);
+pub struct AdmitTimeAndKind(u64);
 
-impl AdmitTime {
+impl AdmitTimeAndKind {
     const KIND: u64 = 3;
 
     /// The time of requests that are admitted at `ticks`.
     #[must_use]
     pub fn from_ticks(ticks: u64) -> Self {
-        AdmitTime(ticks & !Self::KIND)
+        AdmitTimeAndKind(ticks & !Self::KIND)
     }
 
     /// The next later time, for any kind.
     #[must_use]
     pub fn next_tick(self) -> Self {
-        AdmitTime((self.0 | Self::KIND) + 1)
+        AdmitTimeAndKind((self.0 | Self::KIND) + 1)
     }
 
     /// The same time with this kind.
     #[inline]
     #[must_use]
     pub fn with_kind(self, kind: RequestKind) -> Self {
-        AdmitTime(self.0 | kind as u64)
+        AdmitTimeAndKind(self.0 | kind as u64)
     }
 
     /// The kind of the request, see [`with_kind`](Self::with_kind).
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_behind_gives_a_duration_of_zero() {
-        let taken = AdmitTime::from_ticks(1007).with_kind(RequestKind::Unmap);
+        let taken = AdmitTimeAndKind::from_ticks(1007).with_kind(RequestKind::Unmap);
         assert_eq!(taken.kind(), RequestKind::Unmap);
         assert_eq!(taken.ticks_until(1000), 0);
         assert_eq!(taken.ticks_until(2004), 1000);

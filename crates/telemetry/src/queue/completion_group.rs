@@ -2,12 +2,12 @@
 //!
 //! Requests that were admitted together and complete together took the same time, so they are summed up and added once.
 
-use crate::queue::{AdmitTime, QueueStats, RequestKind, RequestStatsWriter};
+use crate::queue::{AdmitTimeAndKind, QueueStats, RequestKind, RequestStatsWriter};
 
 /// Successful requests of one admission and kind that are not yet in the statistics.
 #[derive(Debug, Default)]
 pub struct CompletionGroup {
-    admitted: AdmitTime,
+    admitted: AdmitTimeAndKind,
     requests: u64,
     bytes: u64,
     /// The time of their completion, in ticks.
@@ -19,9 +19,9 @@ impl CompletionGroup {
     /// Adds requests of so many bytes in all, which were admitted together and have completed `now`. Requests of another
     /// admission or kind are added to the statistics first.
     #[inline]
-    pub fn add(
+    pub fn add_and_drain_others(
         &mut self,
-        admitted: AdmitTime,
+        admitted: AdmitTimeAndKind,
         requests: u32,
         bytes: u64,
         now: u64,
@@ -44,7 +44,7 @@ impl CompletionGroup {
                 .add_succeeded(stats, kind, self.requests, self.bytes, ticks);
             stats.last_success_ticks().set(self.now);
         }
-        (self.admitted, self.requests, self.bytes) = (AdmitTime::default(), 0, 0);
+        (self.admitted, self.requests, self.bytes) = (AdmitTimeAndKind::default(), 0, 0);
     }
 
     /// Whether the group has no requests.
@@ -54,7 +54,7 @@ impl CompletionGroup {
     }
 
     /// Counts a request that has succeeded without the disk, in no time.
-    pub fn count_without_disk(&mut self, kind: RequestKind, stats: &QueueStats) {
+    pub fn count_success_without_disk(&mut self, kind: RequestKind, stats: &QueueStats) {
         self.writer.add_succeeded(stats, kind, 1, 0, 0);
     }
 }
@@ -68,8 +68,8 @@ mod tests {
         let stats = QueueStats::new();
         let mut group = CompletionGroup::default();
         let mut add = |kind, requests, bytes, now| {
-            group.add(
-                AdmitTime::from_ticks(1000).with_kind(kind),
+            group.add_and_drain_others(
+                AdmitTimeAndKind::from_ticks(1000).with_kind(kind),
                 requests,
                 bytes,
                 now,
@@ -98,8 +98,8 @@ mod tests {
         let mut group = CompletionGroup::default();
         let long = 1 << 45;
         for (admitted, now) in [(long, 4000), (4000, 4100), (4000, 4000 + long)] {
-            let admitted = AdmitTime::from_ticks(admitted).with_kind(RequestKind::Unmap);
-            group.add(admitted, 1, 1, now, &stats);
+            let admitted = AdmitTimeAndKind::from_ticks(admitted).with_kind(RequestKind::Unmap);
+            group.add_and_drain_others(admitted, 1, 1, now, &stats);
             group.drain_into_stats(&stats);
         }
         let unmap = stats.of_kind(RequestKind::Unmap);

@@ -2,12 +2,12 @@
 //!
 //! The queue's iothread writes the counts, like all its [statistics](crate::queue::QueueStats). But a monitor adds and removes
 //! histograms while the queue runs, and the queue must never wait for the monitor. So the queue has its own references in
-//! [`BinReferences`], and compares one number to see whether they are current: 0 when there are no histograms. If they are not
+//! [`CachedBins`], and compares one number to see whether they are current: 0 when there are no histograms. If they are not
 //! current, it updates them when the lock is free, and goes on with the old ones if it is not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::counters::{BinBoundaries, Bins, Counter};
+use crate::counters::{BinBoundaries, Bins, SingleWriterU64};
 use crate::queue::RequestKind;
 
 /// Bins by kind.
@@ -15,9 +15,9 @@ type KindBins = [Option<Arc<Bins>>; RequestKind::ALL.len()];
 
 /// The histograms of a queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Histograms<'a> {
+pub struct ConfiguredHistograms<'a> {
     /// The current version; 0: there are no histograms. It only changes under the lock.
-    current: &'a Counter,
+    current: &'a SingleWriterU64,
     configured: &'a Mutex<ConfiguredBins>,
 }
 
@@ -29,18 +29,22 @@ pub(crate) struct ConfiguredBins {
     bins: KindBins,
 }
 
-impl<'a> Histograms<'a> {
+impl<'a> ConfiguredHistograms<'a> {
     /// A view of a queue's histograms and their version.
     #[inline]
-    pub(crate) fn new(current: &'a Counter, configured: &'a Mutex<ConfiguredBins>) -> Self {
-        Histograms {
+    pub(crate) fn new(current: &'a SingleWriterU64, configured: &'a Mutex<ConfiguredBins>) -> Self {
+        ConfiguredHistograms {
             current,
             configured,
         }
     }
 
     /// Replaces the bins of a kind of requests by new, empty ones, or removes them. Other kinds keep theirs.
-    pub fn set_boundaries(self, kind: RequestKind, boundaries: Option<Arc<BinBoundaries>>) {
+    pub fn replace_or_remove_bins_of_kind(
+        self,
+        kind: RequestKind,
+        boundaries: Option<Arc<BinBoundaries>>,
+    ) {
         let bins = boundaries.map(|boundaries| Arc::new(Bins::new(boundaries)));
         let mut configured = self.lock_configured();
         configured.bins[kind as usize] = bins;
@@ -56,7 +60,7 @@ impl<'a> Histograms<'a> {
 
     /// Whether the queue has to count in bins, or to drop the last ones.
     #[inline]
-    pub(crate) fn is_configured(self) -> bool {
+    pub(crate) fn has_bins_to_count_or_drop(self) -> bool {
         self.current.get() != 0
     }
 
@@ -68,27 +72,34 @@ impl<'a> Histograms<'a> {
     }
 }
 
-/// A queue's references to the bins of its [`Histograms`].
+/// A queue's references to the bins of its [`ConfiguredHistograms`].
 #[derive(Debug, Default)]
-pub(crate) struct BinReferences {
+pub(crate) struct CachedBins {
     /// The version of the bins.
     version: u64,
     bins: KindBins,
 }
 
-impl BinReferences {
-    /// Counts requests of a kind that took so many ticks. Only called while histograms [are configured](Histograms::is_configured).
-    pub fn add(&mut self, from: Histograms<'_>, kind: RequestKind, ticks: u64, requests: u64) {
+impl CachedBins {
+    /// Counts requests of a kind that took so many ticks. To be called while there
+    /// [may be bins](ConfiguredHistograms::has_bins_to_count_or_drop).
+    pub fn update_and_add(
+        &mut self,
+        from: ConfiguredHistograms<'_>,
+        kind: RequestKind,
+        ticks: u64,
+        requests: u64,
+    ) {
         if self.version != from.current.get() {
             self.try_update_bins(from);
         }
         if let Some(bins) = &self.bins[kind as usize] {
-            bins.add(ticks, requests);
+            bins.add_durations(ticks, requests);
         }
     }
 
     /// Takes the current bins, if the lock is free; otherwise the old ones stay until the next request.
-    fn try_update_bins(&mut self, from: Histograms<'_>) {
+    fn try_update_bins(&mut self, from: ConfiguredHistograms<'_>) {
         // The lock is taken for moments only, so the next request will get it.
         let Ok(configured) = from.configured.try_lock() else {
             return;
@@ -112,7 +123,7 @@ mod tests {
         ))
     }
 
-    fn counts(histograms: Histograms<'_>, kind: RequestKind) -> Vec<u64> {
+    fn counts(histograms: ConfiguredHistograms<'_>, kind: RequestKind) -> Vec<u64> {
         histograms.bins_of_kind(kind).unwrap().counts().collect()
     }
 
@@ -120,36 +131,36 @@ mod tests {
     fn a_kind_counts_from_when_it_is_set_to_when_it_is_not() {
         let (current, configured) = Default::default();
         let (histograms, mut held) = (
-            Histograms::new(&current, &configured),
-            BinReferences::default(),
+            ConfiguredHistograms::new(&current, &configured),
+            CachedBins::default(),
         );
-        assert!(!histograms.is_configured());
-        histograms.set_boundaries(RequestKind::Read, boundaries(&[1_000_000]));
-        assert!(histograms.is_configured());
-        held.add(histograms, RequestKind::Read, 0, 2);
-        held.add(histograms, RequestKind::Write, 0, 2);
-        histograms.set_boundaries(RequestKind::Write, boundaries(&[]));
-        held.add(histograms, RequestKind::Read, u64::MAX, 3);
-        held.add(histograms, RequestKind::Write, 0, 5);
+        assert!(!histograms.has_bins_to_count_or_drop());
+        histograms.replace_or_remove_bins_of_kind(RequestKind::Read, boundaries(&[1_000_000]));
+        assert!(histograms.has_bins_to_count_or_drop());
+        held.update_and_add(histograms, RequestKind::Read, 0, 2);
+        held.update_and_add(histograms, RequestKind::Write, 0, 2);
+        histograms.replace_or_remove_bins_of_kind(RequestKind::Write, boundaries(&[]));
+        held.update_and_add(histograms, RequestKind::Read, u64::MAX, 3);
+        held.update_and_add(histograms, RequestKind::Write, 0, 5);
         assert_eq!(counts(histograms, RequestKind::Read), [2, 3]);
         assert_eq!(counts(histograms, RequestKind::Write), [5]);
 
         // Set again, it begins at nothing.
-        histograms.set_boundaries(RequestKind::Read, boundaries(&[1, 2]));
-        held.add(histograms, RequestKind::Read, 0, 1);
+        histograms.replace_or_remove_bins_of_kind(RequestKind::Read, boundaries(&[1, 2]));
+        held.update_and_add(histograms, RequestKind::Read, 0, 1);
         assert_eq!(counts(histograms, RequestKind::Read), [1, 0, 0]);
 
         let bins = histograms.bins_of_kind(RequestKind::Read).unwrap();
-        histograms.set_boundaries(RequestKind::Read, None);
-        histograms.set_boundaries(RequestKind::Write, None);
-        assert!(histograms.is_configured(), "it is still held");
-        held.add(histograms, RequestKind::Read, 0, 1);
-        assert!(!histograms.is_configured());
+        histograms.replace_or_remove_bins_of_kind(RequestKind::Read, None);
+        histograms.replace_or_remove_bins_of_kind(RequestKind::Write, None);
+        assert!(histograms.has_bins_to_count_or_drop(), "it is still held");
+        held.update_and_add(histograms, RequestKind::Read, 0, 1);
+        assert!(!histograms.has_bins_to_count_or_drop());
         assert_eq!(Arc::strong_count(&bins), 1);
         assert!(histograms.bins_of_kind(RequestKind::Read).is_none());
 
-        histograms.set_boundaries(RequestKind::Read, boundaries(&[]));
-        held.add(histograms, RequestKind::Read, 0, 4);
+        histograms.replace_or_remove_bins_of_kind(RequestKind::Read, boundaries(&[]));
+        held.update_and_add(histograms, RequestKind::Read, 0, 4);
         assert_eq!(counts(histograms, RequestKind::Read), [4]);
     }
 
@@ -157,17 +168,17 @@ mod tests {
     fn a_queue_does_not_wait_for_a_thread_that_changes_its_histograms() {
         let (current, configured) = Default::default();
         let (histograms, mut held) = (
-            Histograms::new(&current, &configured),
-            BinReferences::default(),
+            ConfiguredHistograms::new(&current, &configured),
+            CachedBins::default(),
         );
-        histograms.set_boundaries(RequestKind::Flush, boundaries(&[]));
-        held.add(histograms, RequestKind::Flush, 0, 1);
-        histograms.set_boundaries(RequestKind::Unmap, boundaries(&[]));
+        histograms.replace_or_remove_bins_of_kind(RequestKind::Flush, boundaries(&[]));
+        held.update_and_add(histograms, RequestKind::Flush, 0, 1);
+        histograms.replace_or_remove_bins_of_kind(RequestKind::Unmap, boundaries(&[]));
         let changing = histograms.lock_configured();
-        held.add(histograms, RequestKind::Unmap, 0, 1);
-        held.add(histograms, RequestKind::Flush, 0, 1);
+        held.update_and_add(histograms, RequestKind::Unmap, 0, 1);
+        held.update_and_add(histograms, RequestKind::Flush, 0, 1);
         drop(changing);
-        held.add(histograms, RequestKind::Unmap, 0, 1);
+        held.update_and_add(histograms, RequestKind::Unmap, 0, 1);
         assert_eq!(counts(histograms, RequestKind::Flush), [2]);
         assert_eq!(counts(histograms, RequestKind::Unmap), [1]);
     }
@@ -176,10 +187,10 @@ mod tests {
     #[test]
     fn the_next_to_hold_them_goes_on_where_the_last_one_was() {
         let (current, configured) = Default::default();
-        let histograms = Histograms::new(&current, &configured);
-        histograms.set_boundaries(RequestKind::Read, boundaries(&[]));
+        let histograms = ConfiguredHistograms::new(&current, &configured);
+        histograms.replace_or_remove_bins_of_kind(RequestKind::Read, boundaries(&[]));
         for _ in 0..3 {
-            BinReferences::default().add(histograms, RequestKind::Read, 0, 1);
+            CachedBins::default().update_and_add(histograms, RequestKind::Read, 0, 1);
         }
         assert_eq!(counts(histograms, RequestKind::Read), [3]);
     }

@@ -1,12 +1,12 @@
 //! Counting of completed requests in the statistics of their queue, and in its histograms with configured boundaries.
 
-use crate::queue::histograms::BinReferences;
+use crate::queue::histograms::CachedBins;
 use crate::queue::stats::{KindStats, QueueStats, RequestKind};
 
 /// Counts the requests of a running queue. It has the queue's references to configured histograms.
 #[derive(Debug, Default)]
 pub struct RequestStatsWriter {
-    bins: BinReferences,
+    bins: CachedBins,
 }
 
 impl RequestStatsWriter {
@@ -21,7 +21,7 @@ impl RequestStatsWriter {
         ticks: u64,
     ) {
         stats.of_kind(kind).add_succeeded(requests, bytes, ticks);
-        if stats.histograms().is_configured() {
+        if stats.configured_histograms().has_bins_to_count_or_drop() {
             self.add_to_configured_bins(stats, kind, requests, ticks);
         }
     }
@@ -35,7 +35,8 @@ impl RequestStatsWriter {
         requests: u64,
         ticks: u64,
     ) {
-        self.bins.add(stats.histograms(), kind, ticks, requests);
+        self.bins
+            .update_and_add(stats.configured_histograms(), kind, ticks, requests);
     }
 }
 
@@ -45,7 +46,7 @@ impl KindStats {
     pub fn add_succeeded(&self, requests: u64, bytes: u64, ticks: u64) {
         self.bytes.add(bytes);
         self.ticks.add(ticks.wrapping_mul(requests));
-        self.latency.add(ticks, requests);
+        self.latency.add_durations(ticks, requests);
     }
 }
 
@@ -62,13 +63,16 @@ mod tests {
         let boundaries = BinBoundaries::new(vec![u64::MAX], Scale::measure()).unwrap();
         let configured = Some(Arc::new(boundaries));
         stats
-            .histograms()
-            .set_boundaries(RequestKind::Write, configured);
+            .configured_histograms()
+            .replace_or_remove_bins_of_kind(RequestKind::Write, configured);
         writer.add_succeeded(&stats, RequestKind::Write, 1, 512, 50);
         let write = stats.of_kind(RequestKind::Write);
         assert_eq!((write.bytes.get(), write.ticks.get()), (4608, 250));
         assert_eq!(write.latency.total(), 3);
-        let bins = stats.histograms().bins_of_kind(RequestKind::Write).unwrap();
+        let bins = stats
+            .configured_histograms()
+            .bins_of_kind(RequestKind::Write)
+            .unwrap();
         assert_eq!(bins.counts().sum::<u64>(), 1, "since it was configured");
     }
 }

@@ -6,8 +6,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::counters::{Counter, Histogram};
-use crate::queue::histograms::{ConfiguredBins, Histograms};
+use crate::counters::{Histogram, SingleWriterU64};
+use crate::queue::histograms::{ConfiguredBins, ConfiguredHistograms};
 use crate::queue::zero_pages::{ZeroPage, Zeroable};
 
 /// Kinds of requests that have separate statistics.
@@ -49,15 +49,15 @@ impl RequestKind {
 #[repr(C, align(64))]
 pub struct KindStats {
     /// Bytes of requests that succeeded.
-    pub bytes: Counter,
-    /// The sum of their latencies since admission, in [ticks](crate::counters::Clock).
-    pub ticks: Counter,
+    pub bytes: SingleWriterU64,
+    /// The sum of their latencies since admission, in [ticks](crate::counters::TickClock).
+    pub ticks: SingleWriterU64,
     /// Requests that were merged into another one.
-    pub merged: Counter,
+    pub merged: SingleWriterU64,
     /// Requests that failed on the disk.
-    pub failed: Counter,
+    pub failed: SingleWriterU64,
     /// Requests that were refused before they reached the disk.
-    pub invalid: Counter,
+    pub invalid: SingleWriterU64,
     /// Latencies of requests that succeeded; its total is their number.
     pub latency: Histogram,
 }
@@ -66,14 +66,14 @@ pub struct KindStats {
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct QueueCounters {
-    size: Counter,
-    in_flight: Counter,
-    turns: Counter,
-    notifications: Counter,
-    highest_offset: Counter,
-    last_success_ticks: Counter,
+    size: SingleWriterU64,
+    in_flight: SingleWriterU64,
+    turns: SingleWriterU64,
+    notifications: SingleWriterU64,
+    wr_highest_offset: SingleWriterU64,
+    last_success_ticks: SingleWriterU64,
     /// The version of the configured histograms. It is here since it is read whenever these counters change.
-    version: Counter,
+    version: SingleWriterU64,
 }
 
 /// A page of memory, one for each kind. The queue's own counters are in the first, with those of reads.
@@ -110,25 +110,25 @@ impl QueueStats {
 
     /// Entries of the ring; 0 when no queue runs.
     #[must_use]
-    pub fn queue_size(&self) -> &Counter {
+    pub fn queue_size(&self) -> &SingleWriterU64 {
         &self.pages[0].queue.size
     }
 
     /// Requests in flight after the last batch that was admitted or completed.
     #[must_use]
-    pub fn in_flight(&self) -> &Counter {
+    pub fn in_flight(&self) -> &SingleWriterU64 {
         &self.pages[0].queue.in_flight
     }
 
     /// Number of turns with requests in the ring.
     #[must_use]
-    pub fn turns(&self) -> &Counter {
+    pub fn turns(&self) -> &SingleWriterU64 {
         &self.pages[0].queue.turns
     }
 
     /// Counts a turn of the queue, with so many requests in flight after it.
     #[inline]
-    pub fn count_turn_and_in_flight(&self, in_flight: u32) {
+    pub fn count_turn_and_set_in_flight(&self, in_flight: u32) {
         let queue = &self.pages[0].queue;
         queue.turns.add(1);
         queue.in_flight.set(in_flight.into());
@@ -136,27 +136,27 @@ impl QueueStats {
 
     /// Signals to the guest.
     #[must_use]
-    pub fn notifications(&self) -> &Counter {
+    pub fn notifications(&self) -> &SingleWriterU64 {
         &self.pages[0].queue.notifications
     }
 
     /// The highest end of a write, in bytes.
     #[must_use]
-    pub fn highest_offset(&self) -> &Counter {
-        &self.pages[0].queue.highest_offset
+    pub fn wr_highest_offset(&self) -> &SingleWriterU64 {
+        &self.pages[0].queue.wr_highest_offset
     }
 
     /// The time at which requests last succeeded, in ticks; 0: never.
     #[must_use]
-    pub fn last_success_ticks(&self) -> &Counter {
+    pub fn last_success_ticks(&self) -> &SingleWriterU64 {
         &self.pages[0].queue.last_success_ticks
     }
 
     /// Histograms of latencies with configured boundaries.
     #[inline]
     #[must_use]
-    pub fn histograms(&self) -> Histograms<'_> {
-        Histograms::new(&self.pages[0].queue.version, &self.configured)
+    pub fn configured_histograms(&self) -> ConfiguredHistograms<'_> {
+        ConfiguredHistograms::new(&self.pages[0].queue.version, &self.configured)
     }
 
     /// Statistics of a kind of requests.

@@ -43,10 +43,10 @@ probes! {
     /// A queue publishes so many used entries to its guest, and signals the guest or not.
     notify(export: str, queue: u64, completions: u64, signalled: u64);
 
-    /// Requests are about to be submitted to the kernel, by io_submit(2) or io_uring_enter(2).
+    /// Requests are about to be submitted to the kernel, by io_submit(2) or io_uring_enter(2), or one to librbd.
     submit_begin(engine: u64, requests: u64);
 
-    /// The kernel took so many of them, or none with a negative error number.
+    /// It took so many of them, or none with a negative error number.
     submit_end(engine: u64, requests: u64, taken: i64);
 
     /// So many completions of block requests were reaped.
@@ -70,6 +70,9 @@ pub const LINUX_AIO: u64 = 0;
 
 /// io_uring in `submit_begin` and `submit_end`.
 pub const IO_URING: u64 = 1;
+
+/// librbd in `submit_begin` and `submit_end`.
+pub const LIBRBD: u64 = 2;
 
 /// The status of a request that succeeded, or not: `VIRTIO_BLK_S_OK` and `VIRTIO_BLK_S_IOERR` (VIRTIO, section 5.2.6).
 #[must_use]

@@ -178,7 +178,7 @@ impl Listener {
             Ok(metadata) if !metadata.file_type().is_socket() => {
                 return Err(BindError::NotASocket(path.to_owned()));
             }
-            Ok(_) => match find_listening_process(path) {
+            Ok(_) => match connect_to_find_listener(path) {
                 Ok(ListeningProcess::This) => return Err(BindError::Own(path.to_owned())),
                 // EAGAIN: the backlog of a listening process is full.
                 Ok(ListeningProcess::Other) | Err(Errno::AGAIN) => {
@@ -192,7 +192,7 @@ impl Listener {
         }
         let listener = match peers.socket_mode() {
             None => UnixListener::bind(path),
-            Some(mode) => bind_and_listen(path, mode),
+            Some(mode) => bind_with_mode_and_listen(path, mode),
         };
         let listener = listener.map_err(bind_error)?;
         let bound = BoundPath::of_socket_at(path).map_err(bind_error)?;
@@ -244,10 +244,10 @@ impl Listener {
                 "it is standard input, output or error".into(),
             ));
         }
-        if fd < 0 || rustix::io::fcntl_getfd(borrow_raw_fd(&fd)).is_err() {
+        if fd < 0 || rustix::io::fcntl_getfd(borrow_fd_unchecked(&fd)).is_err() {
             return Err(not_listening("it is not open".into()));
         }
-        let socket = borrow_raw_fd(&fd);
+        let socket = borrow_fd_unchecked(&fd);
         match sockopt::socket_domain(socket) {
             Ok(AddressFamily::UNIX) => {}
             Ok(_) => return Err(not_listening("it is a socket of another family".into())),
@@ -302,7 +302,7 @@ impl BoundPath {
 
 /// Binds a socket that has this mode from the start: the kernel (unix_bind) uses the mode that the descriptor has when it is
 /// bound, less the umask.
-fn bind_and_listen(path: &Path, mode: Mode) -> io::Result<UnixListener> {
+fn bind_with_mode_and_listen(path: &Path, mode: Mode) -> io::Result<UnixListener> {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -326,7 +326,7 @@ enum ListeningProcess {
 
 /// Connects to a socket without waiting, to find out whether this process or another listens on it. An error: none
 /// does.
-fn find_listening_process(path: &Path) -> rustix::io::Result<ListeningProcess> {
+fn connect_to_find_listener(path: &Path) -> rustix::io::Result<ListeningProcess> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -340,7 +340,7 @@ fn find_listening_process(path: &Path) -> rustix::io::Result<ListeningProcess> {
 }
 
 /// Borrows a descriptor to check whether it is open.
-fn borrow_raw_fd(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
+fn borrow_fd_unchecked(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
     // SAFETY: it is used only to check whether it is open; it is not -1, which the type forbids.
     unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) }
 }

@@ -106,7 +106,7 @@ impl Mapping {
         // Less than `bytes`, which is a usize.
         let part_offset =
             usize::try_from(offset - start).map_err(|_| refused("too large".into()))?;
-        let guard = TruncationGuard::new(region.as_ptr(), bytes)?;
+        let guard = TruncationGuard::register_region(region.as_ptr(), bytes)?;
         // A core dump of the daemon should not contain guests' memory. An error means that the kernel does not support this.
         // SAFETY: the region is mapped, and its content does not change.
         let _ = unsafe {

@@ -47,8 +47,8 @@ pub(crate) struct TruncationGuard {
 }
 
 impl TruncationGuard {
-    /// Adds a region to the table; the handler is installed for the first.
-    pub fn new(start: *const u8, len: usize) -> Result<Self, TooManyRegions> {
+    /// Adds a region to the table of those that the SIGBUS handler replaces as a whole by zeroes, and installs the handler at the first.
+    pub fn register_region(start: *const u8, len: usize) -> Result<Self, TooManyRegions> {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(install_sigbus_handler);
         let mut free = FREE_ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +105,7 @@ extern "C" fn handle_sigbus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_
             (address.wrapping_sub(start) < len).then_some((start, len))
         });
     if let Some((start, len)) = found
-        && replace_by_zeroes(start, len)
+        && map_zeroes_over_region(start, len)
     {
         const MESSAGE: &[u8] = b"blockplane: a front-end truncated guest memory that it shares: \
             read as zeroes from now on, its queues will break\n";
@@ -118,7 +118,7 @@ extern "C" fn handle_sigbus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_
 }
 
 /// Maps zeroes in place of a region. False if the kernel refuses.
-fn replace_by_zeroes(start: usize, len: usize) -> bool {
+fn map_zeroes_over_region(start: usize, len: usize) -> bool {
     // SAFETY: the range is a mapping of ours, which lives at least as long as its guard; all users of it expect its
     // bytes to change at any time.
     let mapped = unsafe {
@@ -152,8 +152,8 @@ mod tests {
         };
         let (file, lost) = map();
         let (_kept_file, kept) = map();
-        let _guards =
-            [&lost, &kept].map(|mapping| TruncationGuard::new(mapping.as_ptr(), BYTES).unwrap());
+        let _guards = [&lost, &kept]
+            .map(|mapping| TruncationGuard::register_region(mapping.as_ptr(), BYTES).unwrap());
         // SAFETY: both mappings are BYTES long; bytes of shared memory are accessed as volatile.
         unsafe {
             for mapping in [&lost, &kept] {
@@ -173,7 +173,7 @@ mod tests {
     fn table_entries_are_reused() {
         let memory = [0u8; 16];
         for _ in 0..2 * MAX_REGIONS {
-            TruncationGuard::new(memory.as_ptr(), memory.len()).unwrap();
+            TruncationGuard::register_region(memory.as_ptr(), memory.len()).unwrap();
         }
     }
 }

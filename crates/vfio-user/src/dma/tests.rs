@@ -32,7 +32,7 @@ fn reply(header: &Header, access: DmaAccess, data: &[u8]) -> (Header, Vec<u8>) {
 #[test]
 fn a_long_read_is_split_and_its_replies_come_in_any_order() {
     let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-    let id = dma.queue_transfer(DmaDirection::Read, 0x1000, vec![0; 650], 0);
+    let id = dma.queue_or_fail_transfer(DmaDirection::Read, 0x1000, vec![0; 650], 0);
     dma.append_messages_to(&mut out, 100);
     let mut asked = messages(&mut out);
     assert_eq!(asked.len(), MAX_PENDING_MESSAGES, "a few at a time");
@@ -60,7 +60,7 @@ fn a_long_read_is_split_and_its_replies_come_in_any_order() {
 fn a_write_is_acknowledged_with_either_width_of_the_count() {
     for bytes in [12, 16] {
         let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-        let id = dma.queue_transfer(DmaDirection::Write, 0, vec![7; 10], 0);
+        let id = dma.queue_or_fail_transfer(DmaDirection::Write, 0, vec![7; 10], 0);
         dma.append_messages_to(&mut out, 100);
         let (header, access, data) = messages(&mut out).remove(0);
         assert_eq!((header.command, data), (command::DMA_WRITE, vec![7; 10]));
@@ -73,7 +73,7 @@ fn a_write_is_acknowledged_with_either_width_of_the_count() {
 #[test]
 fn an_error_ends_a_transfer_when_all_its_messages_are_answered() {
     let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-    let id = dma.queue_transfer(DmaDirection::Read, 0, vec![0; 1000], 0);
+    let id = dma.queue_or_fail_transfer(DmaDirection::Read, 0, vec![0; 1000], 0);
     dma.append_messages_to(&mut out, 100);
     let mut asked = messages(&mut out);
     let (first, access, _) = asked.remove(0);
@@ -109,7 +109,7 @@ fn replies_that_do_not_fit_fail_the_transfer_only() {
     let none = |_: DmaAccess| Vec::new();
     for wrong in [&short as &dyn Fn(DmaAccess) -> Vec<u8>, &other, &none] {
         let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-        let id = dma.queue_transfer(DmaDirection::Read, 0, vec![0; 10], 0);
+        let id = dma.queue_or_fail_transfer(DmaDirection::Read, 0, vec![0; 10], 0);
         dma.append_messages_to(&mut out, 100);
         let (header, access, _) = messages(&mut out).remove(0);
         dma.handle_reply(&header, &wrong(access)).unwrap();
@@ -118,7 +118,7 @@ fn replies_that_do_not_fit_fail_the_transfer_only() {
     // The reply to a write has a smaller or larger count, or none.
     for (count, bytes) in [(9, 16), (11, 16), (9, 12), (10, 8), (10, 0)] {
         let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-        let id = dma.queue_transfer(DmaDirection::Write, 0, vec![0; 10], 0);
+        let id = dma.queue_or_fail_transfer(DmaDirection::Write, 0, vec![0; 10], 0);
         dma.append_messages_to(&mut out, 100);
         let (header, access, _) = messages(&mut out).remove(0);
         let (header, payload) = reply(&header, DmaAccess { count, ..access }, &[]);
@@ -130,7 +130,7 @@ fn replies_that_do_not_fit_fail_the_transfer_only() {
 #[test]
 fn a_transfer_times_out_and_its_late_reply_is_ignored() {
     let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-    let id = dma.queue_transfer(DmaDirection::Read, 0, vec![0; 10], 5);
+    let id = dma.queue_or_fail_transfer(DmaDirection::Read, 0, vec![0; 10], 5);
     dma.append_messages_to(&mut out, 100);
     let (header, access, _) = messages(&mut out).remove(0);
     let deadline_ns = dma.deadline_ns().unwrap();
@@ -149,20 +149,20 @@ fn a_transfer_times_out_and_its_late_reply_is_ignored() {
 fn the_number_of_unanswered_transfers_is_limited() {
     let mut dma = DmaTransfers::default();
     for _ in 0..MAX_TRANSFERS {
-        dma.queue_transfer(DmaDirection::Write, 0, vec![0; 10], 5);
+        dma.queue_or_fail_transfer(DmaDirection::Write, 0, vec![0; 10], 5);
     }
     assert_eq!(dma.take_next_finished(), None);
-    let id = dma.queue_transfer(DmaDirection::Write, 0, vec![0; 10], 5);
+    let id = dma.queue_or_fail_transfer(DmaDirection::Write, 0, vec![0; 10], 5);
     assert_eq!(dma.take_next_finished(), Some((id, Err(Errno::BUSY))));
     dma.fail_timed_out(5 + DMA_TIMEOUT_NS);
     while dma.take_next_finished().is_some() {}
-    dma.queue_transfer(DmaDirection::Write, 0, vec![0; 10], 6);
+    dma.queue_or_fail_transfer(DmaDirection::Write, 0, vec![0; 10], 6);
     assert_eq!(dma.take_next_finished(), None, "there is room again");
 }
 
 #[test]
 fn an_empty_transfer_finishes_at_once() {
     let mut dma = DmaTransfers::default();
-    let id = dma.queue_transfer(DmaDirection::Write, 0, Vec::new(), 0);
+    let id = dma.queue_or_fail_transfer(DmaDirection::Write, 0, Vec::new(), 0);
     assert_eq!(dma.take_next_finished(), Some((id, Ok(Vec::new()))));
 }

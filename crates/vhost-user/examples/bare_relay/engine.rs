@@ -88,10 +88,10 @@ impl Engine {
     }
 
     /// Prepares for the thread to sleep; true if there is a completion instead.
-    pub fn prepare_to_block(&mut self) -> bool {
+    pub fn prepare_to_block_and_recheck(&mut self) -> bool {
         match self {
             Engine::Aio(aio) => aio.has_completions(),
-            Engine::Uring(uring) => uring.prepare_to_block(),
+            Engine::Uring(uring) => uring.prepare_to_block_and_recheck(),
         }
     }
 }

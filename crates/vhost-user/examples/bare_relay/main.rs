@@ -36,7 +36,7 @@ use libc::iovec;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use unix_socket::listener::Listener;
-use vhost_user::Server;
+use vhost_user::{ControlThreads, Server};
 use virtqueue::queue_setup::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};
 
@@ -138,7 +138,8 @@ impl<'q> Relay<'q> {
                 continue;
             }
             // From here on a descriptor signals new requests and completions.
-            if !self.ring.enable_kicks() && !self.engine.prepare_to_block() {
+            if !self.ring.enable_kicks_and_recheck() && !self.engine.prepare_to_block_and_recheck()
+            {
                 let mut events = Vec::with_capacity(4);
                 // An interruption is handled like a wake-up.
                 let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), None);
@@ -285,7 +286,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }),
     };
-    let _server = Server::spawn(Listener::bind(&PathBuf::from(socket))?, Arc::new(disk))?;
+    let threads = Arc::new(ControlThreads::start()?);
+    let listener = Listener::bind(&PathBuf::from(socket))?;
+    let _server = Server::start(&threads, listener, Arc::new(disk))?;
     // It runs until a signal ends it.
     loop {
         park();

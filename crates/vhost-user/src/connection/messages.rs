@@ -64,7 +64,8 @@ impl VhostUserBackendReqHandlerMut for Connection {
         // If only this bit has changed, a migration begins or ends, which does not concern the device.
         if changed != LOG_ALL {
             let device_features = features & !LOG_ALL;
-            self.device.set_features(device_features, &|| self.settle());
+            self.device
+                .set_features(device_features, &|| self.settle_queues());
         }
         if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
             // Without it there is no message to enable a queue: queues start enabled.
@@ -137,7 +138,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
         vring.used_ring_log_address = logged.then_some(log);
         // The queue may run already when logging begins.
-        self.vrings[index as usize].set_dirty_log(self.active_dirty_log());
+        self.vrings[index as usize].set_dirty_log_if_running(self.active_dirty_log());
         Ok(())
     }
 
@@ -154,7 +155,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     /// Stops a queue, and replies its ring index. Only a front-end without an in-flight region waits for the requests.
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let suspends = self.acked_protocol_features & GET_VRING_BASE_INFLIGHT != 0;
-        let timeout = self.device.stop_timeout();
+        let timeout = self.device.stop_timeout_with_inflight_region();
         let vring = self.vring(index)?;
         let base = if suspends {
             // Requests that are not done stay in the in-flight region.
@@ -183,7 +184,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
             );
             Error::InvalidParam
         })?;
-        let kick = self.accept_eventfd("kick", fd)?;
+        let kick = self.check_eventfd_and_set_nonblocking("kick", fd)?;
         let log = self.active_dirty_log().cloned();
         let vring = self.vring(u32::from(index))?;
         let context = StartContext {
@@ -212,13 +213,13 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let call = self.accept_eventfd("call", fd)?;
+        let call = self.check_eventfd_and_set_nonblocking("call", fd)?;
         self.vring(u32::from(index))?.set_call(call);
         Ok(())
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let err = self.accept_eventfd("err", fd)?;
+        let err = self.check_eventfd_and_set_nonblocking("err", fd)?;
         self.vring(u32::from(index))?.set_err(err);
         Ok(())
     }
@@ -275,7 +276,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         bytes: &[u8],
         _flags: VhostUserConfigFlags,
     ) -> Result<()> {
-        let settle = || self.settle();
+        let settle = || self.settle_queues();
         if self
             .device
             .write_config_space(offset as usize, bytes, &settle)
@@ -353,7 +354,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     /// Uses a log of dirty pages. Marks all pages in it if queues may have written without it.
     fn set_log_base(&mut self, description: &VhostUserLog, file: File) -> Result<()> {
         let log = dirty_log::map_log(description, file, self.memory.as_deref())
-            .map_err(|error| self.warn_of_bad_log(&error))?;
+            .map_err(|error| self.warn_of_bad_log_and_make_error(&error))?;
         let is_first = self.log.replace(Arc::new(log)).is_none();
         let has_logged_before = !std::mem::take(&mut self.log_is_of_last_migration) && !is_first;
         self.update_queue_logs();

@@ -14,7 +14,7 @@ use crate::vring::StartContext;
 
 impl Connection {
     /// The descriptors of the queues that run.
-    pub(crate) fn running_queue_descriptors(&self) -> io::Result<Vec<(u16, QueueFds)>> {
+    pub(crate) fn duplicate_running_queue_fds(&self) -> io::Result<Vec<(u16, QueueFds)>> {
         let running = (0..).zip(&self.vrings);
         let running = running.filter_map(|(index, vring)| Some((index, vring.running_queue()?)));
         running
@@ -119,7 +119,11 @@ impl Connection {
     }
 
     /// Starts a queue again where it was stopped.
-    pub(crate) fn restart_queue(&mut self, index: u16, descriptors: QueueFds) {
+    pub(crate) fn restart_queue_after_aborted_handover(
+        &mut self,
+        index: u16,
+        descriptors: QueueFds,
+    ) {
         let (device, features) = (self.device.clone(), self.ring_features());
         let inflight = self.inflight_region(index);
         let (Some(memory), Some(vring)) =

@@ -6,18 +6,18 @@
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
-use super::shared::{Shared, lock_connection};
+use super::shared::{ServerShared, lock_connection};
 use crate::connection::Connection;
 
 /// A handle to the front-end that is connected to a server at the moment, if there is one. It may outlive the server:
 /// then there is none.
 #[derive(Clone)]
-pub struct FrontEndHandle(pub(super) Arc<Shared>);
+pub struct FrontEndHandle(pub(super) Arc<ServerShared>);
 
 impl FrontEndHandle {
     /// Waits until all requests are done that the queues of the present front-end have taken so far. They take more
     /// meanwhile.
-    pub fn settle(&self) {
+    pub fn settle_queues(&self) {
         if let Some(connection) = self.present_connection() {
             let replies = lock_connection(&connection).begin_settle();
             wait_for_replies(replies);
@@ -29,18 +29,24 @@ impl FrontEndHandle {
     /// rings meanwhile. `exchange` must be short.
     pub fn exchange_when_drained(&self, exchange: impl Fn()) {
         let drain = |connection: &Mutex<Connection>| {
-            let replies = lock_connection(connection).begin_node_exchange();
+            let replies = lock_connection(connection).pause_queues_for_node_exchange();
             wait_for_replies(replies);
         };
-        self.exchange_with_callbacks(exchange, drain, Connection::end_node_exchange);
+        self.exchange_with_callbacks(
+            exchange,
+            drain,
+            Connection::resume_queues_after_node_exchange,
+        );
     }
 
     /// Exchanges the node behind the device while its queues run: each uses the new one from its next request on.
     /// Returns when the requests that they had taken before are done. `exchange` must be short.
     pub fn exchange_while_running(&self, exchange: impl Fn()) {
-        let begin_node_switch =
-            |connection: &mut Connection, exchanged| connection.begin_node_switch(exchanged);
-        let replies = self.exchange_with_callbacks(exchange, |_| {}, begin_node_switch);
+        let begin_node_switch_if_exchanged = |connection: &mut Connection, exchanged| {
+            connection.begin_node_switch_if_exchanged(exchanged)
+        };
+        let replies =
+            self.exchange_with_callbacks(exchange, |_| {}, begin_node_switch_if_exchanged);
         wait_for_replies(replies);
     }
 

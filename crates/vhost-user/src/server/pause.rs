@@ -1,18 +1,18 @@
-//! A paused server, which another process takes over in a live upgrade: its thread stands still between two messages, its
-//! queues are stopped, and its connection is described.
+//! A paused server, which another process takes over in a live upgrade: it is between two messages, its queues are stopped, and its
+//! connection is described.
 //!
 //! All of this can be undone: a [`PausedServer`] that is dropped goes on where it was.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use virtqueue::queue_setup::{QueueCommand, QueueFds};
 
 use super::Server;
-use super::shared::{Shared, lock_connection};
+use super::shared::{ServerShared, lock_connection};
 use crate::connection::Connection;
 use crate::message::Message;
 
@@ -27,9 +27,9 @@ pub struct ConnectionHandover {
     pub running_queues: Vec<(u16, Option<OwnedFd>)>,
 }
 
-/// A server whose thread is paused. It and its queues go on when this is dropped.
+/// A server that handles no messages. It and its queues go on when this is dropped.
 pub struct PausedServer {
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     connection: Option<Arc<Mutex<Connection>>>,
     /// File descriptors of the queues that run or ran.
     descriptors: Vec<(u16, QueueFds)>,
@@ -38,31 +38,16 @@ pub struct PausedServer {
 }
 
 impl Server {
-    /// Pauses the thread before its next message or front-end. `None`: the message that it handles does not end within
+    /// Pauses the server before its next message or front-end. `None`: the message that it handles does not end within
     /// `timeout`, or the server is stopping.
     #[must_use]
     pub fn try_pause(&self, timeout: Duration) -> Option<PausedServer> {
-        let shared = &self.shared;
-        let mut state = shared.lock_state();
-        if state.stopping {
+        if !self.shared.pause_within(timeout) {
             return None;
         }
-        state.pause_requested = true;
-        drop(state);
-        shared.wake();
-        let waited =
-            shared
-                .pause_changed
-                .wait_timeout_while(shared.lock_state(), timeout, |state| !state.paused);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if !state.paused {
-            state.pause_requested = false;
-            return None;
-        }
-        let connection = state.connection.clone();
-        drop(state);
+        let connection = self.shared.lock_state().connection.clone();
         Some(PausedServer {
-            shared: shared.clone(),
+            shared: self.shared.clone(),
             connection,
             descriptors: Vec::new(),
             stopped: false,
@@ -75,7 +60,7 @@ impl PausedServer {
     ///
     /// # Errors
     /// Too many files are open, or the guest is being migrated.
-    pub fn describe_connection(&mut self) -> io::Result<Option<ConnectionHandover>> {
+    pub fn make_connection_handover(&mut self) -> io::Result<Option<ConnectionHandover>> {
         let Some(connection) = &self.connection else {
             return Ok(None);
         };
@@ -89,7 +74,7 @@ impl PausedServer {
                 "its guest is being migrated; try again when that is over",
             ));
         }
-        self.descriptors = connection.running_queue_descriptors()?;
+        self.descriptors = connection.duplicate_running_queue_fds()?;
         let kicks = self.descriptors.iter().map(|(index, descriptors)| {
             let kick = descriptors.kick.as_ref().map(OwnedFd::try_clone);
             Ok((*index, kick.transpose()?))
@@ -133,7 +118,7 @@ impl PausedServer {
     /// Stops the queues, and returns the base of each. Requests that are not done stay in the in-flight region, which
     /// the other process gets.
     #[must_use]
-    pub fn stop_queues(&mut self) -> Vec<(u16, u32)> {
+    pub fn stop_queues_for_handover(&mut self) -> Vec<(u16, u32)> {
         let Some(connection) = &self.connection else {
             return Vec::new();
         };
@@ -150,19 +135,19 @@ impl PausedServer {
     }
 
     /// Drops it without letting anything go on here: another process serves the connection now, and this process is to end.
-    pub fn leave_to_successor(self) {
+    pub fn forget_without_resuming(self) {
         std::mem::forget(self);
     }
 }
 
 impl Drop for PausedServer {
-    /// Undoes the handover: starts the queues where they were stopped, and lets the thread go on.
+    /// Undoes the handover: starts the queues where they were stopped, and handles messages again.
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
             let mut connection = lock_connection(connection);
             if self.stopped {
                 for (index, descriptors) in self.descriptors.drain(..) {
-                    connection.restart_queue(index, descriptors);
+                    connection.restart_queue_after_aborted_handover(index, descriptors);
                 }
             }
             for vring in &mut connection.vrings {

@@ -1,15 +1,16 @@
-//! State that a server's thread shares with the threads that control it, and how they wake it and wait for each other.
+//! State of a server that its threads share, and how they wait for each other.
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vhost::vhost_user::BackendReqHandler;
 
+use super::control_threads::{ControlThreads, Registration};
+use super::front_end_server::FrontEndServer;
 use crate::connection::Connection;
 
 /// The wire library's reader of a connection's messages, which calls the [`Connection`].
@@ -20,40 +21,49 @@ pub(super) type MessageReader = BackendReqHandler<Mutex<Connection>>;
 const LAST_MESSAGE_TIME: Duration = Duration::from_secs(5);
 
 /// The state, and how to wait for its changes.
-pub(super) struct Shared {
-    /// Readable when the thread is to stop or to pause.
-    wake: OwnedFd,
+pub(super) struct ServerShared {
     state: Mutex<ServerState>,
-    reading_ended: Condvar,
-    /// The thread has paused, or is to go on.
-    pub pause_changed: Condvar,
+    /// No more messages are read, or no thread serves front-ends.
+    changed: Condvar,
+    registration: Registration,
 }
 
 #[derive(Default)]
 pub(super) struct ServerState {
-    pub stopping: bool,
-    /// The thread is to pause before its next message.
+    /// When it was stopped; it accepts no more front-ends.
+    pub stopped_at: Option<Instant>,
+    /// No further message is to be handled.
     pub pause_requested: bool,
-    pub paused: bool,
     pub socket: Option<Arc<UnixStream>>,
     pub connection: Option<Arc<Mutex<Connection>>>,
-    /// Messages of the connection are being read; otherwise its queues drain.
+    /// Messages of the connection are being read or waited for; otherwise its queues drain.
     pub reading_messages: bool,
-    /// The reader of a connection that another process began, until the thread serves it.
-    pub taken_over: Option<MessageReader>,
+    /// What serves front-ends, while no thread does: it waits for its socket to be readable, or is paused.
+    pub idle: Option<FrontEndServer>,
 }
 
-impl Shared {
-    /// The state of a server without a front-end, whose thread pauses at once if that is requested.
-    pub fn new(pause_requested: bool) -> io::Result<Self> {
-        Ok(Shared {
-            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+impl ServerState {
+    /// Whether the server accepts no more front-ends.
+    pub fn is_stopping(&self) -> bool {
+        self.stopped_at.is_some()
+    }
+
+    /// Whether messages and front-ends have to wait.
+    pub fn is_paused(&self) -> bool {
+        self.pause_requested && !self.is_stopping()
+    }
+}
+
+impl ServerShared {
+    /// The state of a paused server without a front-end, which these threads serve.
+    pub fn new_paused(threads: &ControlThreads) -> Arc<Self> {
+        Arc::new_cyclic(|server: &Weak<ServerShared>| ServerShared {
             state: Mutex::new(ServerState {
-                pause_requested,
+                pause_requested: true,
                 ..ServerState::default()
             }),
-            reading_ended: Condvar::new(),
-            pause_changed: Condvar::new(),
+            changed: Condvar::new(),
+            registration: threads.register(server.clone()),
         })
     }
 
@@ -62,92 +72,115 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the thread when it waits for a message or a front-end.
-    pub fn wake(&self) {
-        // Cannot fail: the counter is written a few times.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    /// Adds a socket of the server, for [`ServerShared::watch_socket_unless_paused`].
+    ///
+    /// # Errors
+    /// When memory, or what a user may watch, has run out.
+    pub fn add_socket(&self, socket: impl AsFd) -> io::Result<()> {
+        self.registration.add_socket(socket)
     }
 
-    /// Lets a paused thread go on.
-    pub fn resume(&self) {
-        self.lock_state().pause_requested = false;
-        self.pause_changed.notify_all();
-    }
-
-    /// Whether this process may open as many more files as a message brings. The kernel leaves out those that it
-    /// may not (recvmsg(2), `MSG_CTRUNC`), and the message looks like a bad one.
-    pub fn can_open_more_files(&self, count: u32) -> bool {
-        let all: Result<Vec<OwnedFd>, _> = (0..count)
-            .map(|_| rustix::io::fcntl_dupfd_cloexec(&self.wake, 0))
-            .collect();
-        all.is_ok()
-    }
-
-    /// Waits until `fd` is readable, or there is a connection to take over, and pauses meanwhile if that is requested. False when
-    /// the server is to stop.
-    pub fn pause_or_wait_readable_or_taken_over(&self, fd: BorrowedFd<'_>) -> bool {
-        loop {
-            if !self.pause_if_requested() {
-                return false;
-            }
-            if self.lock_state().taken_over.is_some() {
-                return true;
-            }
-            let mut fds = [
-                PollFd::from_borrowed_fd(fd, PollFlags::IN),
-                PollFd::new(&self.wake, PollFlags::IN),
-            ];
-            match poll(&mut fds, None) {
-                // It is to stop or to pause.
-                Ok(_) if !fds[1].revents().is_empty() => self.drain_wake_eventfd(),
-                Ok(_) => return true,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    tracing::error!(%error, "a control thread cannot wait any more");
-                    return false;
-                }
+    /// Has a thread serve the front-end when it sends something, or one that connects; also if it has done so already.
+    pub fn watch_socket_unless_paused(&self, state: &ServerState) {
+        if let Some(server) = state.idle.as_ref().filter(|_| !state.is_paused()) {
+            match &state.socket {
+                Some(socket) => self.registration.watch_once(socket),
+                None if state.is_stopping() => {}
+                None => self.registration.watch_once(server.listener.socket()),
             }
         }
     }
 
-    /// Makes the wake-up unreadable again, except for a thread that is to stop.
-    fn drain_wake_eventfd(&self) {
-        if !self.lock_state().stopping {
-            // A later wake-up writes it again.
-            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-        }
+    /// The same, for a socket that was readable before.
+    pub fn watch_again(&self) {
+        self.watch_socket_unless_paused(&self.lock_state());
     }
 
-    /// Pauses the thread for as long as that is requested. False when the server is to stop.
-    fn pause_if_requested(&self) -> bool {
+    /// Serves what front-ends have sent, unless a thread does so already, or the server is paused.
+    pub fn serve_if_idle(&self) {
         let mut state = self.lock_state();
-        if state.pause_requested && !state.stopping {
-            state.paused = true;
-            self.pause_changed.notify_all();
-            let waited = self
-                .pause_changed
-                .wait_while(state, |state| state.pause_requested && !state.stopping);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
-            state.paused = false;
+        let server = match state.is_paused() {
+            true => None,
+            false => state.idle.take(),
+        };
+        drop(state);
+        if let Some(mut server) = server {
+            server.serve_sent_messages(self);
+            self.put_idle(server);
         }
-        !state.stopping
     }
 
-    /// Records that the thread reads no more messages of its connection.
+    /// Puts what serves front-ends back until there is something to do.
+    pub fn put_idle(&self, server: FrontEndServer) {
+        let mut state = self.lock_state();
+        state.idle = Some(server);
+        self.watch_socket_unless_paused(&state);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until no thread serves front-ends, and takes what does so.
+    pub fn wait_until_idle_and_take(&self) -> Option<FrontEndServer> {
+        let waited = self
+            .changed
+            .wait_while(self.lock_state(), |state| state.idle.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).idle.take()
+    }
+
+    /// Lets no further message be handled, and waits up to `timeout` for the present one. False, and no change, if it takes longer or
+    /// the server is stopping.
+    pub fn pause_within(&self, timeout: Duration) -> bool {
+        let mut state = self.lock_state();
+        if state.is_stopping() {
+            return false;
+        }
+        state.pause_requested = true;
+        let waited = self
+            .changed
+            .wait_timeout_while(state, timeout, |state| state.idle.is_none());
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.pause_requested = state.idle.is_some();
+        state.pause_requested
+    }
+
+    /// Lets a paused server go on.
+    pub fn resume(&self) {
+        let mut state = self.lock_state();
+        state.pause_requested = false;
+        self.watch_socket_unless_paused(&state);
+    }
+
+    /// Accepts no more front-ends, and reads no more of the present one than it has sent already.
+    pub fn begin_stop(&self) {
+        let mut state = self.lock_state();
+        state.stopped_at.get_or_insert_with(Instant::now);
+        if let Some(socket) = &state.socket {
+            // Only the reading side is shut down: its thread sees the end, but the front-end must not see the end of the
+            // connection before its queues have drained. It takes the used index that it finds then for the requests that
+            // are done, and resubmits the others to the next server. (An error means that the connection is closed already.)
+            let _ = socket.shutdown(Shutdown::Read);
+        }
+        // A paused server was not watched.
+        self.watch_socket_unless_paused(&state);
+    }
+
+    /// Records that no more messages of the connection are read.
     pub fn mark_reading_ended(&self) {
         self.lock_state().reading_messages = false;
-        self.reading_ended.notify_all();
+        self.changed.notify_all();
     }
 
-    /// Waits until the message that is being handled has been answered. Disconnects a front-end that does not take its reply.
+    /// Waits until the message that is being handled has been answered. Disconnects a front-end that does not take its reply within
+    /// [`LAST_MESSAGE_TIME`] of [`ServerShared::begin_stop`].
     pub fn wait_for_last_message_or_disconnect(&self) {
-        let waited =
-            self.reading_ended
-                .wait_timeout_while(self.lock_state(), LAST_MESSAGE_TIME, |state| {
-                    state.reading_messages
-                });
-        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        if timeout.timed_out()
+        let state = self.lock_state();
+        let elapsed = state.stopped_at.map_or(Duration::ZERO, |at| at.elapsed());
+        let left = LAST_MESSAGE_TIME.saturating_sub(elapsed);
+        let waited = self
+            .changed
+            .wait_timeout_while(state, left, |state| state.reading_messages);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.reading_messages
             && let Some(socket) = &state.socket
         {
             let _ = socket.shutdown(Shutdown::Both);

@@ -14,14 +14,14 @@ use rustix::io::DupFlags;
 
 use super::Server;
 use super::pause::ConnectionHandover;
-use super::shared::{MessageReader, Shared, lock_connection};
+use super::shared::{MessageReader, ServerShared, lock_connection};
 use crate::backend_channel::BackendChannel;
 use crate::connection::Connection;
 use crate::message::{Message, RequestCode};
 
 /// A restored connection that is not served yet: its queues take no requests.
 pub struct RestoredConnection {
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     connection: Arc<Mutex<Connection>>,
     reader: MessageReader,
     front_end: UnixStream,
@@ -93,7 +93,7 @@ impl RestoredConnection {
     ///
     /// # Errors
     /// A message is refused.
-    pub fn start_queues(&mut self, bases: &[(u16, u32)]) -> io::Result<()> {
+    pub fn start_paused_queues(&mut self, bases: &[(u16, u32)]) -> io::Result<()> {
         for (index, kick) in std::mem::take(&mut self.queue_kicks) {
             let found = bases.iter().find(|(found, _)| *found == index);
             let Some((_, base)) = found else {
@@ -119,16 +119,25 @@ impl RestoredConnection {
     /// Completes the handover: the queues take requests, and the server has the connection.
     ///
     /// # Errors
-    /// Too many files are open.
-    pub fn resume(self) -> io::Result<()> {
+    /// Too many files are open or watched.
+    pub fn resume_and_give_to_server(self) -> io::Result<()> {
         self.set_reader_socket(&self.front_end)?;
+        self.shared.add_socket(&self.front_end)?;
         for vring in &mut lock_connection(&self.connection).vrings {
             vring.resume();
         }
+        let device = lock_connection(&self.connection).device.clone();
         let mut state = self.shared.lock_state();
-        state.socket = Some(Arc::new(self.front_end));
-        state.connection = Some(self.connection);
-        state.taken_over = Some(self.reader);
+        // A paused server is idle.
+        if let Some(server) = &mut state.idle {
+            server.reader = Some(self.reader);
+            state.reading_messages = true;
+            state.socket = Some(Arc::new(self.front_end));
+            state.connection = Some(self.connection);
+        }
+        drop(state);
+        tracing::info!(export = device.name(), "front-end taken over");
+        device.on_connection_change(true);
         Ok(())
     }
 }

@@ -31,7 +31,7 @@ impl Queue {
 
     /// The chain of a request.
     #[must_use]
-    pub fn chain_id(&self, slot: u32) -> ChainId {
+    pub fn slot_chain_id(&self, slot: u32) -> ChainId {
         self.slots.get(slot).id
     }
 
@@ -49,7 +49,7 @@ impl Queue {
 
     /// Submits the rest of a failed block request, which the disk has not transferred. There is room.
     pub fn retry_unless_beyond_end(&mut self, slot: u32, io: &mut impl DiskIo) -> RetryOutcome {
-        let op = self.op_of(slot);
+        let op = self.slot_op(slot);
         let mut request = self.build_block_request(op, slot);
         let end = request.offset.saturating_add(request.len);
         if end > self.device.capacity_bytes() && op != Op::Flush {
@@ -62,13 +62,13 @@ impl Queue {
             request.offset += len - request.len;
         }
         // SAFETY: the segments are checked guest memory, held until the request is finished, which it is not
-        // yet; the list lies in the slot, which is not released before `complete`.
+        // yet; the list lies in the slot, which is not released before `complete_block_requests`.
         unsafe { io.submit(DISK, request) };
         RetryOutcome::Submitted
     }
 
     /// The operation of a block request, from the kind that it counts as and whether it has data.
-    fn op_of(&self, slot: u32) -> Op {
+    fn slot_op(&self, slot: u32) -> Op {
         let data = self.slots.segment_count(slot) > 0;
         let slot = self.slots.get(slot);
         match slot.admitted.kind() {
@@ -91,10 +91,10 @@ impl Queue {
             requests += 1;
         }
         self.record_finished_if_of_older_generation(admitted, requests);
-        self.end_batch();
+        self.record_batch_statistics();
     }
 
-    /// The number of unfinished requests that were admitted from `after` to `until` (in [ticks](telemetry::counters::Clock)), and the
+    /// The number of unfinished requests that were admitted from `after` to `until` (in [ticks](telemetry::counters::TickClock)), and the
     /// admit time of the oldest of them, without those for which `waits` is true.
     #[must_use]
     pub fn count_and_oldest_admitted_between(

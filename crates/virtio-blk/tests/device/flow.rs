@@ -1,6 +1,6 @@
 //! Batches, room in the sink, and queues that the guest broke.
 
-use telemetry::queue::Admission;
+use telemetry::queue::AdmissionEnd;
 use virtio_blk::{AdmitError, DeviceOptions, RequestError};
 use virtqueue::RingError;
 use virtqueue::testing::{Buffer, TestMemory};
@@ -17,7 +17,7 @@ fn rig(request_merging: bool) -> Rig {
 #[test]
 fn an_empty_ring_is_drained() {
     let mut rig = rig(true);
-    assert_eq!(rig.admit(64), Ok(Admission::Drained));
+    assert_eq!(rig.admit(64), Ok(AdmissionEnd::Drained));
     assert!(!rig.queue.take_has_unpublished());
     assert!(rig.used().is_empty());
 }
@@ -28,14 +28,14 @@ fn the_budget_bounds_a_batch() {
     for sector in 0..10 {
         rig.read(sector * 8, 1);
     }
-    assert_eq!(rig.admit(4), Ok(Admission::Budget));
+    assert_eq!(rig.admit(4), Ok(AdmissionEnd::Budget));
     assert_eq!(rig.sink.submitted.len(), 4);
     assert_eq!(
         rig.admit(6),
-        Ok(Admission::Budget),
+        Ok(AdmissionEnd::Budget),
         "whether more is there is not known"
     );
-    assert_eq!(rig.admit(6), Ok(Admission::Drained));
+    assert_eq!(rig.admit(6), Ok(AdmissionEnd::Drained));
     assert_eq!(rig.sink.submitted.len(), 10);
 }
 
@@ -55,13 +55,13 @@ fn a_disk_without_room_stalls_the_queue_and_loses_no_request() {
                 waiting.insert(asked.head, asked);
             }
             rig.sink.room = 0;
-            assert_eq!(rig.admit(64), Ok(Admission::Stalled));
+            assert_eq!(rig.admit(64), Ok(AdmissionEnd::Stalled));
             assert_eq!(rig.queue.in_flight(), 0, "nothing was taken without room");
             let mut rounds = 0;
             while !waiting.is_empty() {
                 rig.sink.room = room;
                 let admission = rig.admit(64).unwrap();
-                assert_ne!(admission, Admission::Budget);
+                assert_ne!(admission, AdmissionEnd::Budget);
                 assert!(!rig.sink.submitted.is_empty(), "there was room");
                 rig.complete_all();
                 for (head, _) in rig.used() {
@@ -72,7 +72,7 @@ fn a_disk_without_room_stalls_the_queue_and_loses_no_request() {
             }
             assert!(rounds <= 40);
             rig.sink.room = 1;
-            assert_eq!(rig.admit(64), Ok(Admission::Drained));
+            assert_eq!(rig.admit(64), Ok(AdmissionEnd::Drained));
             assert_eq!(rig.queue.in_flight(), 0);
         }
     }
@@ -182,13 +182,13 @@ fn a_broken_ring_breaks_the_queue() {
         head: 300,
         size: 128,
     };
-    assert_eq!(rig.admit(0), Ok(Admission::Budget));
-    // `publish` in `admit` would take the raw entry back.
+    assert_eq!(rig.admit(0), Ok(AdmissionEnd::Budget));
+    // `publish` in `admit_from_ring` would take the raw entry back.
     rig.driver.make_available(0);
     let memory = rig.memory.guest_memory();
-    let admission = rig
-        .queue
-        .admit(&mut rig.ring, &memory, &mut rig.chain, &mut rig.sink, 64);
+    let admission =
+        rig.queue
+            .admit_from_ring(&mut rig.ring, &memory, &mut rig.chain, &mut rig.sink, 64);
     assert_eq!(admission, Err(error.into()));
     assert_eq!(rig.sink.submitted.len(), 1);
 }
@@ -202,7 +202,7 @@ fn more_requests_in_flight_than_the_ring_has_entries_break_the_queue() {
     for _ in 0..3 {
         rig.driver.make_available(asked.head);
     }
-    assert_eq!(rig.admit(64), Ok(Admission::Drained));
+    assert_eq!(rig.admit(64), Ok(AdmissionEnd::Drained));
     assert_eq!(rig.queue.in_flight(), 4);
     rig.driver.make_available(asked.head);
     assert_eq!(rig.admit(64), Err(RequestError::TooMany(4).into()));

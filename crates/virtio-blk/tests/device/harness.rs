@@ -5,7 +5,7 @@ use std::sync::Arc;
 use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request, SECTOR_BYTES};
 use engine::{Completion, Errno};
 use libc::iovec;
-use telemetry::queue::{Admission, QueueName, QueueStats};
+use telemetry::queue::{AdmissionEnd, QueueName, QueueStats};
 use virtio_blk::{AdmitError, Device, DeviceOptions, Queue, Status};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures};
@@ -209,11 +209,11 @@ impl Rig {
     }
 
     /// Publishes what was asked, and admits.
-    pub fn admit(&mut self, budget: usize) -> Result<Admission, AdmitError> {
+    pub fn admit(&mut self, budget: usize) -> Result<AdmissionEnd, AdmitError> {
         self.driver.publish();
         let memory = &self.memory.guest_memory();
         self.queue.begin_batch(self.now);
-        self.queue.admit(
+        self.queue.admit_from_ring(
             &mut self.ring,
             memory,
             &mut self.chain,
@@ -224,7 +224,7 @@ impl Rig {
 
     /// Admits all there is.
     pub fn admit_all(&mut self) {
-        assert_eq!(self.admit(usize::MAX), Ok(Admission::Drained));
+        assert_eq!(self.admit(usize::MAX), Ok(AdmissionEnd::Drained));
     }
 
     /// Completes one block request. One that has failed is answered as failed.
@@ -240,7 +240,8 @@ impl Rig {
         };
         let done: Vec<_> = done.iter().map(completion).collect();
         let failed = |_: &Queue, _, _| Some(Status::IoErr);
-        self.queue.complete(&mut self.ring, &done, self.now, failed);
+        self.queue
+            .complete_block_requests(&mut self.ring, &done, self.now, failed);
     }
 
     /// Completes everything that the sink has, in the order of submission.
@@ -252,7 +253,7 @@ impl Rig {
 
     /// Publishes, and what the guest finds then.
     pub fn used(&mut self) -> Vec<(u16, u32)> {
-        self.queue.end_batch();
+        self.queue.record_batch_statistics();
         self.ring.publish();
         self.driver.take_used()
     }

@@ -19,7 +19,8 @@ fn figures(rig: &Rig, kind: RequestKind) -> [u64; 6] {
         &stats.failed,
         &stats.invalid,
     ];
-    let [bytes, ticks, merged, failed, invalid] = counters.map(telemetry::counters::Counter::get);
+    let [bytes, ticks, merged, failed, invalid] =
+        counters.map(telemetry::counters::SingleWriterU64::get);
     [stats.latency.total(), bytes, ticks, merged, failed, invalid]
 }
 
@@ -52,7 +53,7 @@ fn each_request_counts_by_its_kind_with_its_bytes_and_its_time() {
     assert_eq!(figures(&rig, RequestKind::Write), [2, 5632, 1400, 0, 0, 0]);
     assert_eq!(figures(&rig, RequestKind::Flush), [1, 0, 400, 0, 0, 0]);
     assert_eq!(figures(&rig, RequestKind::Unmap), [1, 8192, 1000, 0, 0, 0]);
-    assert_eq!(rig.stats.highest_offset().get(), 103 * 512);
+    assert_eq!(rig.stats.wr_highest_offset().get(), 103 * 512);
     assert_eq!(rig.stats.last_success_ticks().get(), 9000);
 }
 
@@ -77,7 +78,7 @@ fn completions_of_one_batch_count_each_by_its_kind() {
         })
         .collect();
     rig.complete_batch(&done);
-    rig.queue.end_batch();
+    rig.queue.record_batch_statistics();
     assert_eq!(rig.stats.in_flight().get(), 0);
     assert_eq!(figures(&rig, RequestKind::Flush), [1, 0, 5000, 0, 0, 0]);
     assert_eq!(figures(&rig, RequestKind::Read), [1, 1024, 5000, 0, 1, 0]);
@@ -96,7 +97,7 @@ fn merged_requests_count_each_and_their_bytes_once() {
     }
     run(&mut rig, 1000, 1400);
     assert_eq!(figures(&rig, RequestKind::Write), [4, 4096, 1600, 2, 0, 0]);
-    assert_eq!(rig.stats.highest_offset().get(), 102 * 512);
+    assert_eq!(rig.stats.wr_highest_offset().get(), 102 * 512);
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn failed_and_invalid_requests_are_counted_apart_and_not_as_done() {
     assert_eq!(figures(&rig, RequestKind::Write), [0, 0, 0, 0, 0, 3]);
     assert_eq!(figures(&rig, RequestKind::Unmap), [0, 0, 0, 0, 0, 1]);
     assert_eq!(figures(&rig, RequestKind::Flush), NOTHING);
-    assert_eq!(rig.stats.highest_offset().get(), 0);
+    assert_eq!(rig.stats.wr_highest_offset().get(), 0);
 }
 
 #[test]
@@ -156,7 +157,7 @@ fn requests_admitted_before_others_are_published_are_not_counted_as_finished() {
     rig.admit_all();
     rig.now = 1500;
     rig.complete_all();
-    rig.queue.end_batch();
+    rig.queue.record_batch_statistics();
     for sector in [20, 30, 40] {
         rig.read(sector, 1);
     }
@@ -185,8 +186,8 @@ fn a_histogram_has_each_request_once_between_its_boundaries() {
     let boundaries = Arc::new(BinBoundaries::new(ends, scale).unwrap());
     for kind in RequestKind::ALL {
         rig.stats
-            .histograms()
-            .set_boundaries(kind, Some(boundaries.clone()));
+            .configured_histograms()
+            .replace_or_remove_bins_of_kind(kind, Some(boundaries.clone()));
     }
     // For nothing; refused; two joined, and a write beside them; failed.
     rig.ask(IN, 3, &[], 0);
@@ -204,7 +205,11 @@ fn a_histogram_has_each_request_once_between_its_boundaries() {
     rig.ask(FLUSH, 0, &[], 0);
     run(&mut rig, 20_000, 28_000);
     let counts = |kind| {
-        let bins = rig.stats.histograms().bins_of_kind(kind).unwrap();
+        let bins = rig
+            .stats
+            .configured_histograms()
+            .bins_of_kind(kind)
+            .unwrap();
         bins.counts().collect::<Vec<_>>()
     };
     assert_eq!(counts(RequestKind::Read), [1, 2, 0]);

@@ -7,23 +7,23 @@ use engine::Errno;
 
 use super::Queue;
 use crate::address::Address;
-use crate::messages::Cancellation;
+use crate::messages::TmfSharedByQueues;
 use crate::slots::SlotState;
 use crate::wire::Response;
 
 /// A cancellation of commands that were in the ring when it came: it covers at most a ring's worth of chains, and ends when the
 /// ring is found empty.
 pub(super) struct RingCancellation {
-    cancel: Arc<Cancellation>,
+    cancel: Arc<TmfSharedByQueues>,
     chains_left: u16,
 }
 
 impl Queue {
-    /// Cancels commands of this queue. The cancellation is kept until the last of them has ended.
-    pub fn apply_cancellation(
+    /// Cancels commands of this queue, or only looks for them. The function is kept until the last of them has ended.
+    pub fn cancel_or_find_commands(
         &mut self,
         ring: &mut virtqueue::Queue,
-        cancel: &Arc<Cancellation>,
+        cancel: &Arc<TmfSharedByQueues>,
         io: &mut impl DiskIo,
     ) {
         let concerned: Vec<u32> = self
@@ -57,7 +57,7 @@ impl Queue {
         &mut self,
         ring: &mut virtqueue::Queue,
         index: u32,
-        cancel: &Arc<Cancellation>,
+        cancel: &Arc<TmfSharedByQueues>,
         response: Response,
     ) {
         if self.slots.get(index).state == SlotState::Transfers {
@@ -73,7 +73,7 @@ impl Queue {
                 && !tasks.remove_waiting_and_start_others(index, |next| ready.push_back(next))
             {
                 // Its turn had come.
-                tasks.finish_task(attribute, |next| ready.push_back(next));
+                tasks.finish_task_and_start_others(attribute, |next| ready.push_back(next));
             }
             self.refuse_command(ring, index, response);
             return;
@@ -91,7 +91,7 @@ impl Queue {
             self.deferred_requests.remove(position);
             slot.task.on_step_completed(Err(Errno::CANCELED));
         }
-        self.finish_command(ring, index);
+        self.finish_command_and_ready_others(ring, index);
         self.pushed_outside_completions = true;
     }
 
@@ -117,7 +117,7 @@ impl Queue {
     }
 
     /// Ends cancellations of commands in the ring: it is empty, or nothing is popped any more.
-    pub fn end_ring_cancellations(&mut self) {
+    pub fn drop_ring_cancellations(&mut self) {
         self.ring_cancellations.clear();
     }
 

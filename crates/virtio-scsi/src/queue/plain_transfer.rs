@@ -11,7 +11,7 @@ use super::Queue;
 use crate::device::NEXUS;
 use crate::fast_path::{FastPathChain, ReadOrWriteSegments};
 use crate::slots::{Slot, SlotState};
-use crate::unit_table::Disk;
+use crate::unit_table::QueueDisk;
 use crate::wire::RESPONSE_BYTES;
 
 impl Queue {
@@ -49,7 +49,7 @@ impl Queue {
         // SAFETY: the chain was popped just now, with the memory that its batch holds.
         let head = unsafe { fast_chain.read_header() };
         if (head.lun != self.submission_run.lun || self.submission_run.room == 0)
-            && !self.try_begin_submission_run(head.lun, io)
+            && !self.try_switch_submission_run_to_lun(head.lun, io)
         {
             return false;
         }
@@ -134,7 +134,7 @@ impl Queue {
     }
 
     /// The disk of a plain read or write in flight.
-    pub(super) fn disk_of_plain_transfer(&self, slot: &Slot) -> Option<&Disk> {
+    pub(super) fn disk_of_plain_transfer(&self, slot: &Slot) -> Option<&QueueDisk> {
         (slot.state == SlotState::Transfers).then(|| self.table.disk_at(slot.disk))
     }
 

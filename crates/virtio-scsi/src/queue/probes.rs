@@ -1,7 +1,7 @@
 //! Fires the tracepoints of commands (start, submit, end): code that runs only while a tracer is attached.
 
 use block::{Request, SECTOR_BYTES};
-use scsi::{MediumAccess, Status};
+use scsi::{OpAndFirstLba, Status};
 use telemetry::counters::Scale;
 use telemetry::queue::{QueueName, RequestKind};
 use telemetry::tracepoints::{
@@ -31,7 +31,7 @@ pub(super) fn is_start_or_submit_traced() -> bool {
 pub(super) fn fire_started(name: &QueueName, slot: &Slot) {
     let (queue, head) = (name.index().into(), slot.id.id.into());
     let opcode = u64::from(slot.cdb[0]);
-    let asked = MediumAccess::of_cdb(&slot.cdb);
+    let asked = OpAndFirstLba::of_cdb(&slot.cdb);
     let kind = asked.map_or(OTHER_COMMAND | opcode, |asked| {
         asked.op.virtio_request_type().into()
     });

@@ -28,7 +28,11 @@ impl Queue {
 
     /// Finishes a command: response, used entry, and commands that waited for it.
     #[inline]
-    pub(super) fn finish_command(&mut self, ring: &mut virtqueue::Queue, index: u32) {
+    pub(super) fn finish_command_and_ready_others(
+        &mut self,
+        ring: &mut virtqueue::Queue,
+        index: u32,
+    ) {
         let slot = self.slots.get(index);
         let transferred = match slot.cancelled {
             None => {
@@ -46,7 +50,7 @@ impl Queue {
                 0
             }
         };
-        self.counts.count_finished(slot, self.now);
+        self.counts.count_finished_command(slot, self.now);
         if probes::is_end_traced() {
             probes::fire_finished(&self.name, slot, self.now);
         }
@@ -60,7 +64,7 @@ impl Queue {
         self.push_and_release(ring, index, read);
         if let Some(tasks) = self.table.task_set_of_unit(unit_index) {
             let ready = &mut self.ready_slots;
-            tasks.finish_task(attribute, |next| ready.push_back(next));
+            tasks.finish_task_and_start_others(attribute, |next| ready.push_back(next));
         }
         if ends_others {
             self.in_flight_cancellations

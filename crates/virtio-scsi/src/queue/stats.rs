@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use block::Request;
-use scsi::{MediumAccess, Status};
+use scsi::{OpAndFirstLba, Status};
 use telemetry::queue::{QueueStats, RequestKind, RequestStatsWriter};
 
 use super::transfer_runs::CompletionRun;
@@ -40,8 +40,8 @@ impl CommandCounts {
     /// Raises the highest written offset to `end`.
     #[inline(never)]
     pub fn raise_highest_written_offset(&self, disk: u32, end: u64) {
-        self.queue.highest_offset().raise_to(end);
-        self.disks[disk as usize].highest_offset().raise_to(end);
+        self.queue.wr_highest_offset().raise_to(end);
+        self.disks[disk as usize].wr_highest_offset().raise_to(end);
     }
 
     /// Counts a run of plain reads and writes that have succeeded and took the same time.
@@ -77,9 +77,9 @@ impl CommandCounts {
 
     /// Counts a command that has finished, `now` in ticks.
     #[inline]
-    pub fn count_finished(&mut self, slot: &Slot, now: u64) {
+    pub fn count_finished_command(&mut self, slot: &Slot, now: u64) {
         let (Some(kind), Some(disk)) = (slot.kind, slot.unit_index.disk) else {
-            return self.count_without_disk(slot);
+            return self.count_command_without_disk(slot);
         };
         let disk = &self.disks[disk as usize];
         disk.in_flight()
@@ -96,8 +96,8 @@ impl CommandCounts {
 
     /// Counts a command that was answered without its disk: as invalid, or as done in no time.
     #[cold]
-    fn count_without_disk(&mut self, slot: &Slot) {
-        let (None, Some(asked)) = (slot.cancelled, MediumAccess::of_cdb(&slot.cdb)) else {
+    fn count_command_without_disk(&mut self, slot: &Slot) {
+        let (None, Some(asked)) = (slot.cancelled, OpAndFirstLba::of_cdb(&slot.cdb)) else {
             return;
         };
         let kind = asked.op.request_kind();
@@ -116,7 +116,7 @@ impl CommandCounts {
 
     /// Counts a failed block request.
     #[cold]
-    pub fn count_failed(&self, slot: &Slot) {
+    pub fn count_failed_block_request(&self, slot: &Slot) {
         if let (Some(kind), Some(disk)) = (slot.kind, slot.unit_index.disk) {
             self.queue.of_kind(kind).failed.add(1);
             self.disks[disk as usize].of_kind(kind).failed.add(1);

@@ -3,7 +3,7 @@
 
 use block::{DiskIo, Request};
 use engine::Errno;
-use scsi::{DataPhase, Step};
+use scsi::{AdapterStep, DataPhase};
 use virtqueue::{Chain, ChainId};
 
 use super::{Queue, probes};
@@ -17,20 +17,21 @@ use crate::wire::Response;
 impl Queue {
     /// Begins any command, or rejects a chain that is none.
     #[inline(never)]
-    pub(super) fn start_or_refuse_command(
+    pub(super) fn parse_and_start_or_refuse(
         &mut self,
         ring: &mut virtqueue::Queue,
         id: ChainId,
         chain: &Chain,
         io: &mut impl DiskIo,
     ) -> Result<(), RequestError> {
-        self.end_submission_run();
-        let parsed = ParsedHeader::parse(chain, self.sizes)?;
+        self.count_and_end_submission_run();
+        let parsed = ParsedHeader::check_lengths_and_parse(chain, self.sizes)?;
         let size = self.slots.capacity();
         let Some((index, slot)) = self.slots.allocate() else {
             return Err(RequestError::TooMany(size));
         };
-        let has_both_directions = parsed.fill_slot_with_segments(slot, chain, self.sizes);
+        let has_both_directions =
+            parsed.fill_slot_with_header_and_segments(slot, chain, self.sizes);
         slot.id = id;
         slot.admit_time = self.batch_admit_time;
         let (lun, tag, attribute) = (parsed.lun, slot.tag, slot.attribute);
@@ -59,7 +60,7 @@ impl Queue {
             return Ok(());
         }
         if let Some(tasks) = self.table.task_set_of_unit(unit_index)
-            && tasks.add_task(index, attribute) == scsi::StartOrWait::Wait
+            && tasks.start_or_enqueue_task(index, attribute) == scsi::StartOrWait::Wait
         {
             self.slots.get_mut(index).state = SlotState::Waits;
             return Ok(());
@@ -90,7 +91,7 @@ impl Queue {
         if !fits {
             slot.task.cancel();
             slot.cancelled = Some(Response::Overrun);
-            self.finish_command(ring, index);
+            self.finish_command_and_ready_others(ring, index);
             return true;
         }
         // A list has at most as many segments as a chain.
@@ -106,14 +107,14 @@ impl Queue {
         &mut self,
         ring: &mut virtqueue::Queue,
         index: u32,
-        mut step: Step,
+        mut step: AdapterStep,
         io: &mut impl DiskIo,
     ) -> bool {
         loop {
             let slot = self.slots.get_mut(index);
             let task = &mut slot.task;
             match step {
-                Step::Submit(request) => match slot.unit_index.disk {
+                AdapterStep::Submit(request) => match slot.unit_index.disk {
                     Some(disk) => {
                         self.submit_or_defer(index, disk, request, io);
                         return false;
@@ -121,12 +122,12 @@ impl Queue {
                     // A unit that was added after the disks were set.
                     None => step = task.on_step_completed(Err(Errno::NODEV)),
                 },
-                Step::Finished => {
-                    self.finish_command(ring, index);
+                AdapterStep::Finished => {
+                    self.finish_command_and_ready_others(ring, index);
                     return true;
                 }
-                Step::Wait => return false,
-                Step::Call => match (slot.unit_index.disk, task.requested_disk_call()) {
+                AdapterStep::Wait => return false,
+                AdapterStep::Call => match (slot.unit_index.disk, task.requested_disk_call()) {
                     (Some(disk), Some(call)) => {
                         io.submit_blocking_call(disk, call, index);
                         return false;
@@ -134,7 +135,7 @@ impl Queue {
                     _ => step = task.on_step_completed(Err(Errno::NODEV)),
                 },
                 // There is one initiator: it can preempt no other's tasks.
-                Step::SettlePreempted => step = task.on_step_completed(Ok(())),
+                AdapterStep::SettlePreempted => step = task.on_step_completed(Ok(())),
             }
         }
     }
@@ -172,13 +173,13 @@ impl Queue {
         now: u64,
         io: &mut impl DiskIo,
     ) {
-        self.end_completion_run();
+        self.count_and_end_completion_run();
         self.now = now;
         if self.slots.get(slot).state == SlotState::Transfers {
             self.move_plain_transfer_to_task(slot);
         }
         if result.is_err() {
-            self.counts.count_failed(self.slots.get(slot));
+            self.counts.count_failed_block_request(self.slots.get(slot));
         }
         let step = self.slots.get_mut(slot).task.on_step_completed(result);
         if self.run_steps(ring, slot, step, io) {

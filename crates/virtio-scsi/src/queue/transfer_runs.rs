@@ -1,7 +1,7 @@
 //! Runs of plain reads and writes to one disk, in submission and in completion: checks and counts are made once per run.
 
 use block::DiskIo;
-use telemetry::queue::AdmitTime;
+use telemetry::queue::AdmitTimeAndKind;
 
 use super::Queue;
 
@@ -21,7 +21,7 @@ pub(super) struct SubmissionRun {
 /// Consecutive completions of plain reads or writes that were admitted together and have succeeded.
 #[derive(Default)]
 pub(super) struct CompletionRun {
-    pub admit_time: AdmitTime,
+    pub admit_time: AdmitTimeAndKind,
     pub disk: u32,
     pub commands: u32,
     pub bytes: u64,
@@ -31,12 +31,14 @@ pub(super) struct CompletionRun {
 impl Queue {
     /// Begins a run to this address. False: there is no disk, it has no room, or a command has to wait.
     #[inline(never)]
-    pub(super) fn try_begin_submission_run(&mut self, lun: u64, io: &impl DiskIo) -> bool {
-        self.end_submission_run();
+    pub(super) fn try_switch_submission_run_to_lun(&mut self, lun: u64, io: &impl DiskIo) -> bool {
+        self.count_and_end_submission_run();
         let Some((disk_index, disk)) = self.table.find_disk_by_header_lun(lun) else {
             return false;
         };
-        if !disk.view.select_unit(disk.address.lun) || !disk.tasks.simple_tasks_may_start() {
+        if !disk.view.refresh_and_select_unit(disk.address.lun)
+            || !disk.tasks.simple_tasks_may_start()
+        {
             return false;
         }
         let room = u32::try_from(io.room(disk_index)).unwrap_or(u32::MAX);
@@ -53,7 +55,7 @@ impl Queue {
     }
 
     /// Ends the run: another address follows, or nothing.
-    pub(super) fn end_submission_run(&mut self) {
+    pub(super) fn count_and_end_submission_run(&mut self) {
         let SubmissionRun {
             lun,
             disk,
@@ -73,11 +75,11 @@ impl Queue {
     #[inline(never)]
     pub(super) fn try_begin_completion_run(
         &mut self,
-        admit_time: AdmitTime,
+        admit_time: AdmitTimeAndKind,
         disk: u32,
         now: u64,
     ) -> bool {
-        self.end_completion_run();
+        self.count_and_end_completion_run();
         if !self.table.task_set_of_disk(disk).none_waiting() {
             return false;
         }
@@ -90,7 +92,7 @@ impl Queue {
     }
 
     /// Ends the run of completions, and counts it.
-    pub(super) fn end_completion_run(&mut self) {
+    pub(super) fn count_and_end_completion_run(&mut self) {
         let done = std::mem::take(&mut self.completion_run);
         if done.commands > 0 {
             self.table

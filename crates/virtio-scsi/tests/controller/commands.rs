@@ -2,7 +2,7 @@
 
 use block::Op;
 use engine::Errno;
-use telemetry::queue::{Admission, RequestKind};
+use telemetry::queue::{AdmissionEnd, RequestKind};
 
 use crate::harness::{
     Answer, BLOCK, BLOCKS, DISKS, GOOD, READ, Rig, UNANSWERED, WRITE, at, cdb10, disks, pattern,
@@ -85,7 +85,7 @@ fn a_command_that_asks_for_more_than_its_buffers_hold_does_nothing() {
         assert_eq!(answer.response, OVERRUN, "{cdb:x?}");
     }
     assert!(rig.queues[0].disks.bytes[1].iter().all(|byte| *byte == 0));
-    assert_eq!(rig.queues[0].queue.in_flight(), 0);
+    assert_eq!(rig.queues[0].queue.in_flight_count(), 0);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn commands_are_counted_by_their_first_block_request() {
     assert_eq!(of(RequestKind::Write), (1, 1024));
     assert_eq!(of(RequestKind::Read), (1, 2048));
     assert_eq!(of(RequestKind::Flush).0, 1);
-    assert_eq!(stats.highest_offset().get(), 6 * BLOCK as u64);
+    assert_eq!(stats.wr_highest_offset().get(), 6 * BLOCK as u64);
     assert_eq!(stats.last_success_ticks().get(), 1000);
     assert_eq!(stats.in_flight().get(), 0);
     // Each disk has its own.
@@ -213,7 +213,7 @@ fn commands_are_counted_by_their_first_block_request() {
         let of = [RequestKind::Read, RequestKind::Write, RequestKind::Flush]
             .map(|kind| stats.of_kind(kind).latency.total());
         assert_eq!(of, [reads, writes, flushes], "{disk}");
-        assert_eq!(stats.highest_offset().get(), end * BLOCK as u64);
+        assert_eq!(stats.wr_highest_offset().get(), end * BLOCK as u64);
         assert_eq!(stats.in_flight().get(), 0);
     }
 }
@@ -266,7 +266,7 @@ fn commands_wait_for_a_disk_without_room() {
     let asked: Vec<_> = (0..3)
         .map(|lba| rig.ask(DISKS[0], &cdb10(READ, lba, 1), &[], BLOCK))
         .collect();
-    assert_eq!(rig.admit(0, 10), Ok(Admission::Stalled));
+    assert_eq!(rig.admit(0, 10), Ok(AdmissionEnd::Stalled));
     assert_eq!(rig.queues[0].disks.submitted.len(), 1);
     assert!(rig.queues[0].queue.has_deferred());
     let queue = &mut rig.queues[0];
@@ -296,14 +296,14 @@ fn two_compare_and_writes_of_different_queues_take_turns() {
     assert_eq!(rig.queues[1].disks.submitted.len(), 0, "it waits");
     rig.settle();
     assert!(asked.iter().all(|asked| rig.answered(asked)));
-    assert_eq!(rig.queues[1].queue.in_flight(), 0);
+    assert_eq!(rig.queues[1].queue.in_flight_count(), 0);
 }
 
 #[test]
 fn disks_of_an_idle_queue_can_be_replaced() {
     let mut rig = Rig::new();
     let new = at(3, 1);
-    rig.device.add(new, unit("new")).unwrap();
+    rig.device.add_unit_and_report(new, unit("new")).unwrap();
     let (answer, _) = rig.command(new, &[0; 6], &[], 0);
     assert_eq!(answer.sense, Some((6, 0x2900)));
     let (answer, _) = rig.command(new, &cdb10(READ, 0, 1), &[], BLOCK);
@@ -315,7 +315,7 @@ fn disks_of_an_idle_queue_can_be_replaced() {
     queue.disks.bytes.push(pattern(8, BLOCKS));
     let (answer, data) = rig.command(new, &cdb10(READ, 0, 1), &[], BLOCK);
     assert_eq!((answer, data), (GOOD, pattern(8, 1)));
-    rig.device.remove(DISKS[0]);
+    rig.device.remove_unit_and_report(DISKS[0]);
     let (answer, _) = rig.command(DISKS[0], &cdb10(READ, 0, 1), &[], BLOCK);
     assert_eq!(answer.sense, Some((5, 0x2500)));
 }

@@ -19,7 +19,9 @@ impl Rig {
         let memory = &self.memory.guest_memory();
         let batch = AdmitMemoryAndTime { memory, now: 0 };
         let (ring, chain) = (&mut self.event_ring, &mut self.chain);
-        self.events.admit(ring, batch, chain).map(|_| ())
+        self.events
+            .report_pending_events(ring, batch, chain)
+            .map(|_| ())
     }
 
     /// Event, address, reason.
@@ -36,9 +38,11 @@ fn added_removed_and_resized_units_are_reported() {
     let buffers: Vec<u64> = (0..4).map(|_| rig.add_event_buffer(16)).collect();
     rig.tell_events().unwrap();
     assert!(!rig.events.take_has_unpublished(), "nothing has happened");
-    assert!(!rig.events.wants_buffers());
-    rig.device.add(at(5, 1), unit("new")).unwrap();
-    rig.device.remove(DISKS[1]).unwrap();
+    assert!(!rig.events.has_events_to_report());
+    rig.device
+        .add_unit_and_report(at(5, 1), unit("new"))
+        .unwrap();
+    rig.device.remove_unit_and_report(DISKS[1]).unwrap();
     assert!(
         rig.device
             .resize_unit(DISKS[2], (BLOCKS * BLOCK * 2) as u64)
@@ -49,7 +53,7 @@ fn added_removed_and_resized_units_are_reported() {
         "it has that size"
     );
     assert_eq!(rig.event_mail.take().len(), 3, "the queue is notified");
-    assert!(rig.events.wants_buffers());
+    assert!(rig.events.has_events_to_report());
     rig.tell_events().unwrap();
     assert!(rig.events.take_has_unpublished());
     assert_eq!(rig.event(buffers[0]), (1, [1, 5, 0, 1, 0, 0, 0, 0], 1));
@@ -70,7 +74,9 @@ fn added_removed_and_resized_units_are_reported() {
 fn events_wait_for_buffers_and_too_many_are_missed() {
     let mut rig = Rig::new();
     for lun in 0..70 {
-        rig.device.add(at(6, lun), unit("many")).unwrap();
+        rig.device
+            .add_unit_and_report(at(6, lun), unit("many"))
+            .unwrap();
     }
     rig.tell_events().unwrap();
     let buffers: Vec<u64> = (0..16).map(|_| rig.add_event_buffer(16)).collect();
@@ -81,9 +87,12 @@ fn events_wait_for_buffers_and_too_many_are_missed() {
         "said once"
     );
     assert_eq!(rig.event(buffers[1]).0, 1);
-    assert!(rig.events.wants_buffers());
+    assert!(rig.events.has_events_to_report());
     rig.device.reset_with_units();
-    assert!(!rig.events.wants_buffers(), "a new driver looks by itself");
+    assert!(
+        !rig.events.has_events_to_report(),
+        "a new driver looks by itself"
+    );
 }
 
 #[test]
@@ -91,7 +100,9 @@ fn a_driver_without_the_features_gets_no_events() {
     let mut rig = Rig::new();
     rig.device.set_features(0);
     let buffer = rig.add_event_buffer(16);
-    rig.device.add(at(6, 0), unit("new")).unwrap();
+    rig.device
+        .add_unit_and_report(at(6, 0), unit("new"))
+        .unwrap();
     rig.tell_events().unwrap();
     assert_eq!(rig.byte(buffer), UNANSWERED);
 }
@@ -100,7 +111,9 @@ fn a_driver_without_the_features_gets_no_events() {
 fn a_buffer_without_room_breaks_the_event_queue() {
     let mut rig = Rig::new();
     rig.add_event_buffer(15);
-    rig.device.add(at(6, 0), unit("new")).unwrap();
+    rig.device
+        .add_unit_and_report(at(6, 0), unit("new"))
+        .unwrap();
     assert_eq!(
         rig.tell_events(),
         Err(AdmitError::Request(RequestError::ShortEvent(15)))

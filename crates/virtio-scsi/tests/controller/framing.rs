@@ -1,6 +1,6 @@
 //! Requests cut into descriptors in any way, and in ways that break a queue.
 
-use telemetry::queue::Admission;
+use telemetry::queue::AdmissionEnd;
 use virtio_scsi::{AdmitError, Device, DeviceOptions, OptionsError, RequestError};
 use virtqueue::testing::Buffer;
 
@@ -149,8 +149,8 @@ fn a_malformed_command_breaks_the_queue() {
 fn more_commands_than_entries_break_the_queue() {
     let mut rig = Rig::new();
     let asked = rig.ask(DISKS[0], &cdb10(READ, 0, 1), &[], BLOCK);
-    let mut last = Ok(Admission::Drained);
-    while last == Ok(Admission::Drained) {
+    let mut last = Ok(AdmissionEnd::Drained);
+    while last == Ok(AdmissionEnd::Drained) {
         last = rig.admit(0, 64);
         let driver = &mut rig.queues[0].driver;
         driver.make_available(asked.head);

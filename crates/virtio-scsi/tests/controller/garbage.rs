@@ -28,7 +28,7 @@ proptest! {
         for asked in asked {
             prop_assert!(rig.answered(&asked));
         }
-        prop_assert_eq!(rig.queues[0].queue.in_flight(), 0);
+        prop_assert_eq!(rig.queues[0].queue.in_flight_count(), 0);
     }
 
     #[test]

@@ -6,10 +6,10 @@ use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request};
 use engine::{Completion, Errno};
 use libc::iovec;
 use scsi::{TransportId, Unit, UnitIdentity, UnitOptions};
-use telemetry::queue::{Admission, QueueName, QueueStats};
+use telemetry::queue::{AdmissionEnd, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitError, AdmitMemoryAndTime, ControlQueue, Device, DeviceOptions, DiskWithStats,
-    EventQueue, MessagePort, Queue, QueueMessage,
+    Address, AdmitError, AdmitMemoryAndTime, ControlQueue, Device, DeviceOptions,
+    DiskAddressAndStats, EventQueue, MessagePort, Queue, QueueMessage,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures};
@@ -31,8 +31,8 @@ pub const fn at(target: u8, lun: u16) -> Address {
 }
 
 /// Disks at these places, with nothing counted.
-pub fn disks(addresses: &[Address]) -> Vec<DiskWithStats> {
-    let disk = |&address| DiskWithStats {
+pub fn disks(addresses: &[Address]) -> Vec<DiskAddressAndStats> {
+    let disk = |&address| DiskAddressAndStats {
         address,
         stats: Arc::default(),
     };
@@ -147,7 +147,7 @@ pub struct Requests {
     pub now: u64,
     pub stats: Arc<QueueStats>,
     /// Its disks' own figures.
-    pub counted: Vec<DiskWithStats>,
+    pub counted: Vec<DiskAddressAndStats>,
 }
 
 pub struct Rig {
@@ -211,7 +211,9 @@ impl Rig {
         };
         let device = Arc::new(Device::new(options).unwrap());
         for (index, address) in DISKS.into_iter().enumerate() {
-            device.add(address, unit(&format!("disk{index}"))).unwrap();
+            device
+                .add_unit_and_report(address, unit(&format!("disk{index}")))
+                .unwrap();
         }
         device.set_features(device.features());
         let queues = (0..count).map(|index| {
@@ -333,7 +335,7 @@ impl Rig {
         }
     }
 
-    pub fn admit(&mut self, queue: usize, budget: usize) -> Result<Admission, AdmitError> {
+    pub fn admit(&mut self, queue: usize, budget: usize) -> Result<AdmissionEnd, AdmitError> {
         let memory = self.memory.guest_memory();
         self.queues[queue].admit(&memory, budget)
     }
@@ -344,13 +346,13 @@ impl Rig {
         for _ in 0..100 {
             let mut idle = true;
             for queue in &mut self.queues {
-                assert_ne!(queue.admit(&memory, 1000), Ok(Admission::Budget));
+                assert_ne!(queue.admit(&memory, 1000), Ok(AdmissionEnd::Budget));
                 idle &= !queue.complete_all() & !queue.read_mail();
             }
             for message in self.control_mail.take() {
-                if let QueueMessage::Cancelled(outcome) = message {
+                if let QueueMessage::TmfEnded(outcome) = message {
                     self.control
-                        .complete_function(&mut self.control_ring, &outcome);
+                        .apply_resets_and_answer_tmf(&mut self.control_ring, &outcome);
                     idle = false;
                 }
             }
@@ -416,7 +418,8 @@ impl Rig {
         self.control_driver.publish();
         let memory = self.memory.guest_memory();
         let (ring, chain) = (&mut self.control_ring, &mut self.chain);
-        self.control.admit(ring, &memory, chain, 1000)?;
+        self.control
+            .pop_and_process_requests(ring, &memory, chain, 1000)?;
         self.control_ring.publish();
         self.control_driver.take_used();
         Ok(answer)
@@ -432,12 +435,12 @@ impl Requests {
         &mut self,
         memory: &Arc<virtqueue::GuestMemory>,
         budget: usize,
-    ) -> Result<Admission, AdmitError> {
+    ) -> Result<AdmissionEnd, AdmitError> {
         let now = self.now;
         let batch = AdmitMemoryAndTime { memory, now };
         let (ring, chain) = (&mut self.ring, &mut self.chain);
         self.queue
-            .admit(ring, batch, chain, &mut self.disks, budget)
+            .admit_from_ring(ring, batch, chain, &mut self.disks, budget)
     }
 
     /// Whether there were any.
@@ -465,7 +468,7 @@ impl Requests {
         let Requests {
             queue, ring, disks, ..
         } = self;
-        queue.complete(ring, completions, self.now, disks, |_, _, _| {});
+        queue.complete_block_requests(ring, completions, self.now, disks, |_, _, _| {});
         queue.count_completion_batch();
     }
 
@@ -477,7 +480,9 @@ impl Requests {
             let (ring, disks) = (&mut self.ring, &mut self.disks);
             match message {
                 QueueMessage::Resume(token) => self.queue.resume_command(ring, token, disks),
-                QueueMessage::Cancel(cancel) => self.queue.apply_cancellation(ring, &cancel, disks),
+                QueueMessage::CancelOrFind(cancel) => {
+                    self.queue.cancel_or_find_commands(ring, &cancel, disks)
+                }
                 _ => panic!("not for a queue of commands"),
             }
         }

@@ -166,7 +166,11 @@ fn commands_that_wait_for_each_other_are_all_aborted() {
     rig.admit(0, 100).unwrap();
     let answer = rig.manage(I_T_NEXUS_RESET, DISKS[0], 0);
     bring_mail(&mut rig);
-    assert_eq!(rig.queues[0].queue.in_flight(), 1, "what the kernel has");
+    assert_eq!(
+        rig.queues[0].queue.in_flight_count(),
+        1,
+        "what the kernel has"
+    );
     assert!(!rig.queues[0].queue.has_deferred());
     rig.settle();
     assert_eq!(rig.byte(answer), COMPLETE);
@@ -214,9 +218,9 @@ fn queries_find_and_end_nothing() {
         let answer = rig.manage(function, DISKS[disk], tag);
         bring_mail(&mut rig);
         for message in rig.control_mail.take() {
-            if let virtio_scsi::QueueMessage::Cancelled(outcome) = message {
+            if let virtio_scsi::QueueMessage::TmfEnded(outcome) = message {
                 rig.control
-                    .complete_function(&mut rig.control_ring, &outcome);
+                    .apply_resets_and_answer_tmf(&mut rig.control_ring, &outcome);
             }
         }
         assert_eq!(rig.byte(answer), expected, "{function} {tag}");
@@ -259,7 +263,7 @@ fn a_stopping_control_queue_fails_pending_functions() {
     let (asked, tag) = start(&mut rig, 0, 0);
     let answer = rig.manage(ABORT_TASK, DISKS[0], tag);
     bring_mail(&mut rig);
-    rig.control.fail_pending_functions(&mut rig.control_ring);
+    rig.control.fail_pending_tmfs(&mut rig.control_ring);
     assert_eq!(rig.byte(answer), FAILURE);
     rig.settle();
     assert_eq!(rig.byte(answer), FAILURE);

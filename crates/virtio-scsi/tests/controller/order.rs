@@ -54,5 +54,5 @@ fn a_command_answered_at_once_releases_those_that_wait_for_it() {
     for asked in [ordered, next] {
         assert_eq!(rig.answer(&asked).sense, Some((5, 0x2100)));
     }
-    assert_eq!(rig.queues[0].queue.in_flight(), 0);
+    assert_eq!(rig.queues[0].queue.in_flight_count(), 0);
 }

@@ -65,7 +65,7 @@ fn completions_of_one_slice_are_all_answered_and_counted() {
         assert_eq!(disk.stats.of_kind(RequestKind::Read).latency.total(), reads);
         assert_eq!(disk.stats.in_flight().get(), 0);
     }
-    assert_eq!(rig.queues[0].queue.in_flight(), 0);
+    assert_eq!(rig.queues[0].queue.in_flight_count(), 0);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_removed_unit_is_noticed_by_the_next_batch() {
     let mut rig = Rig::new();
     let before = reads(&mut rig, 1);
     rig.admit(0, 10).unwrap();
-    rig.device.remove(DISKS[0]).unwrap();
+    rig.device.remove_unit_and_report(DISKS[0]).unwrap();
     let after = reads(&mut rig, 1);
     rig.admit(0, 10).unwrap();
     // What was under way has no unit any more to ask how errors look.
@@ -146,7 +146,7 @@ fn a_removed_unit_is_noticed_by_the_next_batch() {
     let failed = rig.answer(&before[0]);
     assert_eq!((failed.status, failed.sense), (2, Some((0xb, 6))));
     assert_ne!(rig.answer(&after[0]), GOOD);
-    assert_eq!(rig.queues[0].queue.in_flight(), 0);
+    assert_eq!(rig.queues[0].queue.in_flight_count(), 0);
 }
 
 #[test]
@@ -237,13 +237,10 @@ fn each_command_of_an_older_generation_is_released_once() {
     let completions = done(&mut rig, &[Ok(()); 6]);
     rig.queues[0].complete_these(&completions);
     for _ in &before {
-        let taken = rig.queues[0].queue.pop_admit_time_of_older_generation();
+        let taken = rig.queues[0].queue.pop_finished_of_older_generation();
         assert!(taken.is_some_and(|taken| taken < generation));
     }
-    assert_eq!(
-        rig.queues[0].queue.pop_admit_time_of_older_generation(),
-        None
-    );
+    assert_eq!(rig.queues[0].queue.pop_finished_of_older_generation(), None);
     for asked in before.iter().chain(&after) {
         assert_eq!(rig.answer(asked), GOOD);
     }
@@ -314,7 +311,7 @@ fn an_ordered_command_does_not_wait_for_unpublished_ones() {
     let Requests {
         queue, ring, disks, ..
     } = &mut rig.queues[0];
-    queue.complete(ring, &completions, 0, disks, |_, _, _| {});
+    queue.complete_block_requests(ring, &completions, 0, disks, |_, _, _| {});
     let header = rig.header(DISKS[0], 1, &cdb10(READ, 7, 1));
     let ordered = rig.ask_by(0, &header, &[], BLOCK);
     rig.admit(0, 10).unwrap();

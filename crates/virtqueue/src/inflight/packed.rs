@@ -11,7 +11,7 @@
 use super::region::PACKED_ENTRY_BYTES;
 use super::{InflightRegion, RecoveredChain};
 use crate::error::InflightError;
-use crate::packed::{PackedDescriptor, PackedView, Position};
+use crate::packed::{PackedDescriptor, PackedPosition, PackedView};
 
 /// Version, number of entries, head of the free list, and the old one.
 const LISTS_OFFSET: usize = 8;
@@ -44,7 +44,7 @@ pub(crate) struct PackedRecord {
     entries: Box<[EntryLinks]>,
     /// The first free entry; the number of entries: none.
     free: u16,
-    used: Position,
+    used: PackedPosition,
     /// Counter for the next chain.
     counter: u64,
 }
@@ -56,7 +56,7 @@ impl PackedRecord {
     pub fn open_or_create(
         region: InflightRegion,
         ring: &PackedView,
-        used: Position,
+        used: PackedPosition,
     ) -> Result<(Self, Option<Vec<RecoveredChain>>), InflightError> {
         assert!(region.is_packed(), "the region has the queue's form");
         let had_record = region.has_valid_record(ring.size())?;
@@ -69,7 +69,7 @@ impl PackedRecord {
             counter: 0,
         };
         if had_record {
-            let chains = record.recover_chains(ring)?;
+            let chains = record.finish_publication_and_recover_chains(ring)?;
             return Ok((record, Some(chains)));
         }
         for entry in 0..record.region.entry_count() {
@@ -84,13 +84,16 @@ impl PackedRecord {
     }
 
     /// The position of the guest's next used entry.
-    pub fn used_position(&self) -> Position {
+    pub fn used_position(&self) -> PackedPosition {
         self.used
     }
 
     /// Reads the record of an earlier process, and completes the publication in which it may have ended. Returns the
     /// chains in flight in the order of their pops.
-    fn recover_chains(&mut self, ring: &PackedView) -> Result<Vec<RecoveredChain>, InflightError> {
+    fn finish_publication_and_recover_chains(
+        &mut self,
+        ring: &PackedView,
+    ) -> Result<Vec<RecoveredChain>, InflightError> {
         let (entries, size) = (self.region.entry_count(), ring.size());
         let [_, _, free, mut old_free] = split_u16_fields(self.region.load_u64(LISTS_OFFSET));
         let [used, old_used, wraps, _] = split_u16_fields(self.region.load_u64(POSITIONS_OFFSET));
@@ -98,7 +101,7 @@ impl PackedRecord {
         let position = |index, wrap| {
             let wrap = wrap != 0;
             (index < size)
-                .then_some(Position { index, wrap })
+                .then_some(PackedPosition { index, wrap })
                 .ok_or(InflightError::OutOfRange { index, size })
         };
         let (used, old) = (position(used, wrap)?, position(old_used, old_wrap)?);
@@ -202,7 +205,12 @@ impl PackedRecord {
 
     /// Records a chain of `descriptors` descriptors that was popped at `at` and not processed yet. Returns its first entry.
     #[inline]
-    pub fn record_popped(&mut self, ring: &PackedView, mut at: Position, descriptors: u16) -> u16 {
+    pub fn record_popped(
+        &mut self,
+        ring: &PackedView,
+        mut at: PackedPosition,
+        descriptors: u16,
+    ) -> u16 {
         let head = self.free;
         let (mut entry, mut last, mut id) = (head, head, 0);
         for _ in 0..descriptors {
@@ -264,7 +272,7 @@ impl PackedRecord {
     /// Prepares the publication of a batch: frees its entries, and stores the old state beside the new one.
     /// Afterwards the guest's next used entry is at `used`.
     #[inline]
-    pub fn record_batch_before_publish(&mut self, batch: &[u16], used: Position) {
+    pub fn record_batch_before_publish(&mut self, batch: &[u16], used: PackedPosition) {
         let old = self.free;
         self.prepend_to_free_list(batch);
         self.store_free_list_heads(self.free, old);
@@ -301,7 +309,7 @@ impl PackedRecord {
 
     /// Stores the used positions: as it will be, and as it was.
     #[inline]
-    fn store_used_positions(&self, used: Position, old: Position) {
+    fn store_used_positions(&self, used: PackedPosition, old: PackedPosition) {
         let wraps = u16::from_le_bytes([used.wrap.into(), old.wrap.into()]);
         let positions = join_u16_fields([used.index, old.index, wraps, 0]);
         self.region.store_u64(POSITIONS_OFFSET, positions);

@@ -7,7 +7,7 @@ use crate::chain::{Chain, ChainId};
 use crate::error::RingError;
 use crate::layout::{RingFeatures, RingLayout};
 use crate::memory::GuestMemory;
-use crate::packed::{PackedDescriptor, PackedRing, Position};
+use crate::packed::{PackedDescriptor, PackedPosition, PackedRing};
 use crate::split::SplitRing;
 
 /// A chain that was in flight when the process before this one ended.
@@ -21,15 +21,15 @@ pub(crate) struct RecoveredChain {
 
 /// The record, in the format of its queue.
 #[derive(Debug)]
-enum Record {
+enum InflightRecord {
     Split(SplitRecord),
     Packed(PackedRecord),
 }
 
 /// Records the chains that a queue has in flight. They are identified by their entries in the record.
 #[derive(Debug)]
-pub(crate) struct Recorder {
-    record: Record,
+pub(crate) struct InflightRecorder {
+    record: InflightRecord,
     /// Chains to pop again, the first one last.
     recovered: Vec<RecoveredChain>,
     /// Entries of chains that were pushed and are not published.
@@ -38,7 +38,7 @@ pub(crate) struct Recorder {
     ring_is_finished: bool,
 }
 
-impl Recorder {
+impl InflightRecorder {
     /// Starts a ring and its record, which continues the one in the region.
     pub fn start_ring_and_record(
         memory: &GuestMemory,
@@ -46,11 +46,11 @@ impl Recorder {
         features: RingFeatures,
         base: u16,
         region: InflightRegion,
-    ) -> Result<(AnyRing, Recorder), RingError> {
+    ) -> Result<(AnyRing, InflightRecorder), RingError> {
         let (ring, record, mut recovered) = if features.packed {
             // A front-end that does not know where the queue had stopped passes any base.
             let base = match region.has_record() {
-                true => Position::START.to_bits(),
+                true => PackedPosition::START.to_bits(),
                 false => base,
             };
             let mut ring = PackedRing::new(memory, layout, features, base)?;
@@ -61,23 +61,31 @@ impl Recorder {
                 let taken = chains.iter().map(|chain| chain.descriptors.len()).sum();
                 ring.restore_position_and_flags(
                     record.used_position(),
-                    count_as_u16(taken, layout.size),
+                    count_as_u16_or(taken, layout.size),
                 );
             }
-            (AnyRing::Packed(ring), Record::Packed(record), recovered)
+            (
+                AnyRing::Packed(ring),
+                InflightRecord::Packed(record),
+                recovered,
+            )
         } else {
             let mut ring = SplitRing::new(memory, layout, features, base)?;
             let start = SplitRecord::open_or_create(region, layout.size, ring.published_used())?;
             let (record, recovered) = start;
             if let Some(chains) = &recovered {
-                ring.restore_position(count_as_u16(chains.len(), layout.size));
+                ring.resume_behind_in_flight(count_as_u16_or(chains.len(), layout.size));
             }
-            (AnyRing::Split(ring), Record::Split(record), recovered)
+            (
+                AnyRing::Split(ring),
+                InflightRecord::Split(record),
+                recovered,
+            )
         };
         if let Some(chains) = &mut recovered {
             chains.reverse();
         }
-        let recorder = Recorder {
+        let recorder = InflightRecorder {
             record,
             recovered: recovered.unwrap_or_default(),
             batch: Vec::with_capacity(layout.size.into()),
@@ -87,7 +95,7 @@ impl Recorder {
     }
 
     /// Pops a recovered chain, if there is one, or the next of the ring, which is recorded before it is returned.
-    pub fn pop(
+    pub fn pop_recovered_or_next(
         &mut self,
         ring: &mut AnyRing,
         memory: &GuestMemory,
@@ -98,7 +106,7 @@ impl Recorder {
             let id = ChainId {
                 id: recovered.entry,
                 // As many as fit the ring.
-                descriptors: count_as_u16(recovered.descriptors.len(), u16::MAX),
+                descriptors: count_as_u16_or(recovered.descriptors.len(), u16::MAX),
             };
             self.recovered.pop();
             return Ok(Some(id));
@@ -110,21 +118,27 @@ impl Recorder {
         let Some(id) = ring.pop(memory, chain)? else {
             return Ok(None);
         };
-        Ok(Some(self.record_popped(ring, at, id)))
+        Ok(Some(self.record_popped_and_map_id(ring, at, id)))
     }
 
     /// Records a chain that was popped at `at`. Returns its identifier from now on.
-    fn record_popped(&mut self, ring: &AnyRing, at: u16, id: ChainId) -> ChainId {
+    fn record_popped_and_map_id(&mut self, ring: &AnyRing, at: u16, id: ChainId) -> ChainId {
         match (&mut self.record, ring) {
-            (Record::Split(record), _) => {
+            (InflightRecord::Split(record), _) => {
                 record.record_popped(id.id);
                 id
             }
-            (Record::Packed(record), AnyRing::Packed(ring)) => ChainId {
-                id: record.record_popped(ring.view(), Position::from_bits(at), id.descriptors),
+            (InflightRecord::Packed(record), AnyRing::Packed(ring)) => ChainId {
+                id: record.record_popped(
+                    ring.view(),
+                    PackedPosition::from_bits(at),
+                    id.descriptors,
+                ),
                 ..id
             },
-            (Record::Packed(_), AnyRing::Split(_)) => unreachable!("both have the queue's format"),
+            (InflightRecord::Packed(_), AnyRing::Split(_)) => {
+                unreachable!("both have the queue's format")
+            }
         }
     }
 
@@ -137,8 +151,8 @@ impl Recorder {
     /// The driver's identifier of a chain, of which devices know the entry in the record.
     fn driver_chain_id(&self, chain: ChainId) -> ChainId {
         match &self.record {
-            Record::Split(_) => chain,
-            Record::Packed(record) => ChainId {
+            InflightRecord::Split(_) => chain,
+            InflightRecord::Packed(record) => ChainId {
                 id: record.buffer_id(chain.id),
                 ..chain
             },
@@ -151,11 +165,11 @@ impl Recorder {
             return;
         }
         match &mut self.record {
-            Record::Split(record) => record.record_batch_before_publish(&self.batch),
-            Record::Packed(record) => {
+            InflightRecord::Split(record) => record.record_batch_before_publish(&self.batch),
+            InflightRecord::Packed(record) => {
                 record.record_batch_before_publish(
                     &self.batch,
-                    Position::from_bits(ring.next_used()),
+                    PackedPosition::from_bits(ring.next_used()),
                 );
             }
         }
@@ -167,8 +181,10 @@ impl Recorder {
             return;
         }
         match &mut self.record {
-            Record::Split(record) => record.remove_published(&self.batch, ring.published_used()),
-            Record::Packed(record) => record.remove_published(&self.batch),
+            InflightRecord::Split(record) => {
+                record.remove_published(&self.batch, ring.published_used())
+            }
+            InflightRecord::Packed(record) => record.remove_published(&self.batch),
         }
         self.batch.clear();
     }
@@ -178,8 +194,8 @@ impl Recorder {
         // Recovered chains are in the ring before the others. And of those that were popped again, a packed ring may not have
         // the descriptors any more.
         let was_recovered = |chain: &ChainId| match &self.record {
-            Record::Split(_) => false,
-            Record::Packed(record) => record.was_recovered(chain.id),
+            InflightRecord::Split(_) => false,
+            InflightRecord::Packed(record) => record.was_recovered(chain.id),
         };
         if !self.recovered.is_empty() || chains.iter().any(was_recovered) {
             return false;
@@ -189,8 +205,12 @@ impl Recorder {
             return false;
         };
         match &mut self.record {
-            Record::Split(record) => record.remove_unpopped(&entry_indices_of_chains(&in_order)),
-            Record::Packed(record) => record.remove_unpopped(&entry_indices_of_chains(chains)),
+            InflightRecord::Split(record) => {
+                record.remove_unpopped(&entry_indices_of_chains(&in_order))
+            }
+            InflightRecord::Packed(record) => {
+                record.remove_unpopped(&entry_indices_of_chains(chains))
+            }
         }
         true
     }
@@ -207,7 +227,7 @@ impl Recorder {
 
     /// Number of chains that are still to be popped again.
     pub fn recovered_count(&self) -> u16 {
-        count_as_u16(self.recovered.len(), u16::MAX)
+        count_as_u16_or(self.recovered.len(), u16::MAX)
     }
 }
 
@@ -217,6 +237,6 @@ fn entry_indices_of_chains(chains: &[ChainId]) -> Vec<u16> {
 }
 
 /// A count as a `u16`, or `most`, which it is known not to exceed.
-fn count_as_u16(count: usize, most: u16) -> u16 {
+fn count_as_u16_or(count: usize, most: u16) -> u16 {
     u16::try_from(count).unwrap_or(most)
 }

@@ -16,7 +16,6 @@ use crate::store_hook::before_store;
 const ALIGN_BYTES: usize = 64;
 
 const VERSION_OFFSET: usize = 8;
-const DESC_NUM: usize = InflightRegion::DESC_NUM;
 /// The only version. 0: nothing was recorded yet.
 const VERSION_1: u16 = 1;
 
@@ -53,7 +52,7 @@ impl fmt::Debug for InflightRegion {
 
 impl InflightRegion {
     /// Offset of `desc_num` in the header of either format, in bytes.
-    pub const DESC_NUM: usize = 10;
+    pub const DESC_NUM_OFFSET: usize = 10;
 
     /// Bytes of the region of a queue of either format with `entries` descriptors: where the next one
     /// begins.
@@ -107,7 +106,7 @@ impl InflightRegion {
     /// The number of descriptors in the header; 0: none was written.
     #[must_use]
     pub fn desc_num(&self) -> u16 {
-        self.load_u16(DESC_NUM)
+        self.load_u16(Self::DESC_NUM_OFFSET)
     }
 
     /// Whether there is a record, valid or not.
@@ -129,7 +128,7 @@ impl InflightRegion {
     pub(super) fn has_valid_record(&self, size: u16) -> Result<bool, InflightError> {
         let (version, found, entries) = (
             self.load_u16(VERSION_OFFSET),
-            self.load_u16(DESC_NUM),
+            self.load_u16(Self::DESC_NUM_OFFSET),
             self.entries,
         );
         if size > entries {
@@ -148,7 +147,7 @@ impl InflightRegion {
 
     /// Makes the record valid, as the last step of a new record.
     pub(super) fn mark_valid(&self) {
-        self.store_u16(DESC_NUM, self.entries);
+        self.store_u16(Self::DESC_NUM_OFFSET, self.entries);
         self.store_u16(VERSION_OFFSET, VERSION_1);
     }
 
@@ -167,27 +166,33 @@ impl InflightRegion {
         BYTES * (1 + usize::from(index))
     }
 
+    // The offsets below are not checked: each is that of a field of the header, or of a field of an entry whose offset
+    // `entry_offset` has returned.
+
     /// Whether the entry at `offset` is the head of a chain that is in flight.
     pub(super) fn is_in_flight(&self, offset: usize) -> bool {
-        self.atomic_u8_at(offset).load(Ordering::Acquire) == 1
+        // SAFETY: the offset is that of an entry, see above.
+        unsafe { self.atomic_u8_unchecked(offset) }.load(Ordering::Acquire) == 1
     }
 
     /// Sets whether the chain whose head has the entry at `offset` is in flight.
     #[inline]
     pub(super) fn set_in_flight(&self, offset: usize, in_flight: bool) {
         before_store();
-        self.atomic_u8_at(offset)
-            .store(u8::from(in_flight), Ordering::Release);
+        // SAFETY: the offset is that of an entry, see above.
+        unsafe { self.atomic_u8_unchecked(offset) }.store(u8::from(in_flight), Ordering::Release);
     }
 
     #[inline]
     pub(super) fn load_u16(&self, offset: usize) -> u16 {
-        u16::from_le(self.atomic_u16_at(offset).load(Ordering::Acquire))
+        // SAFETY: the offset is that of a 16-bit field, see above.
+        u16::from_le(unsafe { self.atomic_u16_unchecked(offset) }.load(Ordering::Acquire))
     }
 
     #[inline]
     pub(super) fn load_u64(&self, offset: usize) -> u64 {
-        u64::from_le(self.atomic_u64_at(offset).load(Ordering::Acquire))
+        // SAFETY: the offset is that of a 64-bit word, see above.
+        u64::from_le(unsafe { self.atomic_u64_unchecked(offset) }.load(Ordering::Acquire))
     }
 
     // Release keeps a store after all stores before it in the program, those to the rings included: that order is
@@ -196,34 +201,45 @@ impl InflightRegion {
     #[inline]
     pub(super) fn store_u16(&self, offset: usize, value: u16) {
         before_store();
-        self.atomic_u16_at(offset)
-            .store(value.to_le(), Ordering::Release);
+        // SAFETY: the offset is that of a 16-bit field, see above.
+        unsafe { self.atomic_u16_unchecked(offset) }.store(value.to_le(), Ordering::Release);
     }
 
     #[inline]
     pub(super) fn store_u64(&self, offset: usize, value: u64) {
         before_store();
-        self.atomic_u64_at(offset)
-            .store(value.to_le(), Ordering::Release);
+        // SAFETY: the offset is that of a 64-bit word, see above.
+        unsafe { self.atomic_u64_unchecked(offset) }.store(value.to_le(), Ordering::Release);
     }
 
     /// The byte at `offset`, as an atomic.
+    ///
+    /// # Safety
+    /// The byte lies within the header or an entry below `entries`.
     #[inline]
-    fn atomic_u8_at(&self, offset: usize) -> &AtomicU8 {
-        // SAFETY: offsets are those of a field of the header or of an entry below `entries`, which `new`
-        // was promised; the region stays mapped as long as `self`, and is accessed with atomics only.
+    unsafe fn atomic_u8_unchecked(&self, offset: usize) -> &AtomicU8 {
+        // SAFETY: within the region, as the caller promises, which stays mapped as long as `self`, and is accessed with
+        // atomics only.
         unsafe { AtomicU8::from_ptr(self.host.add(offset).as_ptr()) }
     }
 
+    /// The 16-bit field at `offset`, as an atomic.
+    ///
+    /// # Safety
+    /// Its bytes lie within the header or an entry below `entries`, and `offset` is a multiple of its size.
     #[inline]
-    fn atomic_u16_at(&self, offset: usize) -> &AtomicU16 {
-        // SAFETY: as for `atomic_u8_at`; fields are aligned to their size, the region to eight bytes.
+    unsafe fn atomic_u16_unchecked(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: as in `atomic_u8_unchecked`; aligned, since the region is to eight bytes.
         unsafe { AtomicU16::from_ptr(self.host.add(offset).cast().as_ptr()) }
     }
 
+    /// The 64-bit word at `offset`, as an atomic.
+    ///
+    /// # Safety
+    /// As of [`InflightRegion::atomic_u16_unchecked`].
     #[inline]
-    fn atomic_u64_at(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: as for `atomic_u16_at`.
+    unsafe fn atomic_u64_unchecked(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as in `atomic_u16_unchecked`.
         unsafe { AtomicU64::from_ptr(self.host.add(offset).cast().as_ptr()) }
     }
 }

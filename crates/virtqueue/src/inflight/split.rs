@@ -40,7 +40,7 @@ impl SplitRecord {
             last_batch_head: 0,
         };
         if had_record {
-            let chains = record.recover_chains(size, used_idx)?;
+            let chains = record.finish_publication_and_recover_chains(size, used_idx)?;
             return Ok((record, Some(chains)));
         }
         let region = &record.region;
@@ -55,7 +55,7 @@ impl SplitRecord {
 
     /// Reads the record of an earlier process, and completes the publication in which it may have ended. Returns the
     /// chains in flight in the order of their pops.
-    fn recover_chains(
+    fn finish_publication_and_recover_chains(
         &mut self,
         size: u16,
         used_idx: u16,

@@ -1,4 +1,4 @@
-//! Position in a packed queue's descriptor ring: index and wrap counter (section 2.8.1).
+//! PackedPosition in a packed queue's descriptor ring: index and wrap counter (section 2.8.1).
 //!
 //! A wrap counter of one bit distinguishes laps. It is 1 in the first, so a position is one of `2 * size`: two laps later it is the same
 //! again.
@@ -10,22 +10,22 @@ const WRAP_BIT: u16 = 1 << 15;
 
 /// An index of the descriptor ring with its wrap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
+pub(crate) struct PackedPosition {
     pub index: u16,
     pub wrap: bool,
 }
 
-impl Position {
+impl PackedPosition {
     /// The position in which driver and device begin.
-    pub const START: Position = Position {
+    pub const START: PackedPosition = PackedPosition {
         index: 0,
         wrap: true,
     };
 
     /// Decodes bits 0 to 14 and 15. The index may be anything.
     #[inline]
-    pub fn from_bits(bits: u16) -> Position {
-        Position {
+    pub fn from_bits(bits: u16) -> PackedPosition {
+        PackedPosition {
             index: bits & !WRAP_BIT,
             wrap: bits & WRAP_BIT != 0,
         }
@@ -39,22 +39,22 @@ impl Position {
 
     /// The position `count` descriptors later, at most `size`, in a ring of `size`.
     #[inline]
-    pub fn advance(self, count: u16, size: u16) -> Position {
+    pub fn advance(self, count: u16, size: u16) -> PackedPosition {
         let index = self.index.wrapping_add(count);
         if index >= size {
-            Position {
+            PackedPosition {
                 index: index - size,
                 wrap: !self.wrap,
             }
         } else {
-            Position { index, ..self }
+            PackedPosition { index, ..self }
         }
     }
 
     /// Number of descriptors that `to` is ahead of this position, modulo two laps. Any index of `to`
     /// gives some number.
     #[inline]
-    pub fn distance(self, to: Position, size: u16) -> u16 {
+    pub fn distance(self, to: PackedPosition, size: u16) -> u16 {
         let lap = if self.wrap == to.wrap { 0 } else { size };
         let ahead = to.index.wrapping_add(lap).wrapping_sub(self.index);
         // Only in the same lap can `to` lie behind; it comes again after two.
@@ -86,11 +86,11 @@ impl Position {
 
 #[cfg(test)]
 mod tests {
-    use super::Position;
+    use super::PackedPosition;
 
     /// All positions of two laps in order.
-    fn positions(size: u16) -> Vec<Position> {
-        let lap = |wrap| (0..size).map(move |index| Position { index, wrap });
+    fn positions(size: u16) -> Vec<PackedPosition> {
+        let lap = |wrap| (0..size).map(move |index| PackedPosition { index, wrap });
         lap(true).chain(lap(false)).collect()
     }
 
@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn a_position_survives_its_sixteen_bits() {
-        assert_eq!(Position::START.to_bits(), 0x8000);
+        assert_eq!(PackedPosition::START.to_bits(), 0x8000);
         for bits in 0..=u16::MAX {
-            assert_eq!(Position::from_bits(bits).to_bits(), bits);
+            assert_eq!(PackedPosition::from_bits(bits).to_bits(), bits);
         }
     }
 }

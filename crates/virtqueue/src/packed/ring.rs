@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::position::Position;
+use super::position::PackedPosition;
 use crate::descriptor::DESCRIPTOR_LEN_BYTES;
 use crate::error::{RingError, RingPart};
 use crate::layout::{MAX_QUEUE_SIZE, RingLayout, find_ring_part};
@@ -153,7 +153,7 @@ impl PackedView {
     /// Stores a used entry in descriptor `index`. Relaxed: for all but the first of a batch, beyond which the guest does not read
     /// before that one is used.
     #[inline]
-    pub fn store_used_entry(&self, index: u16, entry: UsedEntry) {
+    pub fn store_used_entry_after_first(&self, index: u16, entry: UsedEntry) {
         self.atomic_descriptor_word(index, 1)
             .store(entry.to_word(), Ordering::Relaxed);
     }
@@ -166,7 +166,7 @@ impl PackedView {
     }
 
     /// Restores the AVAIL and USED flags that a descriptor had before a used entry overwrote it.
-    pub fn restore_available_flags(&self, at: Position) {
+    pub fn restore_available_flags(&self, at: PackedPosition) {
         let word = self.atomic_descriptor_word(at.index, 1);
         let rest = u64::from_le(word.load(Ordering::Relaxed));
         let flags = (rest >> 48) as u16 & !(F_AVAIL | F_USED) | at.available_flags();

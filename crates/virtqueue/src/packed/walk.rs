@@ -4,7 +4,7 @@
 //! (section 2.8.6); those of an indirect table are in order and need no flags (section 2.8.7). A chain cannot have a loop; it can only
 //! run into descriptors that the device has already.
 
-use super::position::Position;
+use super::position::PackedPosition;
 use super::ring::{PackedDescriptor, PackedView};
 use crate::buffers::{BufferTranslator, IndirectTable};
 use crate::chain::Chain;
@@ -29,7 +29,7 @@ impl ChainReader<'_> {
     #[inline(always)]
     pub fn read_chain(
         &mut self,
-        start: Position,
+        start: PackedPosition,
         first: PackedDescriptor,
         chain: &mut Chain,
     ) -> Result<(u16, u16), RingError> {
@@ -99,7 +99,7 @@ impl ChainReader<'_> {
         if table.flags & F_NEXT != 0 {
             return Err(RingError::IndirectWithNext { index });
         }
-        let table = IndirectTable::find(self.buffers, table.addr, table.len)?;
+        let table = IndirectTable::check_len_and_look_up(self.buffers, table.addr, table.len)?;
         for index in 0..table.descriptor_count() {
             let descriptor =
                 PackedDescriptor::from_words(table.descriptor_words(self.memory, index)?);

@@ -55,7 +55,8 @@ impl ChainReader<'_> {
         reference: Descriptor,
         chain: &mut Chain,
     ) -> Result<usize, RingError> {
-        let table = IndirectTable::find(self.buffers, reference.addr, reference.len)?;
+        let table =
+            IndirectTable::check_len_and_look_up(self.buffers, reference.addr, reference.len)?;
         let table_size = table.descriptor_count();
         let mut index = 0;
         for _ in 0..table_size {

@@ -123,7 +123,7 @@ proptest! {
 
         let guest_memory = memory.guest_memory();
         let mut chain = Chain::new();
-        queue.enable_kicks();
+        queue.enable_kicks_and_recheck();
         let mut popped = 0;
         while let Ok(Some(head)) = queue.pop(&guest_memory, &mut chain) {
             popped += 1;

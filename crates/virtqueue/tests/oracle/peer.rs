@@ -118,7 +118,7 @@ impl Peer {
         self.queue.needs_notification(&self.memory).unwrap()
     }
 
-    pub fn enable_kicks(&mut self) -> bool {
+    pub fn enable_kicks_and_recheck(&mut self) -> bool {
         self.queue.enable_notification(&self.memory).unwrap()
     }
 

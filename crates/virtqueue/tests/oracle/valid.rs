@@ -142,7 +142,7 @@ proptest! {
                 in_flight.push(head);
             }
             prop_assert_eq!(peer.pop(), None);
-            prop_assert_eq!(queue.enable_kicks(), peer.enable_kicks());
+            prop_assert_eq!(queue.enable_kicks_and_recheck(), peer.enable_kicks_and_recheck());
 
             driver.set_used_event(driver.used_idx().wrapping_add(used_event));
             peer.copy_from(&memory);

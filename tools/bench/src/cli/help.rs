@@ -158,6 +158,14 @@ with qemu-storage-daemon if that is installed; both servers get the same command
 raw is what a program on the host gets at best: one thread with all requests in flight, through the \
 io that blockplane itself uses, on the processor where the servers run.
 
+Images of Ceph RBD exist already (`rbd create`). Fill them before reading (`rbd bench --io-type write \
+--io-pattern seq`): what was never written is read without the cluster's disks. Only the contender that \
+is measured has them open, since a writer locks its image: servers are started and stopped in turn. \
+librbd's cache is off in all. raw is then one thread that does nothing but call librbd: where it is no \
+faster than a server, librbd is the limit. It sleeps until librbd wakes it, whatever the client does. \
+Processor time is that of the whole process, with librbd's threads; the cluster's daemons run where \
+they like. Where they have no other processors, compare with --client blocking.
+
 Needs two processors that have nothing else to do: one for the servers, one for the client. With \
 several iothreads, see --no-pinning.";
 pub(super) const COMPARE_EXAMPLES: &str = "\
@@ -168,7 +176,9 @@ Examples:\n\
 \x20 blockplane-bench compare --aio io_uring \\\n\
 \x20     --servers ours,raw:io_uring,qemu-storage-daemon:io_uring\n\
 \x20 blockplane-bench compare --servers ours --backing null \\\n\
-\x20     --socket /tmp/other.sock";
+\x20     --socket /tmp/other.sock\n\
+\x20 blockplane-bench compare --backing rbd:rbd/disk:conf=/etc/ceph/a.conf \\\n\
+\x20     --client blocking --disks 8 --iothreads 2 --no-pinning";
 
 pub(super) const GENERATE_EXAMPLES: &str = "\
 Examples:\n\

@@ -11,8 +11,10 @@ use crate::table::Table;
 /// All loads on one backing.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// What was behind the disk.
+    /// What was behind the disks.
     pub backing: String,
+    /// Their number.
+    pub disks: u16,
     /// Names.
     pub contenders: Vec<String>,
     /// A row for each load.
@@ -85,7 +87,11 @@ impl Part {
         columns.extend(["IOPS", "±"].map(str::to_owned));
         columns.extend(FIGURES[1..].iter().map(|(name, ..)| (*name).to_owned()));
         columns.extend(["ratio IOPS", "ratio CPU", "saturated"].map(str::to_owned));
-        let mut table = Table::new(&format!("Backing: {}", self.backing), &columns);
+        let disks = match self.disks {
+            1 => String::new(),
+            disks => format!(", {disks} disks"),
+        };
+        let mut table = Table::new(&format!("Backing: {}{disks}", self.backing), &columns);
         for row in &self.rows {
             for (index, name) in self.contenders.iter().enumerate() {
                 let load = if index == 0 {
@@ -134,6 +140,7 @@ impl Part {
         };
         json!({
             "backing": self.backing,
+            "disks": self.disks,
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
         })
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::{
-    Epoll, EventLoop, HandlerId, IdlePeriod, Interest, PollSettings, Readiness, Runner,
+    Epoll, EventLoop, HandlerId, IdleEnd, Interest, PollSettings, Readiness, Runner,
 };
 
 use super::no_kernel::NoKernel;
@@ -36,13 +36,13 @@ pub(crate) enum Reaction {
     Renew,
 }
 
-struct Counter {
+struct SingleWriterU64 {
     reaction: Reaction,
     heard: usize,
     failure: Option<io::Error>,
 }
 
-impl Runner for Counter {
+impl Runner for SingleWriterU64 {
     type Handler = ();
     type Timer = ();
     type Message = ();
@@ -64,17 +64,17 @@ impl Runner for Counter {
     fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {}
     fn admit(&mut self, _: &mut RunnerContext<Self>) {}
     fn submit(&mut self, _: &mut RunnerContext<Self>) {}
-    fn is_busy(&self) -> bool {
+    fn has_work_for_next_iteration(&self) -> bool {
         false
     }
     fn poll_sources_once(&mut self) -> bool {
         false
     }
-    fn poll_deadline_ns(&mut self, _: &PollSettings, _: u64) -> u64 {
+    fn predict_poll_deadline_ns(&mut self, _: &PollSettings, _: u64) -> u64 {
         0
     }
-    fn learn_from_idle(&mut self, _: &PollSettings, _: IdlePeriod) {}
-    fn enable_kicks_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn learn_from_idle(&mut self, _: &PollSettings, _: IdleEnd) {}
+    fn prepare_to_block_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
         false
     }
     fn on_stop(&mut self, _: &mut RunnerContext<Self>) {}
@@ -110,7 +110,7 @@ impl Notifier {
 
 /// A loop with registered handlers.
 pub(crate) struct Dispatch {
-    iothread: EventLoop<Counter>,
+    iothread: EventLoop<SingleWriterU64>,
     bell: Notifier,
     next: usize,
     reaction: Reaction,
@@ -131,7 +131,7 @@ impl Dispatch {
             Kernel::None => Box::new(no_kernel.clone()),
         };
         let (mut fds, mut cookies) = (Vec::new(), Vec::new());
-        let register = |cx: &mut RunnerContext<Counter>| {
+        let register = |cx: &mut RunnerContext<SingleWriterU64>| {
             for audible in audible {
                 let fd = descriptor()?;
                 // Only what is written needs a second descriptor.
@@ -143,7 +143,7 @@ impl Dispatch {
                     cookies.push(id.cookie());
                 }
             }
-            Ok(Counter {
+            Ok(SingleWriterU64 {
                 reaction,
                 heard: 0,
                 failure: None,

@@ -160,21 +160,48 @@ pub fn measure(
     time: Duration,
     server: Option<u32>,
 ) -> Result<Measured> {
-    let attached = StartedServer::new(stream, load)?;
+    measure_disks(vec![stream], load, warm_up, time, server)
+}
+
+/// As [`measure`], on all disks of a server: the load has `queues` queues on each.
+///
+/// # Errors
+/// As for [`measure`]; [`Error::Unsuitable`] without a disk.
+pub fn measure_disks(
+    streams: Vec<UnixStream>,
+    load: &Load,
+    warm_up: Duration,
+    time: Duration,
+    server: Option<u32>,
+) -> Result<Measured> {
+    let disks = streams
+        .into_iter()
+        .map(|stream| StartedServer::new(stream, load));
+    let disks = disks.collect::<Result<Vec<_>>>()?;
+    let Some(first) = disks.first() else {
+        return Err(Error::Unsuitable("there is no disk to load".to_owned()));
+    };
     if load.pattern.writes() {
-        attached.scatter();
+        disks.iter().for_each(StartedServer::scatter);
     }
-    let pid = server.or_else(|| attached.session.server_pid());
-    let walk = |index| Walk::new(load.pattern, attached.blocks, index, load.queues);
-    let mut drivers = attached.drivers(walk);
+    let pid = server.or_else(|| first.session.server_pid());
+    let mut drivers = Vec::new();
+    for (number, disk) in (0..).zip(&disks) {
+        let first = number * load.queues;
+        let walk = |index| Walk::new(load.pattern, disk.blocks, first + index, load.queues);
+        drivers.extend(disk.drivers(walk));
+    }
     let mut usage = usage::UsageSampler::new(pid);
-    let socket = attached.session.socket();
+    // When the server ends, it closes all its sockets.
+    let socket = first.session.socket();
     let threads = drive(&mut drivers, socket, load, warm_up, time, |phase| {
         usage.look(phase);
         Ok(())
     })?;
     drop(drivers);
-    attached.stop()?;
+    for disk in disks {
+        disk.stop()?;
+    }
     Ok(Measured {
         block_bytes: load.block_bytes,
         threads,

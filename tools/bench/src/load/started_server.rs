@@ -101,7 +101,7 @@ impl StartedServer {
         for (index, _) in (0..=u8::MAX).zip(&self.queues) {
             self.session.stop_queue(index)?;
         }
-        Ok(())
+        self.session.disconnect()
     }
 }
 

@@ -94,16 +94,21 @@ impl LoadOptions {
         }
     }
 
-    /// The load with `depth` requests in flight per queue.
+    /// The load with `depth` requests in flight per queue, on each of `disks` disks.
     ///
     /// # Errors
     /// [`Error::Unsuitable`] for options that do not go together.
-    pub fn load(&self, depth: u16, waiting: Waiting, cpus: &[usize]) -> Result<Load> {
+    pub fn load(&self, depth: u16, waiting: Waiting, cpus: &[usize], disks: u16) -> Result<Load> {
+        let queues = self.queues.saturating_mul(disks);
         let per_cpu = u16::try_from(cpus.len()).unwrap_or(u16::MAX).max(1);
-        let threads = self.client_threads.unwrap_or(per_cpu.min(self.queues));
-        if threads > self.queues {
+        let threads = self.client_threads.unwrap_or(per_cpu.min(queues));
+        if threads > queues {
+            let on_disks = match disks {
+                1 => String::new(),
+                _ => format!(" on each of {disks} disks"),
+            };
             return Err(Error::Unsuitable(format!(
-                "--client-threads {threads} is more than --queues {}: a thread without a queue has \
+                "--client-threads {threads} is more than --queues {}{on_disks}: a thread without a queue has \
                  nothing to do",
                 self.queues
             )));

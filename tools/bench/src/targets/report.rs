@@ -50,6 +50,7 @@ impl Target {
             BackingOption::Null => "null",
             BackingOption::Tmpfs => "file on tmpfs",
             BackingOption::File | BackingOption::At(_) => "file on the disk",
+            BackingOption::Rbd(_) => "Ceph RBD",
         };
         let neighbours = match contenders.first() {
             Some(crowd @ Contender::OursInACrowd { .. }) => format!(", {crowd}"),

@@ -15,19 +15,20 @@ becomes() {
     return 1
 }
 
-# A chunk of the pattern at byte $1 of the disk.
+# Chunk $1 of the pattern at byte $2 of the disk: writes it and makes it stable, or fails unless it is there.
 put() {
-    piece $chunk 0 | dd of="/dev/$disk" bs=1M iflag=fullblock oflag=direct,seek_bytes seek="$1" conv=notrunc status=none
+    piece $chunk $(($1 * chunk)) |
+        dd of="/dev/$disk" bs=1M iflag=fullblock oflag=direct,seek_bytes seek="$2" conv=notrunc,fsync status=none
 }
 same() {
-    dd if="/dev/$disk" bs=1M iflag=direct,skip_bytes,count_bytes skip="$1" count=$chunk status=none |
-        cmp - /tmp/chunk || { echo "what is at $1 changed"; return 1; }
+    piece $chunk $(($1 * chunk)) > /tmp/chunk
+    dd if="/dev/$disk" bs=1M iflag=direct,skip_bytes,count_bytes skip="$2" count=$chunk status=none |
+        cmp - /tmp/chunk || { echo "what is at $2 changed"; return 1; }
 }
 
 fill() {
-    piece $chunk 0 > /tmp/chunk
-    put 0
-    put $((before * 512 - chunk))
+    put 0 0
+    put 1 $((before * 512 - chunk))
 }
 
 grow() {
@@ -37,12 +38,12 @@ grow() {
     head -c $chunk /dev/zero > /tmp/zeroes
     dd if="/dev/$disk" bs=1M iflag=direct,skip_bytes,count_bytes skip=$((before * 512)) count=$chunk status=none |
         cmp - /tmp/zeroes
-    for at in $((before * 512)) $((before * 1024 - chunk)); do
-        put "$at"
-        same "$at"
+    # The first also over what is there: a snapshot that the host has made keeps that.
+    for at in 0 $((before * 512)) $((before * 1024 - chunk)); do
+        put 2 "$at"
+        same 2 "$at"
     done
-    same 0
-    same $((before * 512 - chunk))
+    same 1 $((before * 512 - chunk))
 }
 
 # What waits in the page cache for a part that goes would be lost: it is written by direct I/O here.
@@ -50,9 +51,9 @@ shrink() {
     ask shrink
     becomes "$before"
     fact shrunk_bytes "$(blockdev --getsize64 "/dev/$disk")"
-    same 0
-    same $((before * 512 - chunk))
-    if put $((before * 512)) 2> /tmp/refusal; then
+    same 2 0
+    same 1 $((before * 512 - chunk))
+    if put 0 $((before * 512)) 2> /tmp/refusal; then
         echo "something was written behind the end"
         return 1
     fi

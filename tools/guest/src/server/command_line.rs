@@ -15,7 +15,14 @@ const SLOW_DISK_BYTES: u64 = 4096;
 /// `blockplane serve`.
 pub(super) fn serve_command(program: &Path, options: &ServerOptions, socket: &Path) -> Command {
     let mut command = Command::new(program);
-    command.arg("serve").arg(&options.disk);
+    command.arg("serve");
+    match &options.rbd {
+        Some(image) => {
+            let conf = image.conf.display();
+            command.arg(format!("rbd:rbd/{}:conf={conf}", image.name))
+        }
+        None => command.arg(&options.disk),
+    };
     command.arg("--socket").arg(socket);
     match options.device {
         Device::VirtioBlk => {
@@ -36,41 +43,22 @@ pub(super) fn serve_command(program: &Path, options: &ServerOptions, socket: &Pa
     if options.read_only {
         // A read-only image must exist, so it needs no size.
         command.arg("--read-only");
-    } else {
+    } else if options.rbd.is_none() {
         command.args(["--size", &options.size_bytes.to_string()]);
     }
     command
 }
 
 /// The command line of `blockplane` or qemu-storage-daemon, in options that both have; the latter has no serial number.
-/// Creates the image, because neither does.
+/// Creates the file of the disk, because neither does.
 pub(super) fn daemon_command(
     program: &Path,
     options: &ServerOptions,
     socket: &Path,
     serial: Option<&str>,
 ) -> Result<Command> {
-    let image = options.disk.display().to_string();
-    File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&options.disk)
-        .and_then(|file| file.set_len(options.size_bytes))
-        .map_err(Error::io(format!("create {image}")))?;
-    let on_off = |on| if on { "on" } else { "off" };
-    let literal = |text: &str| text.replace(',', ",,");
     let mut command = Command::new(program);
-    command.arg("--blockdev").arg(if options.null {
-        format!("driver=null-co,node-name=d,size={}", options.size_bytes)
-    } else {
-        format!(
-            "driver=file,node-name=d,filename={},cache.direct=on,aio=native,discard=unmap,read-only={},locking={}",
-            literal(&image),
-            on_off(options.read_only),
-            options.locking.unwrap_or("auto"),
-        )
-    });
+    command.arg("--blockdev").arg(disk_node(options)?);
     if options.faults {
         command.args(["--blockdev", "driver=blkdebug,node-name=b,image=d"]);
     }
@@ -129,6 +117,49 @@ pub(super) fn daemon_command(
     }
     command.arg("--export").arg(export);
     Ok(command)
+}
+
+/// The options of the disk's node; creates its file.
+fn disk_node(options: &ServerOptions) -> Result<String> {
+    if options.null {
+        let size = options.size_bytes;
+        return Ok(format!("driver=null-co,node-name=d,size={size}"));
+    }
+    let place = match &options.rbd {
+        Some(image) => format!(
+            "driver=rbd,pool=rbd,image={},conf={}",
+            image.name,
+            literal(&image.conf.display().to_string())
+        ),
+        None => {
+            let image = options.disk.display().to_string();
+            File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&options.disk)
+                .and_then(|file| file.set_len(options.size_bytes))
+                .map_err(Error::io(format!("create {image}")))?;
+            format!(
+                "driver=file,filename={},cache.direct=on,aio=native",
+                literal(&image)
+            )
+        }
+    };
+    Ok(format!(
+        "{place},node-name=d,discard=unmap,read-only={},locking={}",
+        on_off(options.read_only),
+        options.locking.unwrap_or("auto"),
+    ))
+}
+
+/// In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
+fn literal(text: &str) -> String {
+    text.replace(',', ",,")
+}
+
+const fn on_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
 }
 
 /// Adds a node `slow` each of whose requests takes `latency`.

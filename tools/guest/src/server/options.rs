@@ -55,11 +55,23 @@ fn built(package: &str, program: &str) -> Result<PathBuf> {
     Ok(target.join("debug").join(program))
 }
 
+/// An image of a Ceph cluster, in the pool `rbd`.
+#[derive(Clone, Debug)]
+pub struct RbdImage {
+    /// Its name.
+    pub name: String,
+    /// A `ceph.conf` for clients of the cluster.
+    pub conf: PathBuf,
+}
+
 /// The settings of a server and its disk.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// The image; created if it does not exist.
     pub disk: PathBuf,
+    /// The image of a cluster that is served instead; it exists and has the size that is expected. Only a disk of
+    /// [`Device::VirtioBlk`].
+    pub rbd: Option<RbdImage>,
     /// Whether there is nothing behind the disk: what is written is lost, and reads bring what was in memory. Needs a
     /// monitor.
     pub null: bool,
@@ -92,6 +104,7 @@ impl ServerOptions {
     pub fn new(disk: &Path, size_bytes: u64) -> Self {
         Self {
             disk: disk.to_owned(),
+            rbd: None,
             null: false,
             size_bytes,
             num_queues: 1,
@@ -103,6 +116,15 @@ impl ServerOptions {
             locking: None,
             faults: false,
             device: Device::VirtioBlk,
+        }
+    }
+
+    /// A writable disk with one queue, which is an image of a cluster.
+    #[must_use]
+    pub fn rbd(image: RbdImage, size_bytes: u64) -> Self {
+        Self {
+            rbd: Some(image),
+            ..Self::new(Path::new(""), size_bytes)
         }
     }
 }

@@ -73,6 +73,8 @@ pub struct Guest {
     pub blocks: Blocks,
     /// Requests that were answered so far.
     pub answers: u64,
+    /// Writes among them.
+    pub writes: u64,
 }
 
 impl Guest {
@@ -93,6 +95,7 @@ impl Guest {
             stays_disabled: false,
             blocks: Blocks::new(blocks),
             answers: 0,
+            writes: 0,
         }
     }
 
@@ -273,7 +276,10 @@ impl Guest {
                         let found = self.memory.read(room.data, BLOCK);
                         self.blocks.read_answered(block, value, &found);
                     }
-                    Op::Write => self.blocks.write_answered(block, value),
+                    Op::Write => {
+                        self.writes += 1;
+                        self.blocks.write_answered(block, value);
+                    }
                     Op::Flush => {}
                 }
             }

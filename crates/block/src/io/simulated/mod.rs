@@ -44,9 +44,9 @@ unsafe impl AioKernel for SimulatedKernel {
         unsafe { self.0.submit(context, iocbs) }
     }
 
-    unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
+    unsafe fn pread_or_pwrite(&mut self, iocb: &Iocb) -> i64 {
         // SAFETY: our caller promises the same.
-        unsafe { self.0.transfer(iocb) }
+        unsafe { self.0.pread_or_pwrite(iocb) }
     }
 
     fn now_ns(&self) -> u64 {
@@ -137,7 +137,7 @@ pub(crate) fn take_simulated_kernel(kernel: &mut Option<SimulatedKernel>) -> Sim
 }
 
 /// A ring on what the simulator has set, which is made once as well.
-pub(crate) fn make_simulated_ring(
+pub(crate) fn make_engine_on_simulated_ring(
     given: &mut Option<Box<dyn SimulatedRing>>,
     settings: UringSettings,
 ) -> Result<Uring, Errno> {

@@ -14,7 +14,7 @@ use io_uring::squeue;
 /// accessed.
 pub unsafe trait SimulatedRing {
     /// Entries of the submission queue.
-    fn entries(&self) -> u32;
+    fn sq_entries(&self) -> u32;
     /// Writes an entry in the kernel's format, `struct io_uring_sqe`.
     ///
     /// # Safety
@@ -30,11 +30,11 @@ pub unsafe trait SimulatedRing {
     /// Whether there are completions that `make_completions_visible` would make visible.
     fn has_unflushed_completions(&self) -> bool;
     /// How many completions are visible.
-    fn visible_count(&self) -> usize;
+    fn visible_completion_count(&self) -> usize;
     /// Takes the next visible completion: user data and result.
     fn pop_completion(&mut self) -> Option<(u64, i32)>;
     /// Switches writes to the eventfd off or on.
-    fn set_eventfd_disabled(&mut self, quiet: bool);
+    fn set_eventfd_disabled_if_possible(&mut self, quiet: bool);
 }
 
 /// Makes the simulator's ring a [`Ring`] for the engine.
@@ -42,8 +42,8 @@ pub(crate) struct SimulatedRingAdapter(Box<dyn SimulatedRing>);
 
 // SAFETY: what it promises is what the ring inside does.
 unsafe impl Ring for SimulatedRingAdapter {
-    fn entries(&self) -> u32 {
-        self.0.entries()
+    fn sq_entries(&self) -> u32 {
+        self.0.sq_entries()
     }
 
     unsafe fn push(&mut self, entry: &squeue::Entry) {
@@ -68,7 +68,7 @@ unsafe impl Ring for SimulatedRingAdapter {
     }
 
     fn has_completions(&self) -> bool {
-        self.0.visible_count() > 0
+        self.0.visible_completion_count() > 0
     }
 
     fn drain_completions(&mut self, mut each: impl FnMut(u64, i32)) {
@@ -81,8 +81,8 @@ unsafe impl Ring for SimulatedRingAdapter {
         true
     }
 
-    fn set_eventfd_disabled(&mut self, quiet: bool) {
-        self.0.set_eventfd_disabled(quiet);
+    fn set_eventfd_disabled_if_possible(&mut self, quiet: bool) {
+        self.0.set_eventfd_disabled_if_possible(quiet);
     }
 }
 

@@ -14,13 +14,13 @@ pub(super) const MAX_BYTES: usize = 16 << 20;
 
 /// The memory of one async task.
 #[derive(Default)]
-struct Reservation {
+struct ReservedTaskMemory {
     bytes: usize,
-    taken: Vec<BufferMemory>,
+    taken: Vec<TaskBufferMemory>,
 }
 
 /// The memory of one buffer of a task.
-struct BufferMemory {
+struct TaskBufferMemory {
     _memory: AlignedBuffer,
     /// The list of segments of requests with the buffer; its address must not change.
     segment: Box<libc::iovec>,
@@ -31,7 +31,7 @@ struct BufferMemory {
 pub(super) struct TaskBuffers {
     reserved_bytes: usize,
     /// Indexed by task.
-    reservations: Vec<Reservation>,
+    reservations: Vec<ReservedTaskMemory>,
     /// Tasks that wait for memory, in order, with the bytes that they need.
     waiting: VecDeque<(u32, usize)>,
 }
@@ -57,7 +57,7 @@ impl TaskBuffers {
         let index = task as usize;
         if self.reservations.len() <= index {
             self.reservations
-                .resize_with(index + 1, Reservation::default);
+                .resize_with(index + 1, ReservedTaskMemory::default);
         }
         self.reserved_bytes += bytes;
         self.reservations[index].bytes += bytes;
@@ -65,13 +65,13 @@ impl TaskBuffers {
     }
 
     /// A zeroed buffer out of the memory that a task has reserved.
-    pub fn allocate_reserved(&mut self, task: u32, len: usize) -> Buffer {
+    pub fn allocate_reserved(&mut self, task: u32, len: usize) -> TaskBuffer {
         let mut memory = AlignedBuffer::new(len);
         let mut segment = Box::new(libc::iovec {
             iov_base: memory.bytes().as_mut_ptr().cast(),
             iov_len: len,
         });
-        let buffer = Buffer {
+        let buffer = TaskBuffer {
             segment: &raw mut *segment,
             len: len as u64,
         };
@@ -79,7 +79,7 @@ impl TaskBuffers {
         let reservation = reservation.expect("it has reserved memory");
         let taken = reservation.taken.iter().map(|taken| taken.segment.iov_len);
         debug_assert!(taken.sum::<usize>() + len <= reservation.bytes);
-        reservation.taken.push(BufferMemory {
+        reservation.taken.push(TaskBufferMemory {
             _memory: memory,
             segment,
         });
@@ -96,7 +96,7 @@ impl TaskBuffers {
 }
 
 /// A buffer of the running async task, valid until the task is complete. Its alignment suits any direct I/O.
-pub(crate) struct Buffer {
+pub(crate) struct TaskBuffer {
     segment: *mut libc::iovec,
     len: u64,
 }
@@ -105,7 +105,7 @@ pub(crate) struct Buffer {
     not(any(test, feature = "simulation")),
     expect(dead_code, reason = "no driver that copies or transforms data yet")
 )]
-impl Buffer {
+impl TaskBuffer {
     /// A read into all of it, or a write of it.
     pub fn to_request(&self, op: Op, offset: u64) -> Request {
         Request {
@@ -147,22 +147,25 @@ mod tests {
     }
 
     impl Driver for CopyBeforeWrite {
-        fn attach(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
-            let mut attached = [&self.below, &self.below, &self.copies].map(|node| cx.attach(node));
-            let files = attached.iter_mut().flat_map(|route| route.files.drain(..));
-            let files = files.collect();
+        fn attach_route(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
+            let mut attached =
+                [&self.below, &self.below, &self.copies].map(|node| cx.attach_route(node));
+            let storage = attached
+                .iter_mut()
+                .flat_map(|route| route.storage.drain(..));
+            let storage = storage.collect();
             let [through, below, copies] = attached;
             Route {
                 write: OpHandler::Task(Rc::new(CopyTask { below, copies })),
-                files,
+                storage,
                 ..through
             }
         }
     }
 
     impl TaskNode for CopyTask {
-        fn buffer_bytes(&self, request: &Request) -> usize {
-            BLOCK_BYTES + self.below.buffer_bytes(request)
+        fn needed_buffer_bytes(&self, request: &Request) -> usize {
+            BLOCK_BYTES + self.below.needed_buffer_bytes(request)
         }
 
         fn run(
@@ -207,8 +210,8 @@ mod tests {
         let node = copy_before_write(&below, &inner);
         let node = copy_before_write(&node, &outer);
         let faults = Faults::new(FaultRules::default());
-        let node = Node::filtered("filter", &node, faults, false, true);
-        let node = Node::window("window", &node, BLOCK, None, false, true).unwrap();
+        let node = Node::new_filter("filter", &node, faults, false, true);
+        let node = Node::new_window("window", &node, BLOCK, None, false, true).unwrap();
         let mut io = testing::io();
         let route = testing::attach(&mut io, &node);
         let data = vec![9; 2 * BLOCK_BYTES];

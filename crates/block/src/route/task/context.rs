@@ -7,13 +7,14 @@ use std::task::{Context, Poll};
 use engine::uring::File;
 use engine::{Errno, Request};
 
-use super::buffers::Buffer;
+use super::buffers::TaskBuffer;
 use super::executor::ExecutorShared;
 use super::io::{BackendRequest, IoFuture};
 use super::timers::TimerKey;
 use crate::clock::now_ns;
 use crate::lease::Lease;
 use crate::null_disk::fill_with_zeroes;
+use crate::rbd::RbdTarget;
 use crate::route::gate::Gate;
 use crate::route::{FileTarget, LookupResult, OpHandler, Route};
 
@@ -43,11 +44,12 @@ impl TaskContext {
                 }
                 Ok(())
             }
-            OpHandler::File(target) => self.submit_to_target(target, request).await,
+            OpHandler::File(target) => self.run_on_target(target, request).await,
+            OpHandler::Rbd(target) => self.run_on_image(target, request).await,
             OpHandler::Lookup(node) => match node.lookup(&request) {
                 Some(LookupResult::At(offset, lease)) => {
                     let request = Request { offset, ..request };
-                    self.submit_with_lease(node.target(), request, Some(lease))
+                    self.run_with_lease(node.target(), request, Some(lease))
                         .await
                 }
                 Some(LookupResult::Zeroes) => {
@@ -78,7 +80,8 @@ impl TaskContext {
                     &gated.below
                 }
                 OpHandler::Marked(marked) => {
-                    let (task, mark) = (self.shared.current.get(), marked.pending_mark(&request));
+                    let task = self.shared.current.get();
+                    let mark = marked.make_pending_mark(&request);
                     self.shared.io.borrow_mut().add_pending_mark(task, mark);
                     &marked.below
                 }
@@ -110,16 +113,12 @@ impl TaskContext {
     }
 
     /// Submits a request to the backend that carries the file. Its memory stays valid until the task is complete.
-    pub async fn submit_to_target(
-        &self,
-        target: &FileTarget,
-        request: Request,
-    ) -> Result<(), Errno> {
-        self.submit_with_lease(target, request, None).await
+    pub async fn run_on_target(&self, target: &FileTarget, request: Request) -> Result<(), Errno> {
+        self.run_with_lease(target, request, None).await
     }
 
     /// Submits a request to a target, with a lease on its place there that lasts until it has completed.
-    async fn submit_with_lease(
+    async fn run_with_lease(
         &self,
         target: &FileTarget,
         request: Request,
@@ -131,8 +130,16 @@ impl TaskContext {
         unsafe { IoFuture::queue_request(&self.shared, request, lease, outgoing) }.await
     }
 
+    /// Submits a request to the queue of an image. Its memory stays valid until the task is complete.
+    async fn run_on_image(&self, target: &RbdTarget, request: Request) -> Result<(), Errno> {
+        let target = target.clone();
+        let outgoing = |request| BackendRequest::Image(target, request);
+        // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
+        unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
+    }
+
     /// Submits a request without data, at its offset in the file, to the ring.
-    pub async fn submit_to_ring(&self, file: File, request: Request) -> Result<(), Errno> {
+    pub async fn run_on_ring(&self, file: File, request: Request) -> Result<(), Errno> {
         let outgoing = |request| BackendRequest::Ring(file, request);
         // SAFETY: there are no segments.
         unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
@@ -146,12 +153,12 @@ impl TaskContext {
         unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
     }
 
-    /// A buffer of the running task, out of the [bytes that the node needs](super::TaskNode::buffer_bytes).
+    /// A buffer of the running task, out of the [bytes that the node needs](super::TaskNode::needed_buffer_bytes).
     #[cfg_attr(
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no driver that copies or transforms data yet")
     )]
-    pub fn take_buffer(&self, len: usize) -> Buffer {
+    pub fn take_buffer(&self, len: usize) -> TaskBuffer {
         let task = self.shared.current.get();
         self.shared
             .buffers

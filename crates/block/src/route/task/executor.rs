@@ -11,7 +11,7 @@ use engine::{Completion, Errno};
 use super::buffers::TaskBuffers;
 use super::context::TaskContext;
 use super::io::{BackendRequest, IoTable};
-use super::timers::Timers;
+use super::timers::TaskTimers;
 use super::woken::WokenTasks;
 use super::{LocalFuture, TaskNode, Wake};
 use crate::clock::now_ns;
@@ -31,7 +31,7 @@ pub(super) struct ExecutorShared {
     /// The task that is polled.
     pub current: Cell<u32>,
     pub io: RefCell<IoTable>,
-    pub timers: RefCell<Timers>,
+    pub timers: RefCell<TaskTimers>,
     pub buffers: RefCell<TaskBuffers>,
     /// Places of sources that are about to end.
     pub stopping: RefCell<Vec<u32>>,
@@ -106,7 +106,7 @@ impl Executor {
 
     /// Whether no task runs, and none has completed since the last reap.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub fn has_none_running_or_completed(&self) -> bool {
         self.running == 0 && self.completed.is_empty()
     }
 
@@ -115,7 +115,7 @@ impl Executor {
     pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request, source: u32) {
         debug_assert!(self.room() > 0, "the source has asked for room");
         let token = request.token;
-        let buffer_bytes = node.buffer_bytes(&request);
+        let needed_buffer_bytes = node.needed_buffer_bytes(&request);
         let task = self.free_tasks.pop().unwrap_or_else(|| {
             let index = u32::try_from(self.tasks.len()).unwrap_or(NO_TASK);
             self.tasks.push(TaskSlot {
@@ -139,9 +139,9 @@ impl Executor {
         (slot.token, slot.source) = (token, source);
         self.running += 1;
         let mut buffers = self.shared.buffers.borrow_mut();
-        if buffers.reserve_or_queue(task, buffer_bytes) {
+        if buffers.reserve_or_queue(task, needed_buffer_bytes) {
             slot.state = TaskState::Running(future);
-            self.woken.add(task);
+            self.woken.insert_without_waking_loop(task);
         } else {
             slot.state = TaskState::Reserving(future);
         }
@@ -215,7 +215,7 @@ impl Executor {
 
     /// Completes a task that has ended, if none of its I/O is in flight.
     fn complete_if_io_done(&mut self, task: u32) {
-        if self.shared.io.borrow().in_flight_count(task) > 0 {
+        if self.shared.io.borrow().in_flight_count_of_task(task) > 0 {
             return;
         }
         let slot = &mut self.tasks[task as usize];
@@ -241,7 +241,7 @@ impl Executor {
             let state = &mut self.tasks[next as usize].state;
             if let TaskState::Reserving(future) = std::mem::replace(state, TaskState::Free) {
                 *state = TaskState::Running(future);
-                self.woken.add(next);
+                self.woken.insert_without_waking_loop(next);
             }
         }
     }
@@ -257,7 +257,7 @@ impl Executor {
                 .shared
                 .io
                 .borrow_mut()
-                .record_task_io_completion(*completion);
+                .record_io_completion_and_take_waker(*completion);
             let Some((task, waker)) = completed else {
                 return true;
             };
@@ -289,7 +289,7 @@ impl Executor {
     }
 
     /// Returns a request to the end of the outbox, since the backend had no room.
-    pub fn requeue_outgoing(&mut self, outgoing: BackendRequest) {
+    pub fn push_back_outgoing(&mut self, outgoing: BackendRequest) {
         self.shared.io.borrow_mut().outbox.push_back(outgoing);
     }
 
@@ -297,7 +297,7 @@ impl Executor {
     /// [`forget_ended_source`](Self::forget_ended_source).
     pub fn end_unbounded_waits(&mut self, source: u32) {
         self.shared.stopping.borrow_mut().push(source);
-        self.wake_tasks_of(source);
+        self.wake_tasks_of_source(source);
     }
 
     /// Lets the current tasks of the source at this place bypass their gates.
@@ -305,14 +305,14 @@ impl Executor {
         let mut bypass_before = self.shared.bypass_before.borrow_mut();
         bypass_before.insert(source, self.spawned_count);
         drop(bypass_before);
-        self.wake_tasks_of(source);
+        self.wake_tasks_of_source(source);
     }
 
     /// Wakes all tasks of a source, so that they see that it is about to end or that they may bypass their gates.
-    fn wake_tasks_of(&self, source: u32) {
+    fn wake_tasks_of_source(&self, source: u32) {
         for (index, task) in (0u32..).zip(&self.tasks) {
             if task.source == source && matches!(task.state, TaskState::Running(_)) {
-                self.woken.add(index);
+                self.woken.insert_without_waking_loop(index);
             }
         }
     }

@@ -15,6 +15,7 @@ use engine::{Completion, Errno, Request};
 use super::executor::ExecutorShared;
 use crate::disk_file::DiskFile;
 use crate::lease::Lease;
+use crate::rbd::RbdTarget;
 use crate::route::mark::PendingMark;
 use crate::route::{Carrier, FileTarget};
 use crate::token;
@@ -25,17 +26,20 @@ pub(crate) enum BackendRequest {
     Request(FileTarget, Request),
     /// A request at its offset in a file, for the ring, with the ring's name for the file.
     Ring(File, Request),
+    /// A request to a node's part of an image.
+    Image(RbdTarget, Request),
     /// A request at its offset in a file, for a worker.
     Worker(Arc<DiskFile>, Request),
 }
 
 impl BackendRequest {
-    /// The only backend that may have no room for it.
-    pub fn carrier(&self) -> Carrier {
+    /// The only backend of files that may have no room for it; `None`: it is for an image.
+    pub fn carrier(&self) -> Option<Carrier> {
         match self {
-            BackendRequest::Request(target, _) => target.carrier,
-            BackendRequest::Ring(file, _) => Carrier::Ring(*file),
-            BackendRequest::Worker(..) => Carrier::Workers,
+            BackendRequest::Request(target, _) => Some(target.carrier),
+            BackendRequest::Ring(file, _) => Some(Carrier::Ring(*file)),
+            BackendRequest::Image(..) => None,
+            BackendRequest::Worker(..) => Some(Carrier::Workers),
         }
     }
 }
@@ -114,7 +118,7 @@ impl IoTable {
     }
 
     /// Number of a task's requests in flight.
-    pub fn in_flight_count(&self, task: u32) -> u32 {
+    pub fn in_flight_count_of_task(&self, task: u32) -> u32 {
         self.tasks
             .get(task as usize)
             .map_or(0, |task| task.in_flight)
@@ -142,7 +146,7 @@ impl IoTable {
     }
 
     /// Records the completion of a task's request, and returns the task and its waker. `None`: it is no task's request.
-    pub fn record_task_io_completion(
+    pub fn record_io_completion_and_take_waker(
         &mut self,
         completion: Completion,
     ) -> Option<(u32, Option<Waker>)> {
@@ -252,7 +256,7 @@ mod tests {
     use super::*;
     use crate::route::task::{LocalFuture, TaskContext, TaskNode};
     use crate::route::{OpHandler, Route};
-    use crate::{Aio, IoContext, IoSettings, Node, Op, SECTOR_BYTES, testing};
+    use crate::{Aio, BackendSettings, IoContext, Node, Op, SECTOR_BYTES, testing};
     use std::os::fd::{AsFd, OwnedFd};
     use std::sync::Arc;
 
@@ -291,7 +295,7 @@ mod tests {
             .write(true)
             .open(folder.path().join("short"));
         file.unwrap().set_len(5 * SECTOR_BYTES).unwrap();
-        let mut io = IoContext::new(IoSettings::default(), Arc::new(|| ())).unwrap();
+        let mut io = IoContext::new(BackendSettings::default(), Arc::new(|| ())).unwrap();
         let mut watched: Vec<OwnedFd> = Vec::new();
         let mut attach = |node: &Arc<Node>| {
             io.attach(node, &mut |fd| {

@@ -41,8 +41,8 @@ pub(crate) type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 /// The part of a node on one route whose operations are async tasks, on the iothread of the route.
 pub(crate) trait TaskNode {
     /// Bytes of buffer memory that the request needs: for this node's own I/O, and
-    /// [below it](crate::route::Route::buffer_bytes). The task has it before it is first polled.
-    fn buffer_bytes(&self, _request: &Request) -> usize {
+    /// [below it](crate::route::Route::needed_buffer_bytes). The task has it before it is first polled.
+    fn needed_buffer_bytes(&self, _request: &Request) -> usize {
         0
     }
 

@@ -1,9 +1,9 @@
-//! Timers of async tasks on an iothread, sorted by deadline.
+//! TaskTimers of async tasks on an iothread, sorted by deadline.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-/// The key of a timer. Timers are sorted by deadline, and then by the order in which they were added.
+/// The key of a timer. TaskTimers are sorted by deadline, and then by the order in which they were added.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TimerKey {
     deadline_ns: u64,
@@ -12,12 +12,12 @@ pub(super) struct TimerKey {
 
 /// The timers of an iothread's async tasks, soonest first.
 #[derive(Default)]
-pub(super) struct Timers {
+pub(super) struct TaskTimers {
     timers: BTreeMap<TimerKey, Waker>,
     arrivals: u64,
 }
 
-impl Timers {
+impl TaskTimers {
     /// Adds a timer that wakes a task at `deadline_ns`, unless it is [removed](Self::remove) before.
     pub fn add(&mut self, deadline_ns: u64, waker: Waker) -> TimerKey {
         self.arrivals += 1;

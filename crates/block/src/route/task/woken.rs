@@ -31,7 +31,7 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.woken.add(self.task) {
+        if self.woken.insert_without_waking_loop(self.task) {
             (self.woken.wake_loop)();
         }
     }
@@ -57,19 +57,19 @@ impl WokenTasks {
     }
 
     /// Adds a task. False: it was in the set already.
-    pub fn add(&self, task: u32) -> bool {
+    pub fn insert_without_waking_loop(&self, task: u32) -> bool {
         let bit = 1 << (task % u64::BITS);
         let word = &self.words[(task / u64::BITS) as usize];
         let is_new = word.fetch_or(bit, Ordering::AcqRel) & bit == 0;
         if is_new {
-            self.set_has_woken();
+            self.set_has_woken_flag();
         }
         is_new
     }
 
     /// Sets the flag. A store would hide the flag of another waker from [`take_batch`](Self::take_batch), and with it, by the
     /// memory model of the language, the other one's bit. A swap passes both on.
-    fn set_has_woken(&self) {
+    fn set_has_woken_flag(&self) {
         self.has_woken.swap(true, Ordering::Release);
     }
 
@@ -94,7 +94,7 @@ impl WokenTasks {
             while bits != 0 {
                 if out.len() == budget {
                     word.fetch_or(bits, Ordering::AcqRel);
-                    self.set_has_woken();
+                    self.set_has_woken_flag();
                     return index;
                 }
                 // There are fewer words than 2^26.
@@ -140,13 +140,13 @@ mod tests {
     fn a_budget_leaves_the_rest_for_the_next_call_which_begins_there() {
         let (woken, _) = woken(256);
         for task in [3, 66, 67, 200] {
-            woken.add(task);
+            woken.insert_without_waking_loop(task);
         }
         let mut out = Vec::new();
         let next = woken.take_batch(0, 2, &mut out);
         assert_eq!((&out[..], next), (&[3, 66][..], 1));
         assert!(woken.may_have_any());
-        woken.add(0);
+        woken.insert_without_waking_loop(0);
         out.clear();
         let next = woken.take_batch(next, 2, &mut out);
         assert_eq!(out, [67, 200], "not the one at the front again");

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::Replies;
+use super::InfoReplies;
+use crate::operator::image::{image_name, image_state};
 use crate::operator::table::ColumnAlign::{Left, Right};
 use crate::operator::table::TextTable;
-use crate::operator::units::{format_bytes, format_count, format_ns};
+use crate::operator::units::{format_bytes, format_ns, format_with_thousands_separators};
 
 /// Entries in the order of their creation: monitors reply with the newest first.
 fn entries_oldest_first(list: &Value) -> impl Iterator<Item = &Value> {
@@ -40,7 +41,7 @@ fn yes_no_text(value: &Value) -> String {
 }
 
 /// The table of exports with their front-ends.
-pub(super) fn exports_table(replies: &Replies) -> String {
+pub(super) fn exports_table(replies: &InfoReplies) -> String {
     let columns = [
         ("EXPORT", Left),
         ("NODE", Left),
@@ -85,8 +86,8 @@ pub(super) fn exports_table(replies: &Replies) -> String {
 }
 
 /// The table of nodes.
-pub(super) fn nodes_table(replies: &Replies) -> String {
-    let columns = [
+pub(super) fn nodes_table(replies: &InfoReplies) -> String {
+    let mut columns = vec![
         ("NODE", Left),
         ("DRIVER", Left),
         ("SIZE", Right),
@@ -95,24 +96,34 @@ pub(super) fn nodes_table(replies: &Replies) -> String {
         ("WRITABLE", Left),
         ("FILE", Left),
     ];
+    let has_images = entries_oldest_first(&replies.nodes).any(|node| node["rbd"].is_object());
+    if has_images {
+        columns.push(("STATE", Left));
+    }
     let mut table = TextTable::new(&columns, "No nodes: there is nothing to export");
     for node in entries_oldest_first(&replies.nodes) {
         let writable = node["ro"].as_bool().map(|read_only| !read_only);
-        table.add_row([
+        let file = match node["drv"].as_str() {
+            Some("rbd") => image_name(&node["rbd"]),
+            _ => None,
+        };
+        let row = [
             value_text(&node["node-name"]),
             value_text(&node["drv"]),
             number_text(&node["image"]["virtual-size"], format_bytes),
             number_text(&node["image"]["actual-size"], format_bytes),
             yes_no_text(&node["cache"]["direct"]),
             yes_no_text(&writable.into()),
-            value_text(&node["file"]),
-        ]);
+            file.unwrap_or_else(|| value_text(&node["file"])),
+        ];
+        let state = has_images.then(|| image_state(&node["rbd"]).unwrap_or_default());
+        table.add_row(row.into_iter().chain(state));
     }
     table.to_string()
 }
 
 /// The table of iothreads with their settings and counters.
-pub(super) fn iothreads_table(replies: &Replies) -> String {
+pub(super) fn iothreads_table(replies: &InfoReplies) -> String {
     let columns = [
         ("IOTHREAD", Left),
         ("TID", Right),
@@ -165,7 +176,7 @@ fn ratio_of_json_numbers(dividend: &Value, divisor: &Value) -> Option<f64> {
 }
 
 /// The table of statistics: a row for each export and kind of requests.
-pub(super) fn export_stats_table(replies: &Replies) -> String {
+pub(super) fn export_stats_table(replies: &InfoReplies) -> String {
     let columns = [
         ("EXPORT", Left),
         ("", Left),
@@ -198,12 +209,21 @@ pub(super) fn export_stats_table(replies: &Replies) -> String {
             table.add_row([
                 std::mem::replace(&mut name, " ".to_owned()),
                 shown.to_owned(),
-                number_text(operations, format_count),
+                number_text(operations, format_with_thousands_separators),
                 number_text(counter(format!("{kind}_bytes")), format_bytes),
                 mean.unwrap_or_default(),
-                number_text(counter(format!("{kind}_merged")), format_count),
-                number_text(counter(format!("failed_{kind}_operations")), format_count),
-                number_text(counter(format!("invalid_{kind}_operations")), format_count),
+                number_text(
+                    counter(format!("{kind}_merged")),
+                    format_with_thousands_separators,
+                ),
+                number_text(
+                    counter(format!("failed_{kind}_operations")),
+                    format_with_thousands_separators,
+                ),
+                number_text(
+                    counter(format!("invalid_{kind}_operations")),
+                    format_with_thousands_separators,
+                ),
             ]);
         }
     }
@@ -216,8 +236,8 @@ mod tests {
     use serde_json::json;
 
     /// Replies of a monitor with two exports, two nodes and an iothread.
-    fn replies() -> Replies {
-        Replies {
+    fn replies() -> InfoReplies {
+        InfoReplies {
             exports: json!([
                 {"id": "e1", "node-name": "d1", "type": "vhost-user-blk", "shutting-down": true, "socket": "/run/e1"},
                 {"id": "e0", "node-name": "d0", "type": "vhost-user-blk", "shutting-down": false, "socket": "/run/e0"},
@@ -269,6 +289,20 @@ e0      read          1,200  4.69 MiB      20 us       3       1        0
     }
 
     #[test]
+    fn images_have_their_name_and_a_state() {
+        let mut replies = replies();
+        replies.nodes[1] = json!({"node-name": "d0", "drv": "rbd", "ro": false, "cache": {"direct": false},
+            "image": {"virtual-size": 1 << 30}, "file": "json:{}",
+            "rbd": {"pool": "vms", "image": "disk", "state": "connected", "lock": "held"}});
+        let expected = "\
+NODE  DRIVER    SIZE  USED  DIRECT  WRITABLE  FILE          STATE
+d0    rbd      1 GiB     -  no      yes       rbd:vms/disk  connected, lock held
+d1    null-co  1 GiB     -  no      no        null-co://    -
+";
+        assert_eq!(nodes_table(&replies), expected);
+    }
+
+    #[test]
     fn export_with_parked_requests_shows_the_reason() {
         for (status, shown) in [
             ("ok", "connected"),
@@ -284,9 +318,9 @@ e0      read          1,200  4.69 MiB      20 us       3       1        0
 
     #[test]
     fn values_that_the_monitor_does_not_report_are_dashes() {
-        let replies = Replies {
+        let replies = InfoReplies {
             exports: json!([{"id": "e", "node-name": "gone"}]),
-            ..Replies::default()
+            ..InfoReplies::default()
         };
         let table = exports_table(&replies);
         let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();

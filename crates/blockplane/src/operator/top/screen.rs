@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use commands::printable_in_line;
+
+use super::rows::{Row, export_and_queue_rows};
 use super::terminal::Key;
 use crate::operator::interval_load::{DaemonLoad, ExportLoad, IntervalLoad, IothreadLoad};
 use crate::operator::units::format_rate;
@@ -56,6 +59,8 @@ pub(super) struct StyledLine {
 const BAR_WIDTH: usize = 20;
 /// Least width of the column of names, with which a line has 80 columns.
 const NAME_WIDTH: usize = 14;
+/// Greatest width of the column of names.
+const MAX_NAME_WIDTH: usize = 256;
 /// Width of the columns after the names.
 const FIGURES_WIDTH: usize = 65;
 /// The screen warns of a daemon that has not answered for this long.
@@ -79,7 +84,7 @@ impl SortOrder {
     }
 
     /// The value by which exports are sorted, the highest first.
-    fn sort_value(self, export: &ExportLoad) -> f64 {
+    pub fn sort_value(self, export: &ExportLoad) -> f64 {
         match self {
             SortOrder::Created => 0.0,
             SortOrder::Iops => export.load.reads_and_writes() as f64,
@@ -121,12 +126,12 @@ pub(super) fn layout_screen(
     view: &ViewState,
     size: ScreenSize,
 ) -> Vec<StyledLine> {
-    let disks = disk_rows(rates, view);
+    let disks = export_and_queue_rows(rates, view);
     let name_width = name_width(rates, &disks, size.columns);
     let mut lines = vec![
         styled_line(LineStyle::Plain, status_line_text(title, rates, view)),
         styled_line(LineStyle::Plain, String::new()),
-        styled_line(LineStyle::Heading, disk_heading(name_width)),
+        styled_line(LineStyle::Heading, load_line_heading(name_width)),
     ];
     let mut thread_lines = vec![
         styled_line(LineStyle::Plain, String::new()),
@@ -143,11 +148,14 @@ pub(super) fn layout_screen(
         .map_or(disks.len(), |rows| rows.saturating_sub(fixed_rows).max(1));
     let scroll = view.scroll.min(disks.len().saturating_sub(visible_rows));
     let disks = disks.iter().skip(scroll).take(visible_rows);
-    lines.extend(disks.map(|(name, load)| {
-        let text = disk_text(name_width, name, rates, load);
+    lines.extend(disks.map(|row| {
+        let text = match row {
+            Row::Load(name, load) => load_line_text(name_width, name, rates, load),
+            Row::Image(text) => truncate_name(text, size.columns.unwrap_or(MAX_NAME_WIDTH)),
+        };
         styled_line(LineStyle::Plain, text)
     }));
-    let total = disk_text(name_width, "all", rates, &rates.total_load());
+    let total = load_line_text(name_width, "all", rates, &rates.total_load());
     lines.push(styled_line(LineStyle::Total, total));
     lines.extend(thread_lines);
     lines.truncate(size.rows.unwrap_or(usize::MAX));
@@ -155,16 +163,17 @@ pub(super) fn layout_screen(
 }
 
 /// The length of the longest name, limited by the screen.
-fn name_width(
-    rates: &DaemonLoad,
-    disks: &[(String, &IntervalLoad)],
-    columns: Option<usize>,
-) -> usize {
-    let disks = disks.iter().map(|(name, _)| name);
+fn name_width(rates: &DaemonLoad, disks: &[Row<'_>], columns: Option<usize>) -> usize {
+    let disks = disks.iter().filter_map(|row| match row {
+        Row::Load(name, _) => Some(name),
+        Row::Image(_) => None,
+    });
     let names = disks.chain(rates.iothreads.iter().map(|thread| &thread.id));
     let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
-    let limit = columns.map_or(usize::MAX, |columns| columns.saturating_sub(FIGURES_WIDTH));
-    longest.min(limit).max(NAME_WIDTH)
+    let limit = columns.map_or(MAX_NAME_WIDTH, |columns| {
+        columns.saturating_sub(FIGURES_WIDTH)
+    });
+    longest.min(limit).clamp(NAME_WIDTH, MAX_NAME_WIDTH)
 }
 
 /// A line of the screen with its highlighting.
@@ -201,30 +210,8 @@ fn status_line_text(title: &str, rates: &DaemonLoad, view: &ViewState) -> String
     )
 }
 
-/// Exports in the chosen order, each followed by its units and queues if the view shows these.
-fn disk_rows<'a>(rates: &'a DaemonLoad, view: &ViewState) -> Vec<(String, &'a IntervalLoad)> {
-    let mut exports: Vec<&ExportLoad> = rates.exports.iter().collect();
-    exports.sort_by(|a, b| view.sort.sort_value(b).total_cmp(&view.sort.sort_value(a)));
-    let mut disks = Vec::new();
-    for export in exports {
-        disks.push((export.id.clone(), &export.load));
-        if view.shows_queues {
-            disks.extend(export.luns.iter().map(|lun| {
-                let name = format!("  {}:{} {}", lun.target, lun.lun, lun.node);
-                (name, &lun.load)
-            }));
-            let running = export.queues.iter().filter(|queue| queue.running);
-            disks.extend(running.map(|queue| {
-                let name = format!("  {} {}", queue.index, queue.iothread);
-                (name, &queue.load)
-            }));
-        }
-    }
-    disks
-}
-
-/// The heading of the columns of [`disk_text`].
-fn disk_heading(name_width: usize) -> String {
+/// The heading of the columns of [`load_line_text`].
+fn load_line_heading(name_width: usize) -> String {
     format!(
         "{:<name_width$} {:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>7}{:>7}",
         "EXPORT", "IOPS", "READ/s", "WRITE/s", "MB/s", "p50 us", "p99 us", "BATCH", "DEPTH"
@@ -232,7 +219,12 @@ fn disk_heading(name_width: usize) -> String {
 }
 
 /// The line of an export, queue or unit.
-fn disk_text(name_width: usize, name: &str, rates: &DaemonLoad, load: &IntervalLoad) -> String {
+fn load_line_text(
+    name_width: usize,
+    name: &str,
+    rates: &DaemonLoad,
+    load: &IntervalLoad,
+) -> String {
     let rate = |count| format_rate(rates.per_second(count));
     let us = |percent| {
         load.latency
@@ -294,10 +286,11 @@ fn cpu_bar(percent: f64) -> String {
     "|".repeat(filled as usize)
 }
 
-/// A name in at most `width` characters; `~` replaces the rest.
+/// A name with control characters escaped, in at most `width` characters; `~` replaces the rest.
 fn truncate_name(name: &str, width: usize) -> String {
+    let name = printable_in_line(name);
     if name.chars().count() <= width {
-        return name.to_owned();
+        return name;
     }
     let kept: String = name.chars().take(width - 1).collect();
     kept + "~"
@@ -371,6 +364,22 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
         assert_eq!(disk(Some(200)), now.exports[0].id);
         assert_eq!(disk(Some(90)), "a-name-of-30-characters-~");
         assert_eq!(disk(Some(80)), "a-name-of-30-c~");
+    }
+
+    #[test]
+    fn hostile_names_are_cut_and_escaped() {
+        let [before, mut now] = two_samples();
+        now.exports.truncate(1);
+        let mut shown_name = |id: &str| {
+            now.exports[0].id = id.to_owned();
+            let load = DaemonLoad::between(&before, &now);
+            let size = ScreenSize::default();
+            let lines = layout_screen("top", &load, &ViewState::default(), size);
+            lines[3].text.split(' ').next().unwrap().to_owned()
+        };
+        assert_eq!(shown_name("a\u{1b}[2J\nb"), "a\\u{1b}[2J\\nb");
+        let cut = shown_name(&"x".repeat(100_000));
+        assert_eq!(cut, "x".repeat(MAX_NAME_WIDTH - 1) + "~");
     }
 
     #[test]

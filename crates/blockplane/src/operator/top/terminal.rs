@@ -38,7 +38,7 @@ pub(super) enum Key {
 }
 
 /// Columns and rows of the terminal on standard output, if it reports them.
-pub(super) fn reported_size() -> Option<(usize, usize)> {
+pub(super) fn stdout_window_size() -> Option<(usize, usize)> {
     let size = tcgetwinsize(stdout()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
@@ -78,7 +78,7 @@ impl Terminal {
 
     /// The number of columns and rows, or the usual ones if the terminal does not report them.
     pub fn size_or_default(&self) -> (usize, usize) {
-        reported_size().unwrap_or(DEFAULT_SIZE)
+        stdout_window_size().unwrap_or(DEFAULT_SIZE)
     }
 
     /// Replaces the screen with a text of whole lines.

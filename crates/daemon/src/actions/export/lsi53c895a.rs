@@ -9,23 +9,25 @@ use unix_socket::listener::Listener;
 
 use crate::devices::export_server::ExportServer;
 use crate::devices::lsi53c895a::{ExportMonitoring, LsiController};
-use crate::devices::scsi_unit::create_unit_and_set_guest_block_size;
+use crate::devices::scsi_unit::{
+    check_writable_and_set_guest_block_size, create_unit_with_pr_file,
+};
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_scsi_unit_stats};
 use crate::error::BoxError;
 use crate::state::export::{Export, ExportState};
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
 /// Maximum number of tasks of the chip.
 const MAX_TASKS: u16 = 256;
 
 /// Creates the export and starts its server.
-pub(crate) fn create(
+pub(crate) fn create_and_start_export(
     options: &ExportOptions,
     luns: &[LunOptions],
     listener: Listener,
     iothread: &Arc<IothreadHandle>,
-    objects: &mut Objects,
+    objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
     let mut disks = Vec::new();
     let mut nodes = Vec::new();
@@ -33,8 +35,9 @@ pub(crate) fn create(
     let mut disk_reports = Vec::new();
     let mut disk_stats = Vec::new();
     for lun in luns {
-        let node = objects.activate_for_export(&lun.node_name)?;
-        let (unit, pr_file) = create_unit_and_set_guest_block_size(
+        let node = objects.activate_node_for_export(&lun.node_name)?;
+        check_writable_and_set_guest_block_size(&node, lun)?;
+        let (unit, pr_file) = create_unit_with_pr_file(
             &options.id,
             lun,
             &node,
@@ -42,7 +45,7 @@ pub(crate) fn create(
             objects.creates_exports_paused,
         )?;
         let (target, lun_number) =
-            lsi53c895a::adapter::DiskAddressError::check_address(lun.target, lun.lun)?;
+            lsi53c895a::adapter::DiskAddressError::checked_target_and_lun(lun.target, lun.lun)?;
         disks.push(Disk {
             target,
             lun: lun_number,

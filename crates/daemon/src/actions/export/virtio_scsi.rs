@@ -6,38 +6,39 @@ use iothread::ExportReporter;
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use virtio_scsi::FIXED_QUEUES;
 
-use super::listen;
+use super::listen_or_take_inherited;
 use crate::devices::export_server::ExportServer;
 use crate::devices::queues::QueueStarter;
-use crate::devices::virtio_scsi::{ScsiController, ScsiTarget};
+use crate::devices::virtio_scsi::{VhostUserScsiDevice, VirtioScsiController};
 use crate::disk::export_stats::ExportStats;
 use crate::error::BoxError;
 use crate::state::export::{Export, ExportState};
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 
 /// Creates the export and starts its server.
-pub(crate) fn create(
+pub(crate) fn create_and_start_export(
     options: &ExportOptions,
     kind: &VhostUserScsiOptions,
     luns: &[LunOptions],
-    objects: &mut Objects,
+    objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
     let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
-    let controller = ScsiController::new(options, kind, iothreads.len(), objects.reports.clone())?;
+    let controller =
+        VirtioScsiController::new(options, kind, iothreads.len(), objects.reports.clone())?;
     let controller = Arc::new(controller);
     for lun in luns {
-        let node = objects.activate_for_export(&lun.node_name)?;
-        controller.insert_disk(controller.create_disk(
+        let node = objects.activate_node_for_export(&lun.node_name)?;
+        controller.insert_disk(controller.create_disk_and_set_guest_block_size(
             lun,
             node,
             objects.creates_exports_paused,
         )?)?;
     }
-    let listener = listen(&options.addr, objects)?;
+    let listener = listen_or_take_inherited(&options.addr, objects)?;
     let queue_count = kind.num_queues + FIXED_QUEUES;
     let stats = Arc::new(ExportStats::new(queue_count, kind.queue_size, &iothreads));
     let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);
-    let target = ScsiTarget {
+    let target = VhostUserScsiDevice {
         controller: controller.clone(),
         packed: kind.packed,
         queue_starter: QueueStarter {
@@ -49,7 +50,7 @@ pub(crate) fn create(
             reports: Arc::new(reports),
         },
     };
-    let server = objects.spawn_vhost_user_server(listener, Arc::new(target))?;
+    let server = objects.start_vhost_user_server(listener, Arc::new(target))?;
     objects.exports.push(Export {
         options: options.clone(),
         disks: controller.exported_disks(),

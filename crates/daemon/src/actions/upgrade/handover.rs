@@ -9,21 +9,21 @@ use iothread::IoStatus;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use super::describe;
+use super::command_line;
 use super::paused_export::{self, PausedExport};
 use super::scsi_state;
 use crate::control::MainThread;
 use crate::devices::export_server::ExportServer;
 use crate::disk::exported_disk::GuestDevice;
-use crate::jobs::OnShutdown;
+use crate::jobs::JobOnShutdown;
 use crate::state::export::{Export, ExportState};
 use crate::state::node::OpenNode;
 use crate::upgrade::CompletedHandover;
-use crate::upgrade::channel::{Channel, UpgradeMessage};
-use crate::upgrade::launcher::{Launcher, StartedProgram};
+use crate::upgrade::channel::{UpgradeChannel, UpgradeMessage};
+use crate::upgrade::launcher::{LauncherConnection, StartedProgram};
 use crate::upgrade::state_json::{self, OutgoingFds};
 use crate::upgrade::wait::{
-    expect_message_or_kill, kill_and_describe_error, recv_or_timeout_with_keep_alive,
+    expect_message_or_kill_on_io_error, kill_and_describe_error, recv_or_timeout_with_keep_alive,
 };
 
 /// The time of `CLOCK_MONOTONIC`, which is the same in both processes.
@@ -43,31 +43,32 @@ impl MainThread {
     ) {
         let launcher = match self.check_and_mark_upgrading() {
             Ok(launcher) => launcher,
-            Err(why) => return report_outcome(Err(why), on_outcome),
+            Err(why) => return log_and_pass_on_upgrade_outcome(Err(why), on_outcome),
         };
         tracing::info!("upgrade: starting the new process");
         let starter = launcher.clone();
-        self.run_job(
+        self.spawn_job_thread(
             "upgrade".to_owned(),
-            OnShutdown::Abandon,
-            move || Ok(start_new_process(&starter, other_program)),
+            JobOnShutdown::Abandon,
+            move || Ok(start_new_process_and_await_hello(&starter, other_program)),
             move |control, started| {
                 control.upgrading = false;
                 let started = started.map_err(|error| error.text).flatten();
-                let outcome = started.and_then(|started| control.hand_over(&started, &launcher));
+                let outcome = started
+                    .and_then(|started| control.pause_exports_and_hand_over(&started, &launcher));
                 if let Ok(upgrade) = &outcome {
                     control.upgraded = Some(*upgrade);
                 } else {
                     launcher.kill_program();
                     control.set_monitor_accepting_paused(false);
                 }
-                report_outcome(outcome, on_outcome);
+                log_and_pass_on_upgrade_outcome(outcome, on_outcome);
             },
         );
     }
 
     /// Checks that an upgrade is possible, and marks it as in progress.
-    fn check_and_mark_upgrading(&mut self) -> Result<std::sync::Arc<Launcher>, String> {
+    fn check_and_mark_upgrading(&mut self) -> Result<std::sync::Arc<LauncherConnection>, String> {
         if self.upgrading {
             return Err("an upgrade is in progress already: wait for it".to_owned());
         }
@@ -82,7 +83,7 @@ impl MainThread {
             "the process that starts programs could not be created at startup (see the log): restart instead",
         )?;
         self.check_can_hand_over()?;
-        self.describe_options()?;
+        self.command_line_for_successor()?;
         self.upgrading = true;
         Ok(launcher)
     }
@@ -137,28 +138,30 @@ impl MainThread {
     }
 
     /// Describes all objects, chardevs and monitors as command-line options.
-    fn describe_options(&self) -> Result<Vec<String>, String> {
+    fn command_line_for_successor(&self) -> Result<Vec<String>, String> {
         let chardevs: Vec<_> = self
             .chardevs
             .iter()
             .map(|chardev| chardev.options())
             .collect();
-        let arguments = describe::describe_options(&self.objects, &chardevs, &self.monitor_options);
+        let arguments =
+            command_line::command_line_for_objects(&self.objects, &chardevs, &self.monitor_options);
         arguments.map_err(|error| error.to_string())
     }
 
     /// Hands everything over to a new process that has started.
-    fn hand_over(
+    fn pause_exports_and_hand_over(
         &mut self,
         started: &StartedProgram,
-        launcher: &Launcher,
+        launcher: &LauncherConnection,
     ) -> Result<CompletedHandover, String> {
         // Other commands were executed while the process started.
         self.check_can_hand_over()?;
+        launcher.release_program();
         // Before the exports are paused, so that it adds nothing to the pause of guests.
         self.set_monitor_accepting_paused(true);
         let mut paused = self.pause_exports()?;
-        let upgrade = self.hand_over_paused(&mut paused, started, launcher);
+        let upgrade = self.hand_over_paused_exports(&mut paused, started, launcher);
         if upgrade.is_err() {
             // The new process may use the queues already: it must be gone before they resume here.
             launcher.kill_program();
@@ -168,29 +171,29 @@ impl MainThread {
 
     /// Hands the paused exports and everything else over, message by message. After an error the caller ends the new
     /// process; once `Go` is sent there is no way back, and if the new process then fails both end.
-    fn hand_over_paused(
+    fn hand_over_paused_exports(
         &mut self,
         paused: &mut Vec<PausedExport>,
         started: &StartedProgram,
-        launcher: &Launcher,
+        launcher: &LauncherConnection,
     ) -> Result<CompletedHandover, String> {
         let channel = &started.channel;
         let mut fds = OutgoingFds::default();
-        let state = self.describe_all_but_queues(paused, &mut fds)?;
+        let state = self.all_but_queues_to_json(paused, &mut fds)?;
         let to_exit_error = |error| kill_and_describe_error(&error, launcher);
         fds.send(channel, &UpgradeMessage::State(state))
             .map_err(to_exit_error)?;
-        self.expect_message_or_kill(channel, &UpgradeMessage::Prepared, launcher)?;
+        self.expect_message_or_kill_on_io_error(channel, &UpgradeMessage::Prepared, launcher)?;
 
         let begin_ns = monotonic_ns();
         paused_export::drain_queues(paused, || self.service.send_keep_alive())?;
         // Requests that were in flight may have failed and be parked now.
         self.check_can_hand_over()?;
         let mut fds = OutgoingFds::default();
-        let stopped = self.stop_queues_and_describe_exports(paused, &mut fds)?;
+        let stopped = self.stop_queues_and_exports_to_json(paused, &mut fds)?;
         fds.send(channel, &UpgradeMessage::Stopped(stopped))
             .map_err(to_exit_error)?;
-        self.expect_message_or_kill(channel, &UpgradeMessage::Started, launcher)?;
+        self.expect_message_or_kill_on_io_error(channel, &UpgradeMessage::Started, launcher)?;
         if self.has_received_stop_signal() {
             return Err("a signal asks the daemon to stop".to_owned());
         }
@@ -199,10 +202,12 @@ impl MainThread {
             .map_err(to_exit_error)?;
 
         for export in paused.drain(..) {
-            export.leave_to_successor();
+            export.forget_without_resuming();
         }
         block::set_keep_locks_on_close(true);
-        self.objects.inherited_sockets.set_keep_files_on_close(true);
+        self.objects
+            .inherited_sockets
+            .set_keep_socket_files_on_close(true);
         let Ok(Some(UpgradeMessage::Resumed(end_ns))) =
             recv_or_timeout_with_keep_alive(channel, || self.service.send_keep_alive())
         else {
@@ -212,7 +217,7 @@ impl MainThread {
                 advice = "start the daemon again; see the log of the new process, and report it to its makers",
                 "the new process ended, or hung, right after it had taken over: its state is unknown, so this one ends as well"
             );
-            std::process::exit(1);
+            ceph::exit_process(1, Duration::ZERO);
         };
         self.service.notify_main_pid(started.pid);
         // Confirms that the service manager knows the new process. (That may have exited; ignore the error.)
@@ -228,13 +233,14 @@ impl MainThread {
         let exports = self.objects.exports.iter();
         exports
             .filter_map(|export| {
-                PausedExport::pause(export, || self.service.send_keep_alive()).transpose()
+                PausedExport::pause_unless_draining(export, || self.service.send_keep_alive())
+                    .transpose()
             })
             .collect()
     }
 
     /// Describes everything but the queues, for [`UpgradeMessage::State`], and duplicates the descriptors.
-    fn describe_all_but_queues(
+    fn all_but_queues_to_json(
         &self,
         paused: &mut [PausedExport],
         fds: &mut OutgoingFds,
@@ -245,13 +251,18 @@ impl MainThread {
         let mut nodes = Vec::new();
         for OpenNode { options, node, .. } in &self.objects.nodes {
             let mut json = json!({"name": options.node_name, "size": node.size()});
-            if options.driver.child().is_none()
+            if options.driver.child_with_key().is_none()
                 && let Some(opened) = node.fd_for_handover()
             {
                 json["fd"] = fds.add(opened.try_clone_to_owned().map_err(descriptors_failed)?);
             }
             nodes.push(json);
         }
+        // Their files may have changed since, and the new process may not read them.
+        let secrets = self.objects.secrets.iter();
+        let secrets = secrets
+            .map(|secret| json!({"id": secret.options.id, "base64": secret.content.to_base64()}));
+        let secrets: Vec<Value> = secrets.collect();
         let mut sockets = Vec::new();
         for (addr, fd) in self
             .objects
@@ -272,7 +283,7 @@ impl MainThread {
                 .find(|export| export.options.id == *id);
             let guest_device =
                 described.and_then(|export| Some(&export.disks.first()?.guest_device));
-            let connection = export.describe_connection()?;
+            let connection = export.connection_for_handover()?;
             exports.push(json!({
                 "id": export.id,
                 "write-cache": match guest_device {
@@ -299,7 +310,8 @@ impl MainThread {
         };
         Ok(json!({
             "pid": std::process::id(),
-            "options": self.describe_options()?,
+            "options": self.command_line_for_successor()?,
+            "secrets": secrets,
             "nodes": nodes,
             "sockets": sockets,
             "exports": exports,
@@ -310,7 +322,7 @@ impl MainThread {
     }
 
     /// Stops the queues. Returns a description of where they stopped, and of other state that changes until then.
-    fn stop_queues_and_describe_exports(
+    fn stop_queues_and_exports_to_json(
         &self,
         paused: &mut [PausedExport],
         fds: &mut OutgoingFds,
@@ -322,35 +334,37 @@ impl MainThread {
         }
         for export in &self.objects.exports {
             if let Some(json) = exports.get_mut(&export.options.id) {
-                json["scsi"] = scsi_state::describe(export, fds)?;
+                json["scsi"] = scsi_state::save_state_to_json(export, fds)?;
             }
         }
         Ok(exports.into())
     }
 
     /// Waits for this message from the new process.
-    fn expect_message_or_kill(
+    fn expect_message_or_kill_on_io_error(
         &self,
-        channel: &Channel,
+        channel: &UpgradeChannel,
         what: &UpgradeMessage,
-        launcher: &Launcher,
+        launcher: &LauncherConnection,
     ) -> Result<(), String> {
-        expect_message_or_kill(channel, what, launcher, || self.service.send_keep_alive())
+        expect_message_or_kill_on_io_error(channel, what, launcher, || {
+            self.service.send_keep_alive()
+        })
     }
 }
 
 /// Starts the new process, and waits for its first message.
-fn start_new_process(
-    launcher: &Launcher,
+fn start_new_process_and_await_hello(
+    launcher: &LauncherConnection,
     other_program: Option<PathBuf>,
 ) -> Result<StartedProgram, String> {
     let started = launcher.start_program(other_program.as_deref())?;
-    expect_message_or_kill(&started.channel, &UpgradeMessage::Hello, launcher, || ())?;
+    expect_message_or_kill_on_io_error(&started.channel, &UpgradeMessage::Hello, launcher, || ())?;
     Ok(started)
 }
 
 /// Logs the outcome of an upgrade, and passes it on.
-fn report_outcome(
+fn log_and_pass_on_upgrade_outcome(
     outcome: Result<CompletedHandover, String>,
     on_outcome: impl FnOnce(&Result<CompletedHandover, String>),
 ) {

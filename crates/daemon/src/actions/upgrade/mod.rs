@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 mod assert_all_differ;
-mod describe;
+mod command_line;
 mod handover;
 mod paused_export;
 pub(crate) mod restore;

@@ -10,7 +10,7 @@ use vhost_user::{ConnectionHandover, PausedServer, Server};
 use virtio_scsi::CONTROL_QUEUE;
 
 use crate::devices::export_server::ExportServer;
-use crate::devices::virtio_scsi::ScsiController;
+use crate::devices::virtio_scsi::VirtioScsiController;
 use crate::state::export::{Export, ExportState};
 use crate::upgrade::channel::KEEP_ALIVE_INTERVAL;
 
@@ -34,7 +34,7 @@ pub(crate) struct PausedExport {
 enum PausedExportServer {
     VhostUser {
         paused: PausedServer,
-        controller: Option<Arc<ScsiController>>,
+        controller: Option<Arc<VirtioScsiController>>,
     },
     /// A host adapter without a front-end; it accepts none.
     Adapter(PausedAdapter),
@@ -53,12 +53,15 @@ impl Drop for PausedAdapter {
 impl PausedExport {
     /// Pauses the server of an export between two messages of its front-end; `None` if the export is draining. Calls
     /// `keep_alive` regularly while it waits.
-    pub fn pause(export: &Export, keep_alive: impl Fn()) -> Result<Option<Self>, String> {
+    pub fn pause_unless_draining(
+        export: &Export,
+        keep_alive: impl Fn(),
+    ) -> Result<Option<Self>, String> {
         let id = export.options.id.clone();
         let server = match &export.state {
             ExportState::Draining(_) => return Ok(None),
             ExportState::Serving(ExportServer::VhostUser(server)) => PausedExportServer::VhostUser {
-                paused: try_pause_server(server, keep_alive).ok_or_else(|| {
+                paused: pause_server_or_time_out(server, keep_alive).ok_or_else(|| {
                     format!(
                         "the front-end of export '{id}' has been in the middle of a message for {} s: see what is wrong with it",
                         MESSAGE_TIMEOUT.as_secs()
@@ -79,11 +82,11 @@ impl PausedExport {
     }
 
     /// Describes the front-end's connection, if there is one, for the new process.
-    pub fn describe_connection(&mut self) -> Result<Option<ConnectionHandover>, String> {
+    pub fn connection_for_handover(&mut self) -> Result<Option<ConnectionHandover>, String> {
         let PausedExportServer::VhostUser { paused, .. } = &mut self.server else {
             return Ok(None);
         };
-        let connection = paused.describe_connection();
+        let connection = paused.make_connection_handover();
         connection.map_err(|error| {
             let id = &self.id;
             format!("the front-end of export '{id}' cannot be handed over: {error}")
@@ -93,22 +96,22 @@ impl PausedExport {
     /// Stops the queues, and returns the base of each: where the new process starts it.
     pub fn stop_queues(&mut self) -> Vec<(u16, u32)> {
         match &mut self.server {
-            PausedExportServer::VhostUser { paused, .. } => paused.stop_queues(),
+            PausedExportServer::VhostUser { paused, .. } => paused.stop_queues_for_handover(),
             PausedExportServer::Adapter(_) => Vec::new(),
         }
     }
 
     /// Leaves the export to the new process: it is not resumed here.
-    pub fn leave_to_successor(self) {
+    pub fn forget_without_resuming(self) {
         match self.server {
-            PausedExportServer::VhostUser { paused, .. } => paused.leave_to_successor(),
+            PausedExportServer::VhostUser { paused, .. } => paused.forget_without_resuming(),
             PausedExportServer::Adapter(adapter) => std::mem::forget(adapter),
         }
     }
 }
 
 /// Pauses a server before the next message of its front-end.
-fn try_pause_server(server: &Server, keep_alive: impl Fn()) -> Option<PausedServer> {
+fn pause_server_or_time_out(server: &Server, keep_alive: impl Fn()) -> Option<PausedServer> {
     (0..MESSAGE_TIMEOUT.as_secs()).find_map(|_| {
         keep_alive();
         server.try_pause(KEEP_ALIVE_INTERVAL)
@@ -157,7 +160,7 @@ pub(crate) fn drain_queues(
             if !wait_drained(&drained) {
                 return Err(drain_error(id));
             }
-            while controller.virtio_scsi_device().unanswered_function_count() > 0
+            while controller.virtio_scsi_device().unanswered_tmf_count() > 0
                 && Instant::now() < task_management_until
             {
                 std::thread::sleep(TASK_MANAGEMENT_CHECK_INTERVAL);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use iothread::SocketDeviceCommand;
-use options::{Directive, Invocation, MetricsAddr, ObjectOptions};
+use options::{Directive, Invocation, MetricsAddr, ObjectOptions, SecretBytes};
 use serde_json::Value;
 
 use super::handover::monotonic_ns;
@@ -22,9 +22,9 @@ use crate::process::ProcessOptions;
 use crate::process::pidfile::PidFile;
 use crate::state::export::{Export, ExportState};
 use crate::state::node::OpenNode;
-use crate::state::objects::Objects;
+use crate::state::objects::DaemonObjects;
 use crate::upgrade::PREDECESSOR_CHANNEL;
-use crate::upgrade::channel::{Channel, UpgradeMessage};
+use crate::upgrade::channel::{UpgradeChannel, UpgradeMessage};
 use crate::upgrade::state_json::{self, INVALID_STATE, IncomingFds};
 
 /// Time limit for the old process to announce this one to the service manager.
@@ -34,7 +34,7 @@ const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 type ExportConnections = Vec<(String, vhost_user::RestoredConnection)>;
 
 /// Parts that are opened after the upgrade can no longer fail.
-struct PartsOpenedLast {
+struct MonitorsMetricsAndPidFile {
     monitors: Vec<options::MonitorOptions>,
     /// The address that the old process serves; `None`: it serves none. (Of an old process that does not tell, it is that of
     /// this process's options.)
@@ -55,22 +55,24 @@ pub(crate) fn take_over_or_exit_if_successor(
     // Locks and sockets still belong to the old process.
     block::set_keep_locks_on_close(true);
     match receive_and_restore_state(channel, process, control) {
-        Ok((connections, deferred)) => begin_serving(channel, control, connections, deferred),
+        Ok((connections, deferred)) => {
+            resume_exports_and_open_remaining_parts(channel, control, connections, deferred)
+        }
         Err(error) => {
             crate::upgrade::report_failure_to_predecessor(error.as_ref());
             tracing::error!(%error, "cannot take over from the running process");
             // Without dropping anything: all of it still belongs to the old process.
-            std::process::exit(1);
+            ceph::exit_process(1, Duration::ZERO);
         }
     }
 }
 
 /// Restores everything, up to the message `Go`.
 fn receive_and_restore_state(
-    channel: &Channel,
+    channel: &UpgradeChannel,
     process: &ProcessOptions<'_>,
     control: &mut MainThread,
-) -> Result<(ExportConnections, PartsOpenedLast), BoxError> {
+) -> Result<(ExportConnections, MonitorsMetricsAndPidFile), BoxError> {
     channel.send(&UpgradeMessage::Hello, &[])?;
     let (UpgradeMessage::State(state), fds) = channel.recv()? else {
         return Err(INVALID_STATE.into());
@@ -90,6 +92,13 @@ fn receive_and_restore_state(
             let name = node["name"].as_str().ok_or(INVALID_STATE)?;
             objects.handover_fds.insert(name.to_owned(), fds.take(fd)?);
         }
+    }
+    // An old process that does not send them has none.
+    for secret in state["secrets"].as_array().into_iter().flatten() {
+        let id = secret["id"].as_str().ok_or(INVALID_STATE)?;
+        let content = secret["base64"].as_str().and_then(SecretBytes::from_base64);
+        let content = content.ok_or(INVALID_STATE)?;
+        objects.handover_secrets.insert(id.to_owned(), content);
     }
     objects.creates_exports_paused = true;
     let mut sizes = HashMap::new();
@@ -128,12 +137,12 @@ fn receive_and_restore_state(
     let mut fds = IncomingFds::new(fds);
     for export in &control.objects.exports {
         let stopped = &stopped[export.options.id.as_str()];
-        scsi_state::restore(export, &stopped["scsi"], &mut fds)?;
+        scsi_state::restore_state_and_take_over_pr_files(export, &stopped["scsi"], &mut fds)?;
     }
     for (id, connection) in &mut connections {
         let bases = state_json::ring_positions_from_json(&stopped[id.as_str()]["queues"])?;
         connection
-            .start_queues(&bases)
+            .start_paused_queues(&bases)
             .map_err(|error| format!("export '{id}': {error}"))?;
     }
     channel.send(&UpgradeMessage::Started, &[])?;
@@ -143,7 +152,7 @@ fn receive_and_restore_state(
     tracing::debug!(pid = state["pid"].as_u64(), "everything is restored");
     Ok((
         connections,
-        PartsOpenedLast {
+        MonitorsMetricsAndPidFile {
             monitors,
             metrics_addr,
             metrics_tcp_socket,
@@ -166,7 +175,8 @@ fn create_objects_and_chardevs(
     if arguments.is_empty() {
         return Ok(Vec::new());
     }
-    let Invocation::Daemon(daemon) = options::parse(arguments.into_iter().map(Into::into))? else {
+    let arguments = arguments.into_iter().map(Into::into);
+    let Invocation::Daemon(daemon) = options::parse_options_of_running_daemon(arguments)? else {
         return Err(INVALID_STATE.into());
     };
     let mut monitors = Vec::new();
@@ -174,7 +184,10 @@ fn create_objects_and_chardevs(
         let objects = &mut control.objects;
         match directive {
             Directive::Object(ObjectOptions::Iothread(options)) => {
-                objects.add_iothread(&options)?
+                objects.spawn_and_add_iothread(&options)?
+            }
+            Directive::Object(ObjectOptions::Secret(options)) => {
+                objects.read_and_add_secret(&options)?
             }
             Directive::Blockdev(options) => {
                 let first_new = objects.nodes.len();
@@ -184,7 +197,7 @@ fn create_objects_and_chardevs(
                     node.record_new_size(*sizes.get(node.name()).ok_or(INVALID_STATE)?);
                 }
             }
-            Directive::Export(options) => export::create(&options, objects)?,
+            Directive::Export(options) => export::create_and_start_export(&options, objects)?,
             Directive::Chardev(options) => control.open_and_add_chardev(&options)?,
             Directive::Monitor(options) => monitors.push(options),
         }
@@ -196,7 +209,7 @@ fn create_objects_and_chardevs(
 fn restore_export_state(
     id: &str,
     described: &Value,
-    objects: &Objects,
+    objects: &DaemonObjects,
     fds: &mut IncomingFds,
 ) -> Result<Option<vhost_user::RestoredConnection>, BoxError> {
     let found = objects
@@ -223,14 +236,14 @@ fn restore_export_state(
 }
 
 /// Begins to serve: from here on everything belongs to this process.
-fn begin_serving(
-    channel: &Channel,
+fn resume_exports_and_open_remaining_parts(
+    channel: &UpgradeChannel,
     control: &mut MainThread,
     connections: ExportConnections,
-    deferred: PartsOpenedLast,
+    deferred: MonitorsMetricsAndPidFile,
 ) {
     for (id, connection) in connections {
-        if let Err(error) = connection.resume() {
+        if let Err(error) = connection.resume_and_give_to_server() {
             tracing::error!(export = id, %error, "the front-end is disconnected");
         }
     }
@@ -272,6 +285,6 @@ fn begin_serving(
     }
     // All sockets are open now.
     let sockets = &control.objects.inherited_sockets;
-    sockets.set_keep_files_on_close(false);
+    sockets.set_keep_socket_files_on_close(false);
     tracing::info!("took over from the old process");
 }

@@ -12,7 +12,7 @@ use crate::state::export::Export;
 use crate::upgrade::state_json::{INVALID_STATE, IncomingFds, OutgoingFds, read_list, read_number};
 
 /// Describes the SCSI state of an export whose queues have stopped. Without a controller `device` is null.
-pub(crate) fn describe(export: &Export, fds: &mut OutgoingFds) -> Result<Value, String> {
+pub(crate) fn save_state_to_json(export: &Export, fds: &mut OutgoingFds) -> Result<Value, String> {
     let mut units = Vec::new();
     for disk in &export.disks {
         if let Some(unit) = disk.scsi_unit() {
@@ -31,7 +31,7 @@ pub(crate) fn describe(export: &Export, fds: &mut OutgoingFds) -> Result<Value, 
 }
 
 /// Restores the SCSI state of an export from its description, before queues start.
-pub(crate) fn restore(
+pub(crate) fn restore_state_and_take_over_pr_files(
     export: &Export,
     json: &Value,
     fds: &mut IncomingFds,

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::HmpArgs;
 use crate::control::MainThread;
-use crate::monitor::nodes::block_device_info;
+use crate::monitor::images::hmp_lines;
+use crate::monitor::nodes::{block_device_info, qemu_filenames_of_nodes};
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
 
@@ -12,15 +13,16 @@ use crate::state::node::OpenNode;
 pub(super) fn show_block_devices(control: &MainThread, args: &HmpArgs<'_>) -> String {
     let objects = &control.objects;
     let verbose = args.has_flag('v');
+    let filenames = qemu_filenames_of_nodes(&objects.nodes);
     let text_of_node =
-        |node: &OpenNode| format_node(None, &block_device_info(node, objects), verbose);
+        |node: &OpenNode| format_node(None, &block_device_info(node, &filenames), verbose);
     let text_of_export = |export: &Export| {
         let mut nodes = objects.nodes.iter();
         let node = nodes.find(|node| node.node.name() == export.options.node_name);
         node.map(|node| {
             format_node(
                 Some(&export.options.id),
-                &block_device_info(node, objects),
+                &block_device_info(node, &filenames),
                 verbose,
             )
         })
@@ -64,14 +66,17 @@ fn format_node(export: Option<&str>, node: &Value, verbose: bool) -> String {
         }
     }
     out += "\n";
+    if node["rbd"].is_object() {
+        out += &hmp_lines(&node["rbd"]);
+    }
     if verbose {
         let image = &node["image"];
-        let bytes = |name: &str| image[name].as_u64().unwrap_or_default();
-        let virtual_size = bytes("virtual-size");
+        let bytes = |name: &str| image[name].as_u64();
+        let virtual_size = bytes("virtual-size").unwrap_or_default();
+        let disk_size = bytes("actual-size").map_or("unavailable".to_owned(), format_size);
         out += &format!(
-            "\nImages:\nimage: {file}\nfile format: {driver}\nvirtual size: {} ({virtual_size} bytes)\ndisk size: {}\n",
+            "\nImages:\nimage: {file}\nfile format: {driver}\nvirtual size: {} ({virtual_size} bytes)\ndisk size: {disk_size}\n",
             format_size(virtual_size),
-            format_size(bytes("actual-size")),
         );
     }
     out

@@ -1,5 +1,7 @@
 //! Statistics in `query-blockstats` of the LUNs of a SCSI controller, and the counters that concern a node.
 
+use std::collections::HashMap;
+
 use qmp::{Member, ObjectType, Type};
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
@@ -9,19 +11,27 @@ use super::totals::{QueueTotals, latencies_to_json};
 use crate::state::export::Export;
 
 /// `BlockLunStats` of all LUNs; `None` for an export that has none.
-pub(super) fn stats_of_luns(export: &Export, scale: Scale) -> Option<Vec<Value>> {
+pub(super) fn stats_of_luns(
+    export: &Export,
+    images: &HashMap<&str, Value>,
+    scale: Scale,
+) -> Option<Vec<Value>> {
     let luns = export.options.kind.luns()?;
     let luns = luns.iter().zip(&export.disks).map(|(lun, disk)| {
         let stats = || disk.stats.iter().map(|stats| &**stats);
         let depth: u64 = stats().map(|stats| stats.in_flight().get()).sum();
-        json!({
+        let mut entry = json!({
             "target": lun.target,
             "lun": lun.lun,
             "node-name": lun.node_name,
             "depth": depth,
             "stats": QueueTotals::sum_queues(stats()).to_json(scale),
             "latency": latencies_to_json(stats(), scale),
-        })
+        });
+        if let Some(image) = images.get(lun.node_name.as_str()) {
+            entry["rbd"] = image.clone();
+        }
+        entry
     });
     Some(luns.collect())
 }
@@ -35,6 +45,7 @@ pub(super) fn lun_stats_type() -> ObjectType {
         Member::required("depth", Type::Int),
         Member::required("stats", Type::Named("BlockDeviceStats")),
         Member::required("latency", Type::Named("BlockLatencies")),
+        Member::optional("rbd", Type::Named("BlockImageInfo")),
     ])
 }
 

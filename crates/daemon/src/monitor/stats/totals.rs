@@ -2,7 +2,7 @@
 
 use qmp::{Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Map, Value, json};
-use telemetry::counters::{Clock, Histogram, Scale};
+use telemetry::counters::{Histogram, Scale, TickClock};
 use telemetry::queue::{QueueStats, RequestKind};
 
 use crate::monitor::histograms;
@@ -50,7 +50,7 @@ impl QueueTotals {
                 sum.failed += stats.failed.get();
                 sum.invalid += stats.invalid.get();
             }
-            sum.highest_offset = sum.highest_offset.max(queue.highest_offset().get());
+            sum.highest_offset = sum.highest_offset.max(queue.wr_highest_offset().get());
             sum.last_success_ticks = sum.last_success_ticks.max(queue.last_success_ticks().get());
         }
         sum
@@ -76,7 +76,9 @@ impl QueueTotals {
         }
         members.insert("wr_highest_offset".into(), self.highest_offset.into());
         if self.last_success_ticks > 0 {
-            let idle = Clock::new().now().saturating_sub(self.last_success_ticks);
+            let idle = TickClock::of_process()
+                .now()
+                .saturating_sub(self.last_success_ticks);
             members.insert("idle_time_ns".into(), scale.to_ns(idle).into());
         }
         members.insert("account_invalid".into(), false.into());
@@ -93,8 +95,9 @@ pub(super) fn latencies_to_json<'a>(
 ) -> Value {
     let kinds = RequestKind::ALL.into_iter();
     let members = kinds.map(|kind| {
-        let counts =
-            Histogram::buckets_of_sum(queues.clone().map(|queue| &queue.of_kind(kind).latency));
+        let counts = Histogram::nonempty_buckets_of_sum(
+            queues.clone().map(|queue| &queue.of_kind(kind).latency),
+        );
         (kind.name().to_owned(), histogram_to_json(counts, scale))
     });
     Value::Object(members.collect())

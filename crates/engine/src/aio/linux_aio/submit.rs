@@ -9,9 +9,9 @@ use telemetry::tracepoints::LINUX_AIO;
 use super::LinuxAio;
 use crate::aio::completion_source::CompletionSource;
 use crate::aio::kernel::AioKernel;
-use crate::aio::synchronous::{REQUESTS_PER_STEP, TimedTransfers};
+use crate::aio::synchronous::{REQUESTS_PER_STEP, SynchronousTransferTotals};
 use crate::submit_tracepoints;
-use crate::transfer::Progress;
+use crate::transfer::TransferProgress;
 
 impl<K: AioKernel> LinuxAio<K> {
     /// The batch limit for the next call. The room of the context needs no check: every request that is pending or in flight
@@ -22,12 +22,12 @@ impl<K: AioKernel> LinuxAio<K> {
 
     /// Submits pending requests, in order, until there are none or the kernel returns `EAGAIN`.
     #[inline(never)]
-    pub(super) fn submit_pending(&mut self) {
+    pub(super) fn submit_or_transfer_pending(&mut self) {
         self.blocked = false;
         while !self.blocked
             && let Some(&first) = self.pending.front()
         {
-            match self.file_if_synchronous(first) {
+            match self.fd_for_synchronous_transfer(first) {
                 Some(fd) => self.transfer_synchronously(fd),
                 None => self.submit_batch(),
             }
@@ -36,10 +36,11 @@ impl<K: AioKernel> LinuxAio<K> {
 
     /// The file of a request, if it is to be carried out synchronously; `None`: it is submitted.
     #[inline]
-    fn file_if_synchronous(&mut self, slot: u32) -> Option<RawFd> {
-        let request = self.slots.get_mut(slot);
+    fn fd_for_synchronous_transfer(&mut self, slot: u32) -> Option<RawFd> {
+        let request = self.slots.request_mut(slot);
         let fd = request.fd();
-        (self.synchronous.allows_transfer(fd) && request.is_transfer_without_flags()).then_some(fd)
+        (self.synchronous.next_uses_pread_pwrite(fd) && request.is_transfer_without_flags())
+            .then_some(fd)
     }
 
     /// Fills the array of the next io_submit(2), and returns how many requests are in it.
@@ -47,10 +48,10 @@ impl<K: AioKernel> LinuxAio<K> {
         self.iocbs.clear();
         for index in 0..self.pending.len().min(self.next_batch_limit()) {
             let slot = self.pending[index];
-            if self.file_if_synchronous(slot).is_some() {
+            if self.fd_for_synchronous_transfer(slot).is_some() {
                 break;
             }
-            self.iocbs.push(&raw mut self.slots.get_mut(slot).iocb);
+            self.iocbs.push(&raw mut self.slots.request_mut(slot).iocb);
         }
         debug_assert!(self.in_flight + self.iocbs.len() <= self.max_events as usize);
         self.iocbs.len()
@@ -80,22 +81,22 @@ impl<K: AioKernel> LinuxAio<K> {
     /// short transfer stays first.
     fn transfer_synchronously(&mut self, fd: RawFd) {
         let begin_ns = self.kernel.now_ns();
-        let mut step = TimedTransfers::default();
+        let mut step = SynchronousTransferTotals::default();
         while step.requests < REQUESTS_PER_STEP
             && let Some(&slot) = self.pending.front()
-            && self.file_if_synchronous(slot) == Some(fd)
+            && self.fd_for_synchronous_transfer(slot) == Some(fd)
         {
-            let request = self.slots.get_mut(slot);
+            let request = self.slots.request_mut(slot);
             step.requests += 1;
             step.bytes += request.remaining_bytes();
             // SAFETY: the submitter promised to keep what the control block names until completion.
-            let res = unsafe { self.kernel.transfer(&request.iocb) };
+            let res = unsafe { self.kernel.pread_or_pwrite(&request.iocb) };
             match request.apply_result(res) {
-                Progress::Done(result) => {
+                TransferProgress::Done(result) => {
                     self.pending.pop_front();
                     self.finished.push((slot, result));
                 }
-                Progress::Resume { .. } => self.stats.resumed += 1,
+                TransferProgress::Resume { .. } => self.stats.resumed += 1,
             }
         }
         self.stats.synchronous += u64::from(step.requests);
@@ -108,9 +109,9 @@ impl<K: AioKernel> LinuxAio<K> {
     fn move_and_observe_accepted(&mut self, count: usize) {
         if let CompletionSource::Ring(ring) = self.completion_source {
             let last = self.pending[count - 1];
-            let request = self.slots.get_mut(last);
+            let request = self.slots.request_mut(last);
             if request.is_transfer_without_flags() {
-                let within = || ring.is_among_last_events(u64::from(last));
+                let within = || ring.is_request_among_last_events(u64::from(last));
                 self.synchronous.observe_submit(request.fd(), within);
             }
         }

@@ -250,11 +250,14 @@ fn a_completion_signals_a_blocked_loop_only() {
         // Awake.
         ring.ring.complete(0, Outcome::Whole);
         assert_eq!(ring.ring.woken, !can_disable_eventfd);
-        assert!(ring.prepare_to_block(), "there is a completion already");
+        assert!(
+            ring.prepare_to_block_and_recheck(),
+            "there is a completion already"
+        );
         assert_eq!(ring.reaped().len(), 1);
         // About to block.
         ring.ring.woken = false;
-        assert!(!ring.prepare_to_block());
+        assert!(!ring.prepare_to_block_and_recheck());
         ring.ring.complete(0, Outcome::Whole);
         assert!(ring.ring.woken);
         assert_eq!(ring.reaped().len(), 1);
@@ -265,7 +268,7 @@ fn a_completion_signals_a_blocked_loop_only() {
         assert_eq!(ring.reaped().len(), 1);
         // Nothing in flight: no signal.
         let flushes = ring.ring.flushes;
-        assert!(!ring.prepare_to_block());
+        assert!(!ring.prepare_to_block_and_recheck());
         assert_eq!(ring.ring.flushes, flushes);
     }
 }
@@ -280,7 +283,7 @@ fn a_late_flag_does_not_keep_an_idle_loop_awake() {
     assert_eq!(engine.reaped(), [(1, Ok(()))]);
     engine.ring.stale = true;
     assert!(!engine.has_completions());
-    assert!(!engine.prepare_to_block(), "it may block");
+    assert!(!engine.prepare_to_block_and_recheck(), "it may block");
     let flushes = engine.ring.flushes;
     assert!(engine.reaped().is_empty());
     assert_eq!(engine.ring.flushes, flushes);

@@ -17,9 +17,9 @@ fn after(gaps_ns: impl IntoIterator<Item = u64>) -> GapStatistics {
     gaps
 }
 
-fn found(woke_ns: u64) -> IdlePeriod {
+fn found(woke_ns: u64) -> IdleEnd {
     let polled = PollOutcome::Found;
-    IdlePeriod { woke_ns, polled }
+    IdleEnd { woke_ns, polled }
 }
 
 fn window_ns(gaps_ns: impl IntoIterator<Item = u64>) -> u64 {
@@ -116,7 +116,9 @@ fn counts_never_overflow_and_are_never_all_forgotten() {
     let mut gaps = GapStatistics::default();
     for gap_ns in spread {
         gaps.add_gap_and_set_window(&SETTINGS, gap_ns);
-        assert!(gaps.total_count() < FULL_TOTAL && gaps.total_count() >= u16::from(SAMPLE_WEIGHT));
+        assert!(
+            gaps.total_weight() < FULL_TOTAL && gaps.total_weight() >= u16::from(SAMPLE_WEIGHT)
+        );
     }
 }
 
@@ -130,7 +132,7 @@ fn guest_and_disk_are_learnt_apart() {
             (AwaitedSide::Guest, 1_000_000_000, 0),
             (AwaitedSide::Disk { in_flight: 1 }, 60_000, 70_000),
         ] {
-            let until_ns = predictor.poll_deadline_ns(&SETTINGS, now_ns, progress, awaited);
+            let until_ns = predictor.predict_poll_deadline_ns(&SETTINGS, now_ns, progress, awaited);
             if now_ns > 10_000_000_000 {
                 assert_eq!(until_ns, now_ns + window);
             }
@@ -149,7 +151,7 @@ fn a_gap_lasts_from_the_sources_own_event_though_others_end_the_idle_time() {
         // Others need the loop every 10 us.
         for step in 0..7 {
             let now_ns = begin_ns + step * 10_000;
-            let until_ns = predictor.poll_deadline_ns(
+            let until_ns = predictor.predict_poll_deadline_ns(
                 &SETTINGS,
                 now_ns,
                 round,
@@ -170,7 +172,8 @@ fn a_long_queue_is_not_polled_for() {
         for event in 0..100 {
             let now_ns = 1 + event * 1_000_000;
             let awaited = AwaitedSide::Disk { in_flight };
-            window_ns = predictor.poll_deadline_ns(&SETTINGS, now_ns, event, awaited) - now_ns;
+            window_ns =
+                predictor.predict_poll_deadline_ns(&SETTINGS, now_ns, event, awaited) - now_ns;
             predictor.learn_from_idle(&SETTINGS, found(now_ns + gap_ns), event + 1);
         }
         window_ns
@@ -190,17 +193,22 @@ fn a_long_queue_is_not_polled_for() {
 fn other_settings_begin_anew() {
     let mut predictor = PollPredictor::default();
     for round in 0..5 {
-        predictor.poll_deadline_ns(&SETTINGS, 1 + round * 100_000, round, AwaitedSide::Guest);
+        predictor.predict_poll_deadline_ns(
+            &SETTINGS,
+            1 + round * 100_000,
+            round,
+            AwaitedSide::Guest,
+        );
         predictor.learn_from_idle(&SETTINGS, found(1 + round * 100_000 + 50_000), round + 1);
     }
-    let until_ns = predictor.poll_deadline_ns(&SETTINGS, 1_000_000, 5, AwaitedSide::Guest);
+    let until_ns = predictor.predict_poll_deadline_ns(&SETTINGS, 1_000_000, 5, AwaitedSide::Guest);
     assert_eq!(until_ns, 1_060_000);
     let other = PollSettings {
         max_ns: 1_000_000,
         ..SETTINGS
     };
     assert_eq!(
-        predictor.poll_deadline_ns(&other, 2_000_000, 5, AwaitedSide::Guest),
+        predictor.predict_poll_deadline_ns(&other, 2_000_000, 5, AwaitedSide::Guest),
         2_000_000
     );
 }

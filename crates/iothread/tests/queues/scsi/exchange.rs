@@ -29,7 +29,7 @@ fn hang(op: Op) -> FaultRule {
 fn filter(node: &Arc<Node>, rules: &[FaultRule]) -> (Arc<Node>, Arc<Faults>) {
     let (rules, seed) = (rules.to_vec(), 0);
     let faults = Faults::new(FaultRules { rules, seed });
-    let filter = Node::filtered("disk", node, faults.clone(), false, true);
+    let filter = Node::new_filter("disk", node, faults.clone(), false, true);
     (filter, faults)
 }
 

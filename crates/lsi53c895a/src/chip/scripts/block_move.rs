@@ -4,7 +4,7 @@
 //! interrupt, or a jump to a handler of the program's with all that it needs to go on later in the registers RBC, UA,
 //! ESA and IA.
 
-use super::{InstructionStage, MoveInProgress, PauseReason, sign_extend_24};
+use super::{MoveInProgress, PauseReason, ScriptsCpuState, sign_extend_24};
 use crate::chip::core::Chip;
 use crate::chip::host_traits::{PciBus, Targets};
 use crate::chip::registers::*;
@@ -35,13 +35,13 @@ impl Chip {
     ) -> Result<(), PauseReason> {
         let mut block = match self.cpu.progress {
             MoveInProgress::Block(block) => block,
-            _ => self.decode_block_move(host)?,
+            _ => self.decode_block_move_and_set_registers(host)?,
         };
         if block.bytes_left == 0 && block.bytes_moved == 0 {
             return Err(self.raise_illegal_instruction());
         }
         let moved = self.move_remaining_bytes(host, &mut block);
-        if moved.is_err() && self.cpu.state == InstructionStage::Execute {
+        if moved.is_err() && self.cpu.state == ScriptsCpuState::Execute {
             self.cpu.progress = MoveInProgress::Block(block);
         }
         moved
@@ -54,7 +54,7 @@ impl Chip {
         block: &mut BlockMove,
     ) -> Result<(), PauseReason> {
         while block.bytes_left > 0 {
-            let requested = self.wait_for_phase(host, block.phase)?;
+            let requested = self.wait_for_and_latch_phase(host, block.phase)?;
             if requested != block.phase {
                 return self.handle_phase_mismatch(block);
             }
@@ -69,10 +69,10 @@ impl Chip {
                 self.lower_atn_and_end_message_out();
             }
             // What was stored may have been a register of the program's own.
-            if self.cpu.state != InstructionStage::Execute {
+            if self.cpu.state != ScriptsCpuState::Execute {
                 return Err(PauseReason::Stopped);
             }
-            if block.phase == phase::MESSAGE_IN && self.has_sent_last_message() {
+            if block.phase == phase::MESSAGE_IN && self.has_sent_last_message_and_will_leave() {
                 break;
             }
             if block.bytes_left > 0 {
@@ -84,7 +84,10 @@ impl Chip {
     }
 
     /// Decodes address and count: in the instruction, behind a pointer, or in a table at DSA.
-    fn decode_block_move<H: PciBus>(&mut self, host: &mut H) -> Result<BlockMove, PauseReason> {
+    fn decode_block_move_and_set_registers<H: PciBus>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<BlockMove, PauseReason> {
         let [first, second, third] = self.cpu.words;
         let mut block = BlockMove {
             phase: first.to_be_bytes()[0] & 0x07,
@@ -185,7 +188,9 @@ impl Chip {
                 self.store_bytes(host, block.addr, bytes)?;
                 self.update_sfbr_and_sidl(block, bytes);
                 if let Some(connection) = self.connection_mut() {
-                    connection.messages_to_initiator.mark_sent(bytes.len());
+                    connection
+                        .messages_to_initiator
+                        .mark_sent_and_keep_last_message(bytes.len());
                     connection.ack_held = true;
                 }
                 Ok(bytes.len())
@@ -197,7 +202,7 @@ impl Chip {
                 let status = [connection.status];
                 self.store_bytes(host, block.addr, &status)?;
                 self.update_sfbr_and_sidl(block, &status);
-                self.on_status_received(host);
+                self.release_task_and_queue_command_complete(host);
                 Ok(1)
             }
             _ => Ok(0),
@@ -222,7 +227,7 @@ impl Chip {
         };
         connection.atn = false;
         if !connection.incoming_message.is_in_message() {
-            self.enter_next_phase();
+            self.enter_next_phase_or_leave_bus();
         }
     }
 

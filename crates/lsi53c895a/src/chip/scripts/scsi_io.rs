@@ -55,7 +55,7 @@ impl Chip {
     pub(super) fn try_fast_scsi_io(&mut self, first: u32) -> bool {
         match opcode(first) {
             SELECT | WAIT_RESELECT => return false,
-            WAIT_DISCONNECT => return self.is_bus_free(),
+            WAIT_DISCONNECT => return self.is_bus_free_and_drained(),
             SET => self.execute_set(first),
             _ => self.execute_clear(first),
         }
@@ -63,7 +63,7 @@ impl Chip {
     }
 
     /// Whether no target is on the bus, and no aborted task keeps it busy.
-    fn is_bus_free(&self) -> bool {
+    fn is_bus_free_and_drained(&self) -> bool {
         matches!(self.bus_state, BusState::Free) && self.tasks.draining_task_count() == 0
     }
 
@@ -115,7 +115,7 @@ impl Chip {
                 Err(PauseReason::Stopped)
             }
             BusState::Connected(_) => Err(PauseReason::Bus),
-            BusState::Free if self.is_bus_free() => Ok(()),
+            BusState::Free if self.is_bus_free_and_drained() => Ok(()),
             BusState::Free => Err(PauseReason::Bus),
         }
     }
@@ -151,7 +151,7 @@ impl Chip {
             self.regs.set(SCNTL0, self.regs.get(SCNTL0) | scntl0::TRG);
         }
         if first & SET_ATN != 0 {
-            self.set_atn();
+            self.raise_atn_and_try_message_out();
         }
     }
 

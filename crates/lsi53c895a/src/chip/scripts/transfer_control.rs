@@ -47,7 +47,7 @@ impl Chip {
             return Err(self.raise_illegal_instruction());
         }
         let phase = match first & COMPARE_AWAITED_PHASE {
-            COMPARE_AWAITED_PHASE => self.wait_for_phase(host, compared_phase(first))?,
+            COMPARE_AWAITED_PHASE => self.wait_for_and_latch_phase(host, compared_phase(first))?,
             COMPARE_PHASE => self.bus_or_latched_phase(),
             _ => 0,
         };

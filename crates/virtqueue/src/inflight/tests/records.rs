@@ -157,7 +157,7 @@ fn a_queue_with_a_cleared_record_starts_at_the_front_ends_base() {
         // With nothing in flight.
         outside.region().clear_if_idle();
         let device = outside.device(other).unwrap();
-        assert_eq!(device.queue.next_avail(), other);
+        assert_eq!(device.queue.next_avail_counting_recovered(), other);
     }
 }
 
@@ -171,11 +171,15 @@ fn a_finishing_queue_pops_recovered_chains_only() {
         device.pop(&outside);
         drop(device);
         let mut device = outside.device(base).unwrap();
-        let before = device.queue.next_avail();
+        let before = device.queue.next_avail_counting_recovered();
         device.queue.pop_only_recovered_from_now_on();
         assert!(device.queue.has_available());
         assert_eq!(device.pop(&outside), Some(0));
-        assert_ne!(device.queue.next_avail(), before, "progress shows");
+        assert_ne!(
+            device.queue.next_avail_counting_recovered(),
+            before,
+            "progress shows"
+        );
         assert_eq!(device.pop(&outside), None);
         assert!(!device.queue.has_available());
     }

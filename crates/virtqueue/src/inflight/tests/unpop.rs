@@ -44,7 +44,7 @@ fn returned_chains_are_popped_again_wherever_the_device_is_killed() {
             let mut device = taken(&mut outside, begin);
             let chains = held(&device);
             let ended = ended_after_stores(stores, || {
-                assert!(device.queue.try_unpop_chains(&chains));
+                assert!(device.queue.try_unpop_chains_and_mark_dirty(&chains));
                 // The front-end hears of it: the record has done its work.
                 outside.region().clear_if_idle();
                 device.queue.base()
@@ -71,17 +71,17 @@ fn only_chains_that_were_popped_last_are_returned() {
         let mut outside = Outside::new(features, size, begin);
         let mut device = taken(&mut outside, begin);
         let chains = held(&device);
-        assert!(!device.queue.try_unpop_chains(&chains[..2]));
+        assert!(!device.queue.try_unpop_chains_and_mark_dirty(&chains[..2]));
         // One that was taken later is done, and all of that is published.
         device.push(2);
         device.queue.publish();
-        assert!(!device.queue.try_unpop_chains(&held(&device)));
+        assert!(!device.queue.try_unpop_chains_and_mark_dirty(&held(&device)));
         assert!(outside.region().has_record());
         // What was in flight before is not behind the others in the ring.
         let mut next = outside.device(stands).unwrap();
         assert!(next.queue.has_recovered_chains());
-        assert!(!next.queue.try_unpop_chains(&[]));
+        assert!(!next.queue.try_unpop_chains_and_mark_dirty(&[]));
         assert!(next.pop(&outside).is_some());
-        assert!(!next.queue.try_unpop_chains(&held(&next)));
+        assert!(!next.queue.try_unpop_chains_and_mark_dirty(&held(&next)));
     }
 }

@@ -266,7 +266,9 @@ fn through(
 fn on_host(storage: &Storage, load: &load::Load, setup: &Setup) -> Result<Measured> {
     let (path, aio) = match &storage.backing {
         Backing::File(path, aio) | Backing::Device(path, aio) => (path, aio.unwrap_or(setup.aio)),
-        Backing::Null => unreachable!("the host has no null disk, and is not asked for one"),
+        Backing::Null | Backing::Rbd(_) => {
+            unreachable!("the host has no null disk, and experiments have no images")
+        }
     };
     load::raw::measure(
         path,

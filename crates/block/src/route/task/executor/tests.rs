@@ -97,9 +97,16 @@ fn a_task_is_not_polled_when_it_is_taken() {
             Err(Errno::IO)
         })
     });
-    assert!(!polled.get() && rig.tasks.has_runnable_or_completed() && !rig.tasks.is_empty());
+    assert!(
+        !polled.get()
+            && rig.tasks.has_runnable_or_completed()
+            && !rig.tasks.has_none_running_or_completed()
+    );
     rig.tasks.poll_due_and_woken();
-    assert!(polled.get() && !rig.tasks.is_empty(), "not reaped yet");
+    assert!(
+        polled.get() && !rig.tasks.has_none_running_or_completed(),
+        "not reaped yet"
+    );
     let mut out = Vec::new();
     rig.tasks.take_completed(&mut out);
     let failed = Completion {
@@ -107,7 +114,7 @@ fn a_task_is_not_polled_when_it_is_taken() {
         result: Err(Errno::IO),
     };
     assert_eq!(out, [failed]);
-    assert!(rig.tasks.is_empty() && !rig.tasks.has_runnable_or_completed());
+    assert!(rig.tasks.has_none_running_or_completed() && !rig.tasks.has_runnable_or_completed());
 }
 
 /// Memory that a request names must not be in use after its completion, whatever its function has dropped.
@@ -135,7 +142,7 @@ fn a_task_that_drops_its_io_completes_when_that_has() {
 struct Needs<F>(usize, F);
 
 impl<F: Fn(TaskContext, Request) -> LocalFuture<Result<(), Errno>>> TaskNode for Needs<F> {
-    fn buffer_bytes(&self, _: &Request) -> usize {
+    fn needed_buffer_bytes(&self, _: &Request) -> usize {
         self.0
     }
 
@@ -311,7 +318,7 @@ fn what_backends_refuse_is_asked_again_in_the_same_order() {
     let refused = [(); 2].map(|()| rig.tasks.pop_outgoing().unwrap());
     let tokens = refused.each_ref().map(token_of);
     for outgoing in refused {
-        rig.tasks.requeue_outgoing(outgoing);
+        rig.tasks.push_back_outgoing(outgoing);
     }
     let again = [(); 2].map(|()| token_of(&rig.tasks.pop_outgoing().unwrap()));
     assert_eq!(again, tokens);

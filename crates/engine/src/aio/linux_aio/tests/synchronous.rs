@@ -15,10 +15,10 @@ fn watching(max_events: u32, max_batch: u32) -> Fake {
 }
 
 /// The same, with the file in synchronous mode.
-fn file_if_synchronous(max_events: u32, max_batch: u32) -> Fake {
+fn fd_for_synchronous_transfer(max_events: u32, max_batch: u32) -> Fake {
     let mut aio = watching(max_events, max_batch);
     (0..CALLS_TO_ENTER).for_each(|_| one(&mut aio));
-    assert!(aio.synchronous.allows_transfer(FD));
+    assert!(aio.synchronous.next_uses_pread_pwrite(FD));
     aio.kernel.calls.clear();
     aio.kernel.transferred.clear();
     aio
@@ -55,7 +55,7 @@ fn all_ok(count: u64) -> Vec<(u64, Result<(), Errno>)> {
 fn no_transfer_is_synchronous_before_so_many_calls() {
     let mut aio = watching(16, 0);
     for calls in 1..=CALLS_TO_ENTER {
-        assert!(!aio.synchronous.allows_transfer(FD));
+        assert!(!aio.synchronous.next_uses_pread_pwrite(FD));
         one(&mut aio);
         assert_eq!(aio.kernel.calls.len(), calls as usize);
     }
@@ -71,7 +71,7 @@ fn disks_that_answer_later_or_are_not_watched_stay_asynchronous() {
     later.kernel.keeps = None;
     let mut unwatched = engine(16, 0);
     unwatched.kernel.keeps = Some(0);
-    let mut forgotten = file_if_synchronous(16, 0);
+    let mut forgotten = fd_for_synchronous_transfer(16, 0);
     forgotten.stop_detecting_synchronous(FD);
     for aio in [&mut later, &mut unwatched, &mut forgotten] {
         (0..3 * CALLS_TO_ENTER).for_each(|_| one(aio));
@@ -106,12 +106,12 @@ fn completions_of_other_disks_do_not_hide_an_answer_within_the_call() {
         aio.submit();
         assert_eq!(aio.reaped(), [(5, Ok(())), (9, Ok(()))]);
     }
-    assert!(aio.synchronous.allows_transfer(FD));
+    assert!(aio.synchronous.next_uses_pread_pwrite(FD));
 }
 
 #[test]
 fn synchronous_transfers_wait_for_the_reap_and_polling_sees_them() {
-    let mut aio = file_if_synchronous(64, 0);
+    let mut aio = fd_for_synchronous_transfer(64, 0);
     let mut buffers = reads(&[4; 3]);
     put_reads(&mut aio, &mut buffers);
     assert_eq!((aio.pending_count(), aio.has_completions()), (3, false));
@@ -133,7 +133,7 @@ fn synchronous_transfers_wait_for_the_reap_and_polling_sees_them() {
 
 #[test]
 fn a_full_batch_and_the_last_room_are_transferred_at_once() {
-    let mut aio = file_if_synchronous(6, 4);
+    let mut aio = fd_for_synchronous_transfer(6, 4);
     let mut buffers = reads(&[4; 6]);
     put_reads(&mut aio, &mut buffers[..3]);
     assert!(aio.kernel.transferred.is_empty());
@@ -150,7 +150,7 @@ fn a_full_batch_and_the_last_room_are_transferred_at_once() {
 
 #[test]
 fn flushes_and_durable_writes_are_submitted_in_their_order() {
-    let mut aio = file_if_synchronous(16, 0);
+    let mut aio = fd_for_synchronous_transfer(16, 0);
     let mut single = Buffers::sized(&[3], 1);
     let mut several = Buffers::sized(&[2, 0, 3], 2);
     let mut durable = Buffers::sized(&[2], 3);
@@ -168,14 +168,14 @@ fn flushes_and_durable_writes_are_submitted_in_their_order() {
     assert_eq!(done, all_ok(5));
     assert_eq!(aio.stats().synchronous, 3);
     assert!(
-        aio.synchronous.allows_transfer(FD),
+        aio.synchronous.next_uses_pread_pwrite(FD),
         "they say nothing about it"
     );
 }
 
 #[test]
 fn requests_of_other_files_are_submitted_in_their_order() {
-    let mut aio = file_if_synchronous(16, 0);
+    let mut aio = fd_for_synchronous_transfer(16, 0);
     aio.kernel.keeps = None;
     let mut buffers = reads(&[1; 6]);
     for (token, buffers) in (0..).zip(&mut buffers) {
@@ -195,7 +195,7 @@ fn requests_of_other_files_are_submitted_in_their_order() {
 
 #[test]
 fn requests_refused_with_eagain_keep_their_order() {
-    let mut aio = file_if_synchronous(16, 0);
+    let mut aio = fd_for_synchronous_transfer(16, 0);
     aio.kernel.script.push_back(Err(Errno::AGAIN));
     let mut buffers = reads(&[1; 3]);
     for (token, buffers) in (0..).zip(&mut buffers) {
@@ -215,7 +215,7 @@ fn requests_refused_with_eagain_keep_their_order() {
 
 #[test]
 fn an_error_of_a_transfer_fails_its_request_only() {
-    let mut aio = file_if_synchronous(16, 0);
+    let mut aio = fd_for_synchronous_transfer(16, 0);
     aio.kernel.transfers = [Outcome::Whole, Outcome::Error(Errno::IO)].into();
     let mut buffers = reads(&[1; 3]);
     put_reads(&mut aio, &mut buffers);
@@ -227,7 +227,7 @@ fn an_error_of_a_transfer_fails_its_request_only() {
 
 #[test]
 fn a_short_synchronous_transfer_is_resumed_up_to_the_end_of_the_file() {
-    let mut aio = file_if_synchronous(16, 0);
+    let mut aio = fd_for_synchronous_transfer(16, 0);
     aio.kernel.transfers = [Outcome::Short(1), Outcome::Short(4)].into();
     let mut short = Buffers::sized(&[3, 0, 5], 0xee);
     // The disk has 256 bytes.
@@ -246,7 +246,7 @@ fn a_short_synchronous_transfer_is_resumed_up_to_the_end_of_the_file() {
 
 #[test]
 fn a_probe_that_is_not_answered_within_the_call_ends_synchronous_mode() {
-    let mut aio = file_if_synchronous(16, 0);
+    let mut aio = fd_for_synchronous_transfer(16, 0);
     for _ in 0..2 {
         (0..PROBE_EVERY).for_each(|_| one(&mut aio));
         assert!(aio.kernel.calls.is_empty());
@@ -271,7 +271,7 @@ fn a_probe_that_is_not_answered_within_the_call_ends_synchronous_mode() {
 
 #[test]
 fn a_disk_that_has_become_slow_delays_the_loop_for_one_step() {
-    let mut aio = file_if_synchronous(64, 0);
+    let mut aio = fd_for_synchronous_transfer(64, 0);
     // In flight on another disk, so that a call may have as many.
     aio.kernel.keeps = None;
     let mut other = Buffers::sized(&[1], 0);

@@ -1,0 +1,86 @@
+//! Driver `rbd`: opens an image of a Ceph cluster, with its geometry; its routes and allocated parts.
+
+use std::sync::Arc;
+
+use ceph::Image;
+use engine::Errno;
+
+use crate::disk_file::allocation::Allocation;
+use crate::error::NodeError;
+use crate::node::{AttachContext, DiscardLimits, Driver, Geometry, Node};
+use crate::rbd::{RbdDisk, RbdOptions, RbdTarget};
+use crate::route::{AttachedStorage, OpHandler, Route};
+
+/// Most bytes of one discard or write-zeroes request: bounds the work of librbd, which makes a request to the cluster for
+/// each object of the range.
+const MAX_DISCARD_BYTES: u64 = 1 << 30;
+
+/// Discards smaller than this, or the parts that are not aligned to it, are skipped by librbd
+/// (`rbd_discard_granularity_bytes`).
+const DISCARD_GRANULARITY: u32 = 64 << 10;
+
+/// Opens an image, with its geometry.
+pub(crate) fn open(
+    options: &RbdOptions,
+    read_only: bool,
+) -> Result<(Arc<RbdDisk>, Geometry), NodeError> {
+    let disk = RbdDisk::open(options, read_only)?;
+    let geometry = geometry_of_image(&disk.image);
+    Ok((disk, geometry))
+}
+
+/// Requests of a whole stripe use every object of it once; without striping an object is the largest contiguous piece.
+fn geometry_of_image(image: &Image) -> Geometry {
+    let found = image.geometry();
+    let stripe = found.stripe_unit.saturating_mul(found.stripe_count);
+    Geometry {
+        size: found.size.next_multiple_of(crate::SECTOR_BYTES),
+        logical_block_size: 512,
+        physical_block_size: 4096,
+        min_io_size: 4096,
+        opt_io_size: u32::try_from(stripe.max(found.object_bytes)).unwrap_or(0),
+        discard: DiscardLimits {
+            granularity: DISCARD_GRANULARITY,
+            max_bytes: MAX_DISCARD_BYTES,
+        },
+    }
+}
+
+impl Driver for Arc<RbdDisk> {
+    fn image(&self) -> Option<&Arc<RbdDisk>> {
+        Some(self)
+    }
+
+    fn allocations(
+        &self,
+        offset: u64,
+        len: u64,
+        most: usize,
+    ) -> Result<Option<Vec<Allocation>>, Errno> {
+        RbdDisk::allocations(self, offset, len, most).map(Some)
+    }
+
+    /// Attaches the image to the iothread. Flushes of read-only nodes do nothing, nor do discards without `unmap`.
+    fn attach_route(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
+        let target = RbdTarget {
+            queue: cx.attach_image(self),
+            base: 0,
+            unmap: node.passes_discards(),
+        };
+        let handler = || OpHandler::Rbd(target.clone());
+        let handler_if = |is_passed| match is_passed {
+            true => handler(),
+            false => OpHandler::Nothing,
+        };
+        Route {
+            read: handler(),
+            write: handler(),
+            zeroes: handler(),
+            discard: handler_if(node.passes_discards()),
+            flush: handler_if(!node.read_only()),
+            storage: vec![AttachedStorage::Rbd(self.clone())],
+            merging_helps: true,
+            disk: None,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! An opened image with what a node needs: options, geometry, size, flushes and allocated parts.
+
+use std::sync::Arc;
+
+use ceph::{ClusterOptions, Connections, Image, ImageOptions, OnResize};
+use engine::Errno;
+
+use super::writer_lock::WriterLock;
+use crate::disk_file::allocation::Allocation;
+use crate::disk_file::lock::Locking;
+use crate::error::NodeError;
+
+/// Options for opening an image.
+#[derive(Clone)]
+pub struct RbdOptions {
+    /// The cluster and the user.
+    pub cluster: ClusterOptions,
+    /// The image.
+    pub image: ImageOptions,
+    /// Called on a thread of librbd when the image has another size.
+    pub on_resize: OnResize,
+    /// Whether requests that change the image need its exclusive lock.
+    pub locking: Locking,
+}
+
+/// An opened image.
+pub(crate) struct RbdDisk {
+    pub image: Arc<Image>,
+    pub writer_lock: Arc<WriterLock>,
+}
+
+impl RbdDisk {
+    /// Opens an image.
+    pub fn open(options: &RbdOptions, read_only: bool) -> Result<Arc<Self>, NodeError> {
+        let image_options = ImageOptions {
+            read_only,
+            ..options.image.clone()
+        };
+        let open = || {
+            let connection = Connections::of_process().get(&options.cluster)?;
+            let opened = Image::open(&connection, &image_options, options.on_resize.clone());
+            Ok::<_, NodeError>((opened, connection.is_blocklisted()))
+        };
+        let image = match open()? {
+            // The client is on the cluster's blocklist; another one is not.
+            (Err(_), true) => open()?.0?,
+            (opened, _) => opened?,
+        };
+        if image.geometry().size == 0 {
+            return Err(NodeError::EmptyImage {
+                image: image.name().to_owned(),
+            });
+        }
+        let writer_lock = WriterLock::new(image.clone(), options.locking);
+        Ok(Arc::new(RbdDisk { image, writer_lock }))
+    }
+
+    /// Makes all completed writes stable, and waits for that. Without the lock there are none since it was released, which
+    /// had made them stable. For a client on the cluster's blocklist it does nothing: librbd's cache is off.
+    pub fn flush(&self) -> Result<(), Errno> {
+        if !self.writer_lock.permits_changes() {
+            return Ok(());
+        }
+        let flushed = self.image.flush();
+        if flushed.is_err() && self.image.connection().is_blocklisted() {
+            // A flush that had to succeed would keep the node as long as the client is there.
+            tracing::warn!(
+                image = self.image.name(),
+                "the image is not flushed, since the cluster refuses this client: completed writes are stable, unless rbd_cache \
+                 is enabled for the image (rbd config image ls)"
+            );
+            return Ok(());
+        }
+        flushed
+    }
+
+    /// Changes the size, in bytes. It waits for the cluster.
+    pub fn resize(&self, size: u64) -> Result<(), Errno> {
+        self.writer_lock.run_with_lock(|| self.image.resize(size))
+    }
+
+    /// The allocated parts of a range, in at most `most` pieces. It waits for the cluster.
+    pub fn allocations(
+        &self,
+        offset: u64,
+        len: u64,
+        most: usize,
+    ) -> Result<Vec<Allocation>, Errno> {
+        let found = self.image.allocations(offset, len, most)?;
+        let pieces = found.into_iter();
+        let pieces = pieces.map(|piece| Allocation {
+            len: piece.len,
+            allocated: piece.allocated,
+        });
+        Ok(pieces.collect())
+    }
+}

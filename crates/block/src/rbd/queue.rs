@@ -1,0 +1,102 @@
+//! The queue of an image on one iothread: requests to librbd, and those that wait for the writer lock before.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ceph::ImageQueue;
+use engine::pool::Wake;
+use engine::{Completion, Full, Op, Request};
+
+use super::RbdDisk;
+use super::writer_lock::LockAnswer;
+
+/// Requests of all sources of one iothread to one image.
+pub(crate) struct RbdQueue {
+    queue: ImageQueue,
+    disk: Arc<RbdDisk>,
+    wake: Wake,
+    /// The lock is being acquired.
+    acquisition: Option<Arc<LockAnswer>>,
+    /// Requests that change the image and wait for the lock, in order.
+    waiting: VecDeque<Request>,
+    /// Flushes that had nothing to do, complete at the next reap.
+    empty_flushes: Vec<Completion>,
+}
+
+impl RbdQueue {
+    pub fn new(disk: Arc<RbdDisk>, wake: Wake) -> Self {
+        RbdQueue {
+            queue: ImageQueue::new(disk.image.clone(), wake.clone()),
+            disk,
+            wake,
+            acquisition: None,
+            waiting: VecDeque::new(),
+            empty_flushes: Vec::new(),
+        }
+    }
+
+    /// How many requests are certain to be taken before the next reap.
+    pub fn room(&self) -> usize {
+        let taken = self.waiting.len() + self.empty_flushes.len();
+        self.queue.room().saturating_sub(taken)
+    }
+
+    /// Starts a request, or keeps it until the writer lock is held.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room; the request was not taken.
+    ///
+    /// # Safety
+    /// As for [`IoBackend::start_or_queue`](engine::IoBackend::start_or_queue).
+    pub unsafe fn start_or_wait_for_lock(&mut self, request: &Request) -> Result<(), Full> {
+        if request.op == Op::Read || self.disk.writer_lock.permits_changes() {
+            // SAFETY: our caller promises the same.
+            return unsafe { self.queue.start(request) };
+        }
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        if request.op == Op::Flush {
+            // Nothing was written since the lock was released, which makes writes stable. librbd would refuse the flush.
+            let (token, result) = (request.token, Ok(()));
+            self.empty_flushes.push(Completion { token, result });
+            return Ok(());
+        }
+        self.waiting.push_back(*request);
+        if self.acquisition.is_none() {
+            self.acquisition = Some(self.disk.writer_lock.acquire(self.wake.clone()));
+        }
+        Ok(())
+    }
+
+    /// Appends completions to `out`. Requests that waited for the lock are started if it is held, and fail if it was refused.
+    pub fn reap(&mut self, out: &mut Vec<Completion>) {
+        let answer = self.acquisition.as_ref().and_then(|answer| answer.result());
+        if let Some(result) = answer {
+            self.acquisition = None;
+            for request in std::mem::take(&mut self.waiting) {
+                let token = request.token;
+                let failed = match result {
+                    // SAFETY: the promise of the caller of `start_or_wait_for_lock` lasts until the completion is reaped.
+                    Ok(()) => match unsafe { self.queue.start(&request) } {
+                        Ok(()) => continue,
+                        Err(Full) => unreachable!("room was kept for requests that wait"),
+                    },
+                    failed => failed,
+                };
+                out.push(Completion {
+                    token,
+                    result: failed,
+                });
+            }
+        }
+        out.append(&mut self.empty_flushes);
+        self.queue.reap(out);
+    }
+
+    /// Whether [`reap`](Self::reap) may find something; without a system call.
+    pub fn has_completions(&self) -> bool {
+        let answer = self.acquisition.as_ref().and_then(|answer| answer.result());
+        answer.is_some() || !self.empty_flushes.is_empty() || self.queue.has_completions()
+    }
+}

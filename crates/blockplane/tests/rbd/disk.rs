@@ -1,0 +1,122 @@
+//! An image of a test, and the options that serve it.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use test_support::ceph::Cluster;
+use test_support::deadline::eventually;
+
+use crate::MIB;
+use crate::process::Folder;
+
+/// Bytes of an object of the images: small, so that few requests use several.
+pub const OBJECT: u64 = 64 << 10;
+
+/// The socket of the disk.
+pub const SOCKET: &str = "s";
+
+/// An image of the pool `rbd`.
+#[derive(Clone, Copy)]
+pub struct Disk<'a> {
+    pub cluster: &'a Cluster,
+    pub name: &'static str,
+}
+
+impl<'a> Disk<'a> {
+    /// Creates an image of 1 MiB.
+    pub fn create(cluster: &'a Cluster, name: &'static str) -> Self {
+        Self::create_with_size(cluster, name, MIB)
+    }
+
+    pub fn create_with_size(cluster: &'a Cluster, name: &'static str, bytes: u64) -> Self {
+        let (size, object) = (format!("{bytes}B"), format!("{OBJECT}B"));
+        cluster.rbd(["create", "--size", &size, "--object-size", &object, name]);
+        Disk { cluster, name }
+    }
+
+    /// An image that exists, such as a snapshot.
+    pub fn existing(cluster: &'a Cluster, name: &'static str) -> Self {
+        Disk { cluster, name }
+    }
+
+    /// Options of a node `d`, without the driver's name.
+    pub fn node(&self) -> String {
+        let conf = self.cluster.conf();
+        format!(
+            "node-name=d,pool=rbd,image={},conf={}",
+            self.name,
+            conf.display()
+        )
+    }
+
+    /// Arguments of `blockdev-add` for such a node.
+    pub fn node_json(&self, node: &str) -> Value {
+        json!({"driver": "rbd", "node-name": node, "pool": "rbd", "image": self.name, "conf": self.cluster.conf()})
+    }
+
+    /// The node, and a writable export of it.
+    pub fn line(&self) -> String {
+        self.line_with("", "")
+    }
+
+    /// The same with more options of each, which begin with a comma.
+    pub fn line_with(&self, node: &str, export: &str) -> String {
+        format!(
+            "--blockdev rbd,{}{node} {}",
+            self.node(),
+            export_of("d", export)
+        )
+    }
+
+    /// Its whole content, read by `rbd export`.
+    pub fn content(&self) -> Vec<u8> {
+        let folder = Folder::new();
+        let file = folder.join("content");
+        self.cluster
+            .rbd(["export", "--no-progress", self.name, file.to_str().unwrap()]);
+        fs::read(file).unwrap()
+    }
+
+    /// Numbers of objects that have data, as `rbd diff` lists them.
+    pub fn objects(&self) -> Vec<u64> {
+        let list = self
+            .cluster
+            .rbd(["diff", "--whole-object", "--format", "json", self.name]);
+        let list: Vec<Value> = serde_json::from_str(&list).unwrap();
+        let with_data = list.iter().filter(|part| part["exists"] == "true");
+        let objects = with_data.flat_map(|part| {
+            let [offset, length] = ["offset", "length"].map(|key| part[key].as_u64().unwrap());
+            offset / OBJECT..(offset + length).div_ceil(OBJECT)
+        });
+        objects.collect()
+    }
+
+    /// The address of the holder of the exclusive lock.
+    pub fn lock_holder(&self) -> Option<String> {
+        let list = self
+            .cluster
+            .rbd(["lock", "ls", "--format", "json", self.name]);
+        let list: Vec<Value> = serde_json::from_str(&list).unwrap();
+        let first = list.first()?;
+        Some(first["address"].as_str().unwrap().to_owned())
+    }
+
+    /// The number of clients that have it open for writing.
+    pub fn watchers(&self) -> usize {
+        let status = self.cluster.rbd(["status", "--format", "json", self.name]);
+        let status: Value = serde_json::from_str(&status).unwrap();
+        status["watchers"].as_array().unwrap().len()
+    }
+
+    /// Waits until no client has it open for writing.
+    pub fn is_closed(&self) {
+        eventually("nothing watches the image", || self.watchers() == 0);
+    }
+}
+
+/// A writable export of a node, with more options, which begin with a comma.
+pub fn export_of(node: &str, options: &str) -> String {
+    format!(
+        "--export vhost-user-blk,id=e,node-name={node},addr.type=unix,addr.path={SOCKET},writable=on{options}"
+    )
+}

@@ -1,0 +1,117 @@
+//! A front-end that writes, reads and compares, and that knows what the image may hold in the end.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use test_support::deadline::{Deadline, STUCK_AFTER};
+use test_support::verifying::blocks::BLOCK;
+use test_support::verifying::device::{Device, Op};
+use test_support::verifying::guest::Guest;
+use test_support::verifying::random::Random;
+use test_support::vhost_user::wire::Wire;
+
+use crate::process::Process;
+
+/// How long a fault may last: longer than any other wait.
+const PATIENCE: u32 = 3;
+
+pub struct Load {
+    guest: Guest,
+    wire: Wire,
+    random: Random,
+}
+
+impl Load {
+    /// A front-end with so many queues, on a disk of so many bytes, which are zero.
+    pub fn connect(program: &mut Process, socket: &Path, queues: usize, bytes: u64) -> Self {
+        Self::over(program.connection(socket), queues, bytes)
+    }
+
+    /// The same over a connection that exists.
+    pub fn over(stream: UnixStream, queues: usize, bytes: u64) -> Self {
+        let guest = Guest::new(Device::Blk, false, queues, bytes / BLOCK as u64);
+        Self::with_guest(stream, guest)
+    }
+
+    fn with_guest(stream: UnixStream, mut guest: Guest) -> Self {
+        let wire = Wire::new(stream);
+        assert_eq!(guest.introduce(&wire, || ()), Ok(()));
+        Load {
+            guest,
+            wire,
+            random: Random(0x5eed),
+        }
+    }
+
+    /// The same front-end at another server.
+    pub fn reconnect(self, program: &mut Process, socket: &Path) -> Self {
+        let Load { guest, wire, .. } = self;
+        drop(wire);
+        Self::with_guest(program.connection(socket), guest)
+    }
+
+    /// The same front-end at another server, while it stays connected to this one, whose queues have stopped.
+    pub fn connect_also(self, program: &mut Process, socket: &Path) -> Self {
+        let Load { guest, wire, .. } = self;
+        let load = Self::with_guest(program.connection(socket), guest);
+        drop(wire);
+        load
+    }
+
+    /// Makes requests until so many more are answered.
+    #[track_caller]
+    pub fn run(&mut self, answers: u64) {
+        let goal = self.guest.answers + answers;
+        let deadline = Deadline::after(PATIENCE * STUCK_AFTER);
+        while self.guest.answers < goal {
+            self.guest.ask_some(&mut self.random);
+            deadline.check(format_args!("{} of {goal} answers", self.guest.answers));
+            if !self.guest.look() {
+                assert_eq!(self.guest.sleep(&self.wire), Ok(()));
+            }
+        }
+    }
+
+    /// Makes as many requests as there is room for, and waits for none. Answers that have come are taken before.
+    pub fn fill(&mut self) {
+        self.guest.look();
+        self.guest.ask_some(&mut self.random);
+    }
+
+    /// Waits until all requests are answered.
+    #[track_caller]
+    pub fn drain(&mut self) {
+        self.guest.drains_to(0, &self.wire);
+    }
+
+    /// Stops the queues. All that they have taken is answered then.
+    #[track_caller]
+    pub fn stop_queues(&mut self) {
+        for index in self.guest.request_queues() {
+            assert_eq!(self.guest.stop(&self.wire, index), Ok(()));
+        }
+        self.guest.look();
+    }
+
+    /// Reads everything once more.
+    #[track_caller]
+    pub fn read_all(&mut self) {
+        self.drain();
+        let queue = self.guest.request_queues().start;
+        for block in 0..self.guest.blocks.count() {
+            self.guest.ask(queue, Op::Read, block);
+            self.drain();
+        }
+    }
+
+    /// Compares the content of the image, read by other means, with what it may be.
+    #[track_caller]
+    pub fn assert_content(mut self, content: &[u8]) {
+        self.drain();
+        assert_eq!(content.len(), self.guest.blocks.count() * BLOCK);
+        for (block, found) in content.chunks(BLOCK).enumerate() {
+            let asked = self.guest.blocks.read_asked(block);
+            self.guest.blocks.read_answered(block, asked, found);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! One writer at a time: a second host is refused, a crashed daemon's successor goes on, and a migration moves the lock.
+
+use serde_json::json;
+use test_support::ceph::Cluster;
+use test_support::deadline::eventually;
+
+use crate::disk::{Disk, SOCKET};
+use crate::guest::{BLOCK, Guest, IN, OUT};
+use crate::load::Load;
+use crate::process::Folder;
+use crate::{IOERR, MIB, start};
+
+#[test]
+fn second_daemon_reads_and_its_writes_are_refused_with_the_holders_address() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let disk = Disk::create(cluster, "two-writers");
+    let folders = [Folder::new(), Folder::new()];
+    let [(first, _), (second, mut client)] =
+        folders.each_ref().map(|folder| start(folder, &disk.line()));
+    let [mut holder, mut other] = folders
+        .each_ref()
+        .map(|folder| Guest::connect(&folder.join(SOCKET), 1));
+    assert_eq!(disk.lock_holder(), None, "nothing was written");
+    holder.request(0, OUT, 0, 1);
+    let address = disk.lock_holder().expect("a holder");
+    other.ask(0, 0, OUT, 0, 2);
+    // Neither its reads nor its monitor wait for the lock.
+    other.ask(0, 1, IN, 0, 0);
+    other.watch(0, 1);
+    assert_eq!(other.data(0, 1), [1; BLOCK]);
+    client.done("query-block", json!({}));
+    assert!(!other.is_answered(0, 0), "it waits for the holder");
+    let mut lock = || client.done("query-named-block-nodes", json!({}))[0]["rbd"].take();
+    assert_eq!(lock()["lock"], "waiting");
+    other.watch(0, 0);
+    assert_eq!(other.status(0, 0), IOERR);
+    let refused = lock();
+    assert_eq!(refused["lock"], "refused");
+    assert_eq!(refused["lock-owner"], address.as_str());
+    let log = second.stderr();
+    assert!(log.contains(&address), "no {address}: {log}");
+    holder.request(0, OUT, 1, 3);
+    // The holder leaves, and the other may write.
+    first.stop();
+    other.request(0, OUT, 0, 4);
+    second.stop();
+    let content = disk.content();
+    assert_eq!(content[..BLOCK], [4; BLOCK]);
+    assert_eq!(content[BLOCK..2 * BLOCK], [3; BLOCK]);
+}
+
+/// The lock is broken while the cluster still counts the dead client as a watcher: nothing waits for that to end.
+#[test]
+fn lock_of_a_killed_daemon_is_broken_by_its_successor() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let disk = Disk::create(cluster, "killed");
+    let folder = Folder::new();
+    let (mut program, _) = start(&folder, &disk.line());
+    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 1, MIB);
+    for _ in 0..2 {
+        load.run(100);
+        load.fill();
+        let dead = disk.lock_holder().expect("a holder");
+        drop(program);
+        // Dropping has killed it.
+        (program, _) = start(&folder, &disk.line());
+        load = load.reconnect(&mut program, &folder.join(SOCKET));
+        load.run(100);
+        let log = program.stderr();
+        let broken = log.contains("breaking the lock of a process of ours that has ended");
+        assert!(broken && log.contains(&dead), "{log}");
+        let blocked = cluster.ceph(["osd", "blocklist", "ls"]);
+        assert!(blocked.contains(&dead), "{dead}: {blocked}");
+    }
+    load.read_all();
+    program.stop();
+    load.assert_content(&disk.content());
+}
+
+#[test]
+fn lock_moves_to_the_destination_of_a_migration_when_the_source_stops() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let disk = Disk::create(cluster, "migrated");
+    let folders = [Folder::new(), Folder::new()];
+    let (mut source, _) = start(&folders[0], &disk.line());
+    let mut load = Load::connect(&mut source, &folders[0].join(SOCKET), 1, MIB);
+    load.run(200);
+    let holder = disk.lock_holder();
+    let (mut destination, _) = start(&folders[1], &disk.line());
+    let opened = || disk.watchers() == 2;
+    eventually("both have it open", opened);
+    load.run(200);
+    assert_eq!(disk.lock_holder(), holder);
+    // The source's machine is paused, and stays connected.
+    load.stop_queues();
+    load = load.connect_also(&mut destination, &folders[1].join(SOCKET));
+    load.run(200);
+    assert_ne!(disk.lock_holder(), holder);
+    load.read_all();
+    source.stop();
+    load.run(200);
+    load.drain();
+    destination.stop();
+    load.assert_content(&disk.content());
+}
+
+#[test]
+fn image_without_the_feature_is_served_with_a_warning_and_refused_with_locking_on() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let name = "unlocked";
+    let layering = [
+        "create",
+        "--size",
+        "1M",
+        "--image-feature",
+        "layering",
+        name,
+    ];
+    cluster.rbd(layering);
+    let disk = Disk::existing(cluster, name);
+    for (locking, status) in [("auto", 0), ("on", IOERR)] {
+        let folder = Folder::new();
+        let options = format!(",locking={locking}");
+        let (program, _) = start(&folder, &disk.line_with(&options, ""));
+        let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+        guest.ask(0, 0, OUT, 0, 1);
+        guest.watch(0, 0);
+        assert_eq!(guest.status(0, 0), status, "{locking}");
+        let log = program.stop().stderr;
+        assert!(log.contains("no exclusive lock"), "{log}");
+    }
+}

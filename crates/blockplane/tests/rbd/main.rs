@@ -1,0 +1,60 @@
+//! Images of a real Ceph cluster, served by the real program in its sandbox.
+//!
+//! - `data`: what front-ends write is what Ceph's own tools read; discards, zeroes, snapshots, windows.
+//! - `resize`: images that grow and shrink while guests use them.
+//! - `osd_faults`: OSDs and monitors that end, restart and pause under a verifying load.
+//! - `full_pool`: a quota that is reached, and lifted.
+//! - `lost_images`: images that are removed, renamed or cut while they are served; clients that the cluster refuses.
+//! - `unreachable`: clusters that do not answer.
+//! - `locks`: one writer at a time, also after a crash and in a migration.
+//! - `seen`: state for operators: monitors, metrics, `blockplane info` and `top`, and the log.
+//! - `upgrade`: live upgrades under a verifying load.
+//! - `secrets`: keys that are given as secrets, and users with no more rights than they need.
+//! - `sandbox`: images that a monitor adds.
+//! - `many_images`: threads, descriptors, watchers and connections of many images.
+//!
+//! Tests share a cluster, each with images of its own; those that stop its daemons have a cluster of their own.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is"
+)]
+
+mod data;
+mod disk;
+mod full_pool;
+mod load;
+mod locks;
+mod lost_images;
+mod many_images;
+mod osd_faults;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../qmp/prometheus_client.rs"]
+mod prometheus_client;
+mod resize;
+mod sandbox;
+mod secrets;
+mod seen;
+mod unreachable;
+mod upgrade;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../upgrade/daemon.rs"]
+mod upgraded_daemon;
+
+use client::Client;
+use process::{Folder, Process, words};
+use test_support::{guest, process, qmp as client};
+
+const MIB: u64 = 1 << 20;
+/// The status of a request that has failed.
+const IOERR: u8 = 1;
+
+/// Options for a monitor of the program.
+const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
+
+/// The program with a monitor and these options besides, and a client of it.
+fn start(folder: &Folder, line: &str) -> (Process, Client) {
+    let mut program = Process::spawn(folder.command(words(&format!("{line} {MONITOR}"))));
+    let client = Client::of(program.connection(&folder.join("qmp")));
+    (program, client)
+}

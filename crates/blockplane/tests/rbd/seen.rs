@@ -1,0 +1,229 @@
+//! State of images for operators: monitors, metrics, `blockplane info` and `top`, and the log.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use test_support::ceph::{Cluster, ObjectStore};
+use test_support::deadline::eventually;
+
+use crate::client::Client;
+use crate::disk::{Disk, SOCKET};
+use crate::guest::{FLUSH, Guest, IN, OUT};
+use crate::osd_faults::own_cluster;
+use crate::process::{Folder, Process, words};
+use crate::prometheus_client::{Figures, OPENMETRICS, documented_samples, has_parser};
+use crate::{MIB, start};
+
+/// The member `rbd` of the node `d`.
+fn state(client: &mut Client) -> Value {
+    client.done("query-named-block-nodes", json!({}))[0]["rbd"].take()
+}
+
+/// What a command for operators prints.
+fn output_of(folder: &Folder, command: &str) -> String {
+    let ended = Process::spawn(folder.command(words(command))).ended();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.stdout
+}
+
+#[test]
+fn queries_show_the_image_its_cluster_and_its_lock() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let disk = Disk::create(cluster, "seen");
+    cluster.rbd(["namespace", "create", "rbd/tenant"]);
+    cluster.rbd(["create", "--size", "1M", "rbd/tenant/other"]);
+    cluster.rbd(["snap", "create", "--no-progress", "rbd/tenant/other@monday"]);
+    let other = format!(
+        "--blockdev rbd,node-name=s,pool=rbd,namespace=tenant,image=other,snapshot=monday,conf={}",
+        cluster.conf().display()
+    );
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, &format!("{other} {}", disk.line()));
+    let mut expected = json!({
+        "pool": "rbd", "image": "seen", "user": "admin",
+        "fsid": cluster.ceph(["fsid"]).trim(),
+        "monitors": format!("[v2:{}]", cluster.monitor_address()),
+        "connection": 1, "state": "connected", "lock": "released", "in-flight": 0,
+    });
+    assert_eq!(state(&mut client), expected);
+    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    guest.request(0, OUT, 0, 1);
+    expected["lock"] = "held".into();
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    assert_eq!(nodes[0]["rbd"], expected);
+    assert_eq!(nodes[1]["rbd"]["namespace"], "tenant");
+    assert_eq!(nodes[1]["rbd"]["snapshot"], "monday");
+    // As QEMU has it.
+    let image = &nodes[0]["image"];
+    assert_eq!(image["cluster-size"], 64 << 10);
+    assert_eq!(image["format-specific"], json!({"type": "rbd", "data": {}}));
+    let stats = client.done("query-blockstats", json!({}));
+    assert_eq!(stats[0]["rbd"], expected);
+
+    let block = client.done(
+        "human-monitor-command",
+        json!({"command-line": "info block"}),
+    );
+    let block = block.as_str().unwrap();
+    let fsid = expected["fsid"].as_str().unwrap();
+    assert!(
+        block.contains(fsid) && block.contains("connection 1: connected"),
+        "{block}"
+    );
+    let info = output_of(&folder, "info qmp nodes");
+    let cells = |row: &str| {
+        row.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let rows: Vec<_> = info.lines().map(cells).collect();
+    assert_eq!(
+        rows[1][7..],
+        ["rbd:rbd/tenant/other@monday", "connected"],
+        "{info}"
+    );
+    assert_eq!(
+        rows[2][7..],
+        ["rbd:rbd/seen", "connected,", "lock", "held"],
+        "{info}"
+    );
+    let top = output_of(&folder, "top qmp --once --queues --interval 100ms");
+    assert!(
+        top.contains("\n  rbd:rbd/seen: connected, lock held\n"),
+        "{top}"
+    );
+    program.stop();
+}
+
+#[test]
+fn cluster_that_pauses_is_reported_as_not_answering() {
+    let Some(mut cluster) = own_cluster(ObjectStore::MemStore) else {
+        return;
+    };
+    let line = Disk::create(&cluster, "silent").line();
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, &line);
+    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    guest.request(0, OUT, 0, 1);
+    cluster.pause_osd();
+    guest.ask(0, 0, IN, 0, 0);
+    eventually("a cluster that is not answering", || {
+        state(&mut client)["state"] == "not-answering"
+    });
+    let seen = state(&mut client);
+    assert_eq!(seen["in-flight"], 1);
+    assert!(seen["not-answering-ns"].as_u64().unwrap() >= 5_000_000_000);
+    let top = output_of(&folder, "top qmp --once --interval 100ms");
+    assert!(
+        top.contains("\n  rbd:rbd/silent: not answering for "),
+        "{top}"
+    );
+    cluster.resume_osd();
+    guest.watch(0, 0);
+    assert_eq!(state(&mut client)["state"], "connected");
+    program.stop();
+}
+
+#[test]
+fn metrics_name_images_and_count_their_requests() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    if !has_parser() {
+        return;
+    }
+    let disk = Disk::create_with_size(cluster, "measured", MIB);
+    let folder = Folder::new();
+    let line = format!("--metrics unix:m {}", disk.line());
+    let (program, mut client) = start(&folder, &line);
+    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    for block in 0..5 {
+        guest.request(0, OUT, block, 1);
+        guest.request(0, IN, block, 0);
+    }
+    guest.request(0, FLUSH, 0, 0);
+    // The main thread has shown what there is before it takes this command.
+    client.done("query-iothreads", json!({}));
+    let figures = Figures::scrape(&folder.join("m"), OPENMETRICS);
+    let fsid = cluster.ceph(["fsid"]);
+    let image = json!({"node": "d", "cluster": fsid.trim(), "pool": "rbd", "namespace": "",
+        "image": "measured", "snapshot": "", "connection": "1"});
+    assert_eq!(figures.one("blockplane_image_info", image), 1.0);
+    for (op, count) in [("read", 5.0), ("write", 5.0), ("flush", 1.0)] {
+        let of = json!({"node": "d", "op": op});
+        assert_eq!(
+            figures.one("blockplane_image_latency_seconds_count", of.clone()),
+            count,
+            "{op}"
+        );
+        // The request's own latency has this part, and more.
+        let sum = figures.one("blockplane_image_latency_seconds_sum", of.clone());
+        let of_queue = json!({"export": "e", "queue": "0", "op": op});
+        let whole = figures.one("blockplane_queue_latency_seconds_sum", of_queue);
+        assert!(0.0 < sum && sum < whole, "{op}: {sum} of {whole}");
+        assert_eq!(figures.one("blockplane_image_errors_total", of), 0.0);
+    }
+    assert_eq!(
+        figures.one("blockplane_image_inflight", json!({"node": "d"})),
+        0.0
+    );
+    let connection = |state: &str| json!({"connection": "1", "state": state});
+    for (state, value) in [
+        ("connected", 1.0),
+        ("blocklisted", 0.0),
+        ("not-answering", 0.0),
+    ] {
+        let found = figures.one("blockplane_ceph_connection_state", connection(state));
+        assert_eq!(found, value, "{state}");
+    }
+    let of = json!({"connection": "1"});
+    assert_eq!(
+        figures.one("blockplane_ceph_connection_images", of.clone()),
+        1.0
+    );
+    assert_eq!(figures.one("blockplane_ceph_connection_inflight", of), 0.0);
+    let of_ceph = |(name, _): &(String, Vec<String>)| {
+        name.starts_with("blockplane_image_") || name.starts_with("blockplane_ceph_")
+    };
+    let documented: Vec<_> = documented_samples().into_iter().filter(of_ceph).collect();
+    let found: Vec<_> = figures.names().into_iter().filter(of_ceph).collect();
+    assert_eq!(documented, found);
+
+    drop(guest);
+    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    client.event("BLOCK_EXPORT_DELETED", "e");
+    client.done("blockdev-del", json!({"node-name": "d"}));
+    client.done("query-iothreads", json!({}));
+    let names = Figures::scrape(&folder.join("m"), OPENMETRICS).names();
+    assert!(!names.iter().any(of_ceph), "{names:?}");
+    program.stop();
+}
+
+#[test]
+fn admin_socket_of_the_configuration_is_no_error_in_the_sandbox() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let disk = Disk::create(cluster, "quiet");
+    let folder = Folder::new();
+    let text = fs::read_to_string(cluster.conf()).unwrap();
+    let socket = folder.join("asok");
+    let text = format!("{text}admin_socket = {}\n", socket.display());
+    // Beside the keyring, which the sandbox allows with it.
+    let conf = cluster.conf().with_file_name("admin-socket.conf");
+    fs::write(&conf, text).unwrap();
+    let path = |conf: &Path| conf.display().to_string();
+    let node = disk.line().replace(&path(&cluster.conf()), &path(&conf));
+    let (program, mut client) = start(&folder, &node);
+    assert_eq!(state(&mut client)["state"], "connected");
+    let log = program.stderr();
+    assert!(!log.contains("asok"), "{log}");
+    assert!(!socket.exists());
+    program.stop();
+    let (program, _client) = start(&folder, &format!("--sandbox off {node}"));
+    assert!(socket.exists(), "it works without a sandbox");
+    program.stop();
+}

@@ -1,0 +1,192 @@
+//! A `rados_t`: created and configured, then connected; shut down when it is dropped. Only the thread for waiting calls owns one.
+
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::ptr;
+
+use engine::Errno;
+
+use crate::errno::check;
+use crate::exit::OpenConnection;
+use crate::ffi::{ClusterPointer, c_str_or_null};
+use crate::library::{Cluster, Functions};
+use crate::log::LogPipe;
+use crate::thread_launcher::has_launcher;
+use crate::{ClusterOptions, ConnectError};
+
+/// Bytes of a cluster's identity with the zero byte.
+const FSID_BYTES: usize = 37;
+
+/// Bytes for a list of monitors; a longer one is not shown.
+const MONITORS_BYTES: usize = 4096;
+
+/// A `rados_t`.
+pub(crate) struct ClusterHandle {
+    functions: &'static Functions,
+    rados: Cluster,
+    // Fields are dropped in this order, after the shutdown.
+    _log: LogPipe,
+    open: OpenConnection,
+}
+
+// SAFETY: a `rados_t` may be used and shut down by any thread (librados.h).
+unsafe impl Send for ClusterHandle {}
+// SAFETY: as above, by several at once.
+unsafe impl Sync for ClusterHandle {}
+
+impl ClusterHandle {
+    /// A handle with these options, not connected.
+    pub(crate) fn new(
+        functions: &'static Functions,
+        options: &ClusterOptions,
+        log: LogPipe,
+    ) -> Result<Self, ConnectError> {
+        let user = options.user.as_deref().map(CString::new).transpose()?;
+        let open = OpenConnection::count();
+        let mut rados = ptr::null_mut();
+        // SAFETY: the user's name is a string or null, and the handle is written on success only.
+        let created = unsafe { (functions.rados_create)(&raw mut rados, c_str_or_null(&user)) };
+        check(created).map_err(|errno| ConnectError::Option {
+            option: "id",
+            errno,
+        })?;
+        let log_path = log.path();
+        let cluster = ClusterHandle {
+            functions,
+            rados,
+            _log: log,
+            open,
+        };
+        cluster.read_configuration(options)?;
+        cluster.set_options(options, &log_path)?;
+        Ok(cluster)
+    }
+
+    fn read_configuration(&self, options: &ClusterOptions) -> Result<(), ConnectError> {
+        let path = options
+            .conf
+            .as_deref()
+            .map(|path| CString::new(path.as_os_str().as_bytes()))
+            .transpose()?;
+        // SAFETY: the handle is valid, and the path a string or null.
+        let read =
+            unsafe { (self.functions.rados_conf_read_file)(self.rados, c_str_or_null(&path)) };
+        match (check(read), &options.conf) {
+            (Err(errno), Some(path)) => Err(ConnectError::ConfigurationFile {
+                path: path.clone(),
+                errno,
+            }),
+            // Options may suffice without a file.
+            (Err(_), None) | (Ok(()), _) => Ok(()),
+        }
+    }
+
+    /// Sets what is ours to set, after the file.
+    fn set_options(&self, options: &ClusterOptions, log_path: &str) -> Result<(), ConnectError> {
+        // Whole seconds, and 0 is for ever.
+        let seconds = options
+            .connect_timeout
+            .as_secs()
+            .saturating_add(u64::from(options.connect_timeout.subsec_nanos() > 0))
+            .clamp(1, u64::from(u32::MAX))
+            .to_string();
+        for (option, value) in [
+            ("client_mount_timeout", seconds.as_str()),
+            ("rados_mon_op_timeout", &seconds),
+            // An OSD that comes back is a pause for the guest, not an error.
+            ("rados_osd_op_timeout", "0"),
+            // The guest has a cache. With this one, a write is complete before it is stable, and a lack of space shows at the
+            // flush. An image's own setting (`rbd config image set`) has precedence: its cache then keeps no write that is complete.
+            ("rbd_cache", "false"),
+            ("rbd_cache_policy", "writethrough"),
+            // Requests of a killed owner of a lock may still be on their way when the lock is broken.
+            ("rbd_blocklist_on_break_lock", "true"),
+            // A guest may change its buffer while it is sent, which would break the checksum.
+            ("rbd_disable_zero_copy_writes", "true"),
+            ("log_to_stderr", "false"),
+            ("err_to_stderr", "false"),
+            ("log_file", log_path),
+        ] {
+            self.set(option, &CString::new(value)?)?;
+        }
+        if has_launcher() {
+            // The sandbox would forbid the socket that a configuration asks for.
+            self.set("admin_socket", c"")?;
+        }
+        if !options.monitors.is_empty() {
+            self.set("mon_host", &CString::new(options.monitors.join(","))?)?;
+        }
+        if !options.auth.is_empty() {
+            let accepted: Vec<_> = options.auth.iter().map(|mode| mode.as_str()).collect();
+            self.set("auth_client_required", &CString::new(accepted.join(","))?)?;
+        }
+        if let Some(key) = &options.key {
+            self.set("key", key.as_c_str())?;
+        }
+        Ok(())
+    }
+
+    fn set(&self, option: &'static str, value: &CStr) -> Result<(), ConnectError> {
+        let name = CString::new(option)?;
+        // SAFETY: the handle is valid, and both are strings.
+        let set =
+            unsafe { (self.functions.rados_conf_set)(self.rados, name.as_ptr(), value.as_ptr()) };
+        check(set).map_err(|errno| ConnectError::Option { option, errno })
+    }
+
+    /// The addresses of monitors, as configured; empty if there are none.
+    pub(crate) fn monitors(&self) -> String {
+        let mut text = [0_u8; MONITORS_BYTES];
+        // SAFETY: the handle is valid, and the buffer has room for as many bytes as named.
+        let got = unsafe {
+            (self.functions.rados_conf_get)(
+                self.rados,
+                c"mon_host".as_ptr(),
+                text.as_mut_ptr().cast(),
+                text.len(),
+            )
+        };
+        match (check(got), CStr::from_bytes_until_nul(&text)) {
+            (Ok(()), Ok(text)) => text.to_string_lossy().into_owned(),
+            _ => String::new(),
+        }
+    }
+
+    /// Connects; waits for the cluster.
+    pub(crate) fn connect(&mut self) -> Result<(), Errno> {
+        // SAFETY: the handle is valid, and not connected.
+        check(unsafe { (self.functions.rados_connect)(self.rados) })?;
+        self.open.set_established();
+        Ok(())
+    }
+
+    /// The cluster's identity. The handle is connected.
+    pub(crate) fn fsid(&self) -> Result<String, Errno> {
+        let mut text = [0_u8; FSID_BYTES];
+        // SAFETY: the handle is connected, and the buffer has room for as many bytes as named.
+        let got = unsafe {
+            (self.functions.rados_cluster_fsid)(self.rados, text.as_mut_ptr().cast(), text.len())
+        };
+        check(got)?;
+        let text = CStr::from_bytes_until_nul(&text).map_err(|_| Errno::IO)?;
+        Ok(text.to_string_lossy().into_owned())
+    }
+
+    /// The number that the cluster gave this client. The handle is connected.
+    pub(crate) fn client_id(&self) -> u64 {
+        // SAFETY: the handle is connected.
+        unsafe { (self.functions.rados_get_instance_id)(self.rados) }
+    }
+
+    /// The pointer, for calls on the thread for waiting calls.
+    pub(crate) fn pointer(&self) -> ClusterPointer {
+        ClusterPointer(self.rados)
+    }
+}
+
+impl Drop for ClusterHandle {
+    fn drop(&mut self) {
+        // SAFETY: the handle is valid, and nothing uses it later: images are closed before.
+        unsafe { (self.functions.rados_shutdown)(self.rados) };
+    }
+}

@@ -1,0 +1,248 @@
+//! A connection to a cluster: one client, and one thread that makes its calls that wait.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use engine::Errno;
+
+use crate::cluster_handle::ClusterHandle;
+use crate::ffi::ClusterPointer;
+use crate::library::{self, Functions};
+use crate::lock_owner;
+use crate::log::{LogContext, LogPipe};
+use crate::waiting_calls::WaitingCalls;
+use crate::{ClusterOptions, ConnectError, ConnectionStatus};
+
+/// How long the report of a refusal waits for the end of the log, which has the reason.
+const LOG_END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// librados' default of the client's name.
+const DEFAULT_USER: &str = "admin";
+/// The error of all requests of a client that is on the cluster's blocklist (`EBLOCKLISTED` in Ceph's sources).
+const BLOCKLISTED: Errno = Errno::SHUTDOWN;
+
+/// A client of a cluster.
+///
+/// Dropping it does not wait: the connection is closed later, by its thread. See
+/// [`exit_process`](crate::exit_process).
+pub struct Connection {
+    pub(crate) functions: &'static Functions,
+    pub(crate) calls: WaitingCalls,
+    pub(crate) log: Arc<LogContext>,
+    /// `None` only at the end.
+    cluster: Option<ClusterHandle>,
+    status: Arc<ConnectionStatus>,
+    images: AtomicUsize,
+    /// A call has found the client on the cluster's blocklist.
+    is_blocklisted: AtomicBool,
+}
+
+impl Connection {
+    /// Connects; waits at most `connect_timeout`.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn open(options: &ClusterOptions) -> Result<Arc<Connection>, ConnectError> {
+        let functions = library::functions()?;
+        // A sandbox may deny it later.
+        lock_owner::read_identity();
+        let calls = WaitingCalls::start().map_err(ConnectError::Thread)?;
+        let log = Arc::new(LogContext::new(
+            options.monitors.join(","),
+            options.key.clone(),
+        ));
+        let connected = {
+            let (options, log) = (options.clone(), Arc::clone(&log));
+            calls.call(options.connect_timeout, move || {
+                connect(functions, &options, &log)
+            })
+        };
+        let (cluster, fsid) =
+            connected.unwrap_or_else(|_| Err(refusal(Errno::TIMEDOUT, options, &log)))?;
+        let user = options.user.clone();
+        let user = user.unwrap_or_else(|| DEFAULT_USER.to_owned());
+        let status = Arc::new(ConnectionStatus::new(fsid, log.monitors(), user));
+        tracing::info!(
+            fsid = status.fsid(),
+            monitors = status.monitors(),
+            connection = status.number(),
+            "connected to Ceph"
+        );
+        Ok(Arc::new(Connection {
+            functions,
+            calls,
+            log,
+            cluster: Some(cluster),
+            status,
+            images: AtomicUsize::new(0),
+            is_blocklisted: AtomicBool::new(false),
+        }))
+    }
+
+    /// The cluster's identity, a UUID.
+    #[must_use]
+    pub fn fsid(&self) -> &str {
+        self.status.fsid()
+    }
+
+    /// Its state, which outlives it.
+    #[must_use]
+    pub fn status(&self) -> &Arc<ConnectionStatus> {
+        &self.status
+    }
+
+    /// Number of images that are open, or being opened.
+    pub(crate) fn images(&self) -> usize {
+        self.images.load(Ordering::Relaxed)
+    }
+
+    /// Counts and names an image.
+    pub(crate) fn add_image(&self, name: &str) {
+        self.images.fetch_add(1, Ordering::Relaxed);
+        self.log.add_image(name);
+    }
+
+    /// The opposite.
+    pub(crate) fn remove_image(&self, name: &str) {
+        self.images.fetch_sub(1, Ordering::Relaxed);
+        self.log.remove_image(name);
+    }
+
+    /// The number that the cluster gave this client; 0 only at the end.
+    pub(crate) fn client_id(&self) -> u64 {
+        self.cluster.as_ref().map_or(0, ClusterHandle::client_id)
+    }
+
+    /// Whether a call has found this client on the cluster's blocklist, where it stays for an hour by default. Its images have
+    /// to be opened anew, with another connection.
+    #[must_use]
+    pub fn is_blocklisted(&self) -> bool {
+        self.is_blocklisted.load(Ordering::Relaxed)
+    }
+
+    /// Takes notice of the error of a call.
+    pub(crate) fn record_error(&self, errno: Errno) {
+        if errno == BLOCKLISTED && !self.is_blocklisted.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                fsid = self.fsid(),
+                monitors = self.log.monitors(),
+                advice = "restart, or reopen the nodes of its images (blockdev-reopen)",
+                "the Ceph cluster refuses this client: it is on the blocklist (ceph osd blocklist ls)"
+            );
+        }
+    }
+
+    /// The handle, for calls on the thread. `None` only at the end.
+    pub(crate) fn cluster(&self) -> Option<ClusterPointer> {
+        self.cluster.as_ref().map(ClusterHandle::pointer)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Images keep their connection, so that their closing is queued before.
+        if let Some(cluster) = self.cluster.take() {
+            self.calls.post(move || drop(cluster));
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("fsid", &self.fsid())
+            .field("images", &self.images())
+            .finish_non_exhaustive()
+    }
+}
+
+/// On the thread: connects, and reads the cluster's identity.
+fn connect(
+    functions: &'static Functions,
+    options: &ClusterOptions,
+    log: &Arc<LogContext>,
+) -> Result<(ClusterHandle, String), ConnectError> {
+    let (pipe, log_end) = LogPipe::start(Arc::clone(log)).map_err(ConnectError::Thread)?;
+    let mut cluster = ClusterHandle::new(functions, options, pipe)?;
+    let monitors = cluster.monitors();
+    if !monitors.is_empty() {
+        log.set_monitors(monitors);
+    }
+    match cluster.connect().and_then(|()| cluster.fsid()) {
+        Ok(fsid) => Ok((cluster, fsid)),
+        Err(errno) => {
+            // Shuts down, which writes the rest of the log.
+            drop(cluster);
+            log_end.wait(LOG_END_TIMEOUT);
+            Err(refusal(errno, options, log))
+        }
+    }
+}
+
+/// The error for an error number of `rados_connect`.
+fn refusal(errno: Errno, options: &ClusterOptions, log: &LogContext) -> ConnectError {
+    let (monitors, detail) = (log.monitors(), log.last_error_detail());
+    let user = user_name(options);
+    match errno {
+        Errno::NOENT if monitors.is_empty() => ConnectError::NoMonitors,
+        Errno::ACCESS | Errno::PERM => ConnectError::Refused {
+            monitors,
+            user,
+            detail,
+        },
+        Errno::TIMEDOUT if log.is_refused() => ConnectError::Refused {
+            monitors,
+            user,
+            detail,
+        },
+        Errno::TIMEDOUT => ConnectError::Timeout {
+            monitors,
+            user,
+            timeout: options.connect_timeout,
+            detail,
+        },
+        errno => ConnectError::Failed {
+            monitors,
+            user,
+            errno,
+            detail,
+        },
+    }
+}
+
+/// The client's name with its type.
+fn user_name(options: &ClusterOptions) -> String {
+    format!("client.{}", options.user.as_deref().unwrap_or(DEFAULT_USER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_monitors_and_client_and_the_reason_in_the_log() {
+        let options = ClusterOptions {
+            user: Some("vm".to_owned()),
+            ..Default::default()
+        };
+        let log = LogContext::new("192.0.2.1:3300".to_owned(), None);
+        log.emit("2026-01-02T03:04:05.678+0000 7f0a -1 monclient: bad key");
+        for errno in [Errno::ACCESS, Errno::TIMEDOUT, Errno::INVAL] {
+            let text = refusal(errno, &options, &log).to_string();
+            for part in ["192.0.2.1:3300", "client.vm", "bad key"] {
+                assert!(text.contains(part), "{text}");
+            }
+        }
+        let nowhere = LogContext::new(String::new(), None);
+        log.emit("2026-01-02T03:04:05.678+0000 7f0a -1 monclient(hunting): handle_auth_bad_method server allowed_methods [2] but i only support [2]");
+        let wrong_key = refusal(Errno::TIMEDOUT, &options, &log);
+        assert!(
+            matches!(wrong_key, ConnectError::Refused { .. }),
+            "{wrong_key}"
+        );
+        let missing = refusal(Errno::NOENT, &options, &nowhere);
+        assert!(matches!(missing, ConnectError::NoMonitors), "{missing}");
+    }
+}

@@ -1,0 +1,199 @@
+//! The state of a connection for operators: readable by any thread without waiting, also after the connection is closed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use engine::Errno;
+use telemetry::counters::Scale;
+
+use crate::request_stats::{Activity, RequestStats, now_in_ticks};
+
+/// A cluster that has answered no request for this long counts as not answering. An OSD that is slow or restarts takes less.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// What is known of the connection's cluster from its answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// It answers, as far as there are requests.
+    Connected,
+    /// It refuses this client's requests (`ceph osd blocklist ls`).
+    Blocklisted,
+    /// It has answered no request for so long, at least 5 s, although there are some.
+    NotAnswering(Duration),
+}
+
+impl ConnectionState {
+    /// Names of all states, as monitors and metrics have them.
+    pub const NAMES: [&'static str; 3] = ["connected", "blocklisted", "not-answering"];
+
+    /// The name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let [connected, blocklisted, not_answering] = Self::NAMES;
+        match self {
+            ConnectionState::Connected => connected,
+            ConnectionState::Blocklisted => blocklisted,
+            ConnectionState::NotAnswering(_) => not_answering,
+        }
+    }
+}
+
+/// A connection's identity and state. It does not keep the connection open.
+pub struct ConnectionStatus {
+    number: u64,
+    fsid: String,
+    monitors: String,
+    user: String,
+    images: Mutex<Vec<Weak<RequestStats>>>,
+    /// When a request was last refused since the client is blocklisted, in ticks; 0: it is not.
+    blocklisted_at: AtomicU64,
+}
+
+impl ConnectionStatus {
+    /// That of a new connection, with the next number.
+    pub(crate) fn new(fsid: String, monitors: String, user: String) -> Self {
+        static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
+        ConnectionStatus {
+            number: LAST_NUMBER.fetch_add(1, Ordering::Relaxed) + 1,
+            fsid,
+            monitors,
+            user,
+            images: Mutex::default(),
+            blocklisted_at: AtomicU64::new(0),
+        }
+    }
+
+    /// Its number in this process, from 1.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The cluster's identity, a UUID.
+    #[must_use]
+    pub fn fsid(&self) -> &str {
+        &self.fsid
+    }
+
+    /// Addresses of monitors, as configured (`mon_host`).
+    #[must_use]
+    pub fn monitors(&self) -> &str {
+        &self.monitors
+    }
+
+    /// The client's name without `client.`.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// Number of open images.
+    #[must_use]
+    pub fn images(&self) -> usize {
+        self.open_images().len()
+    }
+
+    /// Requests of all images in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.activity().in_flight
+    }
+
+    /// The state, as of the last answers.
+    #[must_use]
+    pub fn state(&self) -> ConnectionState {
+        if self.blocklisted_at.load(Ordering::Relaxed) != 0 {
+            return ConnectionState::Blocklisted;
+        }
+        let ticks = self.activity().silent_ticks(now_in_ticks());
+        state_after_silence(Duration::from_nanos(Scale::measure().to_ns(ticks)))
+    }
+
+    /// Adds an image, until its statistics are dropped.
+    pub(crate) fn add_image(&self, requests: &Arc<RequestStats>) {
+        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
+        images.retain(|image| image.strong_count() > 0);
+        images.push(Arc::downgrade(requests));
+    }
+
+    /// Learns from a call's error whether the client is blocklisted.
+    pub(crate) fn learn_from_error(&self, errno: Errno) {
+        if errno == Errno::SHUTDOWN {
+            self.blocklisted_at.store(now_in_ticks(), Ordering::Relaxed);
+        }
+    }
+
+    /// Learns from a request that was sent at this time, and succeeded.
+    pub(crate) fn learn_from_success(&self, sent: u64) {
+        let blocklisted_at = self.blocklisted_at.load(Ordering::Relaxed);
+        if blocklisted_at != 0 && sent > blocklisted_at {
+            self.blocklisted_at.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn open_images(&self) -> Vec<Arc<RequestStats>> {
+        let images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
+        images.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn activity(&self) -> Activity {
+        Activity::of_all(self.open_images().iter().map(|image| image.activity()))
+    }
+}
+
+/// The state of a client that is not blocklisted.
+fn state_after_silence(silent: Duration) -> ConnectionState {
+    match silent >= SILENCE {
+        true => ConnectionState::NotAnswering(silent),
+        false => ConnectionState::Connected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> ConnectionStatus {
+        ConnectionStatus::new(
+            "id".to_owned(),
+            "192.0.2.1:3300".to_owned(),
+            "vm".to_owned(),
+        )
+    }
+
+    #[test]
+    fn a_client_is_blocklisted_until_a_later_request_succeeds() {
+        let status = status();
+        let before = now_in_ticks();
+        status.learn_from_error(Errno::IO);
+        assert_eq!(status.state(), ConnectionState::Connected);
+        status.learn_from_error(Errno::SHUTDOWN);
+        // An answer that was on the way.
+        status.learn_from_success(before);
+        assert_eq!(status.state(), ConnectionState::Blocklisted);
+        status.learn_from_success(now_in_ticks() + 1);
+        assert_eq!(status.state(), ConnectionState::Connected);
+    }
+
+    #[test]
+    fn open_images_and_their_requests_count() {
+        let (status, requests) = (status(), Arc::new(RequestStats::default()));
+        status.add_image(&requests);
+        let queue = requests.reuse_or_add_queue_stats();
+        queue.count_sent(now_in_ticks());
+        assert_eq!((status.in_flight(), status.images()), (1, 1));
+        assert_eq!(status.state(), ConnectionState::Connected);
+        drop((queue, requests));
+        assert_eq!((status.in_flight(), status.images()), (0, 0));
+    }
+
+    #[test]
+    fn a_cluster_is_not_answering_after_5_seconds() {
+        let short = Duration::from_millis(4999);
+        assert_eq!(state_after_silence(short), ConnectionState::Connected);
+        let state = state_after_silence(SILENCE);
+        assert_eq!(state, ConnectionState::NotAnswering(SILENCE));
+        assert_eq!(state.name(), "not-answering");
+    }
+}

@@ -1,0 +1,372 @@
+//! An opened image: its sizes, and the calls that wait.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::Errno;
+
+use crate::errno::check;
+use crate::ffi::{ImagePointer, PoolPointer};
+use crate::image_handle::{ImageHandle, ImageNames, OpenStep};
+use crate::library::Functions;
+use crate::lock::{Attempt, Lock};
+use crate::size_watch::{OnResize, SizeWatch};
+use crate::{
+    Connection, Extent, ImageGeometry, ImageOptions, LockError, OpenError, RequestStats,
+    allocations, watchers,
+};
+
+/// Longest time that a caller waits for the cluster.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The same for a resize: shrinking removes objects one by one.
+const RESIZE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Time between two attempts to take a lock that another image of this process has.
+const RELEASE_POLL: Duration = Duration::from_millis(50);
+
+/// Longest wait for that: closing an image takes two rounds to the cluster.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Called on the connection's thread with the result of [`Image::spawn_lock`].
+pub type LockDone = Box<dyn FnOnce(Result<(), LockError>) + Send>;
+
+/// How long the cluster keeps the lock of a client that has died, with a margin: `osd_client_watch_timeout` is 30 s by default.
+const DEAD_OWNER_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Time between two tries to take a lock that another client has.
+const LOCK_RETRY: Duration = Duration::from_millis(50);
+
+/// An opened image.
+///
+/// Dropping it does not wait: the image is closed later, by the connection's thread.
+pub struct Image {
+    connection: Arc<Connection>,
+    /// `None` only at the end.
+    handle: Option<ImageHandle>,
+    pool: PoolPointer,
+    pointer: ImagePointer,
+    watch: Arc<SizeWatch>,
+    geometry: ImageGeometry,
+    options: ImageOptions,
+    name: String,
+    read_only: bool,
+    requests: Arc<RequestStats>,
+}
+
+impl Image {
+    /// Opens an image; waits at most 30 s.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(
+        connection: &Arc<Connection>,
+        options: &ImageOptions,
+        on_resize: OnResize,
+    ) -> Result<Arc<Image>, OpenError> {
+        let names = ImageNames::new(options)?;
+        let name = options.to_string();
+        let functions = connection.functions;
+        let failed = |step, errno| open_error(options, &name, step, errno);
+        let cluster = connection
+            .cluster()
+            .ok_or_else(|| failed(OpenStep::Pool, Errno::SHUTDOWN))?;
+        connection.add_image(&name);
+        let opened = connection
+            .calls
+            .call(CALL_TIMEOUT, move || {
+                ImageHandle::open(functions, cluster, &names, on_resize)
+            })
+            .unwrap_or_else(|errno| Err((OpenStep::Image, errno)));
+        let (handle, geometry, watch) = opened.map_err(|(step, errno)| {
+            connection.record_error(errno);
+            connection.remove_image(&name);
+            failed(step, errno)
+        })?;
+        let requests = Arc::<RequestStats>::default();
+        connection.status().add_image(&requests);
+        Ok(Arc::new(Image {
+            connection: Arc::clone(connection),
+            pool: handle.pool(),
+            pointer: handle.pointer(),
+            handle: Some(handle),
+            watch,
+            geometry,
+            read_only: options.read_only || options.snapshot.is_some(),
+            options: options.clone(),
+            name,
+            requests,
+        }))
+    }
+
+    /// Sizes as of open.
+    #[must_use]
+    pub fn geometry(&self) -> ImageGeometry {
+        self.geometry
+    }
+
+    /// The image's name: `POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Pool, namespace, image and snapshot, as it was opened.
+    #[must_use]
+    pub fn options(&self) -> &ImageOptions {
+        &self.options
+    }
+
+    /// Statistics of its requests.
+    #[must_use]
+    pub fn requests(&self) -> &Arc<RequestStats> {
+        &self.requests
+    }
+
+    /// The connection.
+    #[must_use]
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
+    /// The last known size in bytes, without waiting: [`OnResize`] is called when it changes.
+    #[must_use]
+    pub fn known_size(&self) -> u64 {
+        self.watch.size()
+    }
+
+    /// The size in bytes; waits for the cluster.
+    ///
+    /// # Errors
+    /// Those of librbd; [`Errno::TIMEDOUT`] without an answer in 30 s.
+    pub fn size(&self) -> Result<u64, Errno> {
+        let watch = Arc::clone(&self.watch);
+        self.wait_for(CALL_TIMEOUT, move |_, _| watch.read_size())
+    }
+
+    /// Changes the size, in bytes; shrinking discards what is beyond.
+    ///
+    /// # Errors
+    /// Those of librbd; [`Errno::TIMEDOUT`] without an answer in 10 min.
+    pub fn resize(&self, bytes: u64) -> Result<(), Errno> {
+        self.wait_for(RESIZE_TIMEOUT, move |functions, image| {
+            // SAFETY: the image is open.
+            check(unsafe { (functions.rbd_resize)(image.0, bytes) })
+        })
+    }
+
+    /// Waits until all completed writes are stable.
+    ///
+    /// # Errors
+    /// Those of librbd; [`Errno::TIMEDOUT`] without an answer in 30 s.
+    pub fn flush(&self) -> Result<(), Errno> {
+        self.wait_for(CALL_TIMEOUT, |functions, image| {
+            // SAFETY: the image is open.
+            check(unsafe { (functions.rbd_flush)(image.0) })
+        })
+    }
+
+    /// Ranges with and without objects, from `offset` on, in order and without gaps: at most `most`, which may end before
+    /// `offset + len`. Everything counts as allocated where librbd would have to ask for each object: without the feature
+    /// `fast-diff`, and in a clone or a striped image.
+    ///
+    /// # Errors
+    /// Those of librbd; [`Errno::TIMEDOUT`] without an answer in 30 s.
+    pub fn allocations(&self, offset: u64, len: u64, most: usize) -> Result<Vec<Extent>, Errno> {
+        let geometry = self.geometry;
+        self.wait_for(CALL_TIMEOUT, move |functions, image| {
+            allocations::read(
+                functions,
+                image,
+                &geometry,
+                offset..offset.saturating_add(len),
+                most,
+            )
+        })
+    }
+
+    /// Takes the exclusive lock, which stays ours until [`unlock`](Self::unlock) or the image is closed: other clients'
+    /// writes then fail. Breaks the lock of a process of ours on this host that was killed, and of no other client. Waits 5 s
+    /// for another image of this process, which may be about to be closed.
+    ///
+    /// # Errors
+    /// [`LockError`].
+    pub fn lock(&self) -> Result<(), LockError> {
+        if self.read_only {
+            return Err(LockError::ReadOnly {
+                image: self.name.clone(),
+            });
+        }
+        let deadline = Instant::now() + RELEASE_TIMEOUT;
+        while let Attempt::HeldHere { address } = self.try_lock()? {
+            if Instant::now() >= deadline {
+                return Err(LockError::Held {
+                    image: self.name.clone(),
+                    owner_address: address,
+                    is_alive: true,
+                });
+            }
+            std::thread::sleep(RELEASE_POLL);
+        }
+        Ok(())
+    }
+
+    fn try_lock(&self) -> Result<Attempt, LockError> {
+        let name = self.name.clone();
+        let lock = self.exclusive_lock();
+        let attempt = self
+            .connection
+            .calls
+            .call(CALL_TIMEOUT, move || lock.acquire(&name));
+        attempt.unwrap_or_else(|errno| {
+            Err(LockError::Failed {
+                image: self.name.clone(),
+                errno,
+            })
+        })
+    }
+
+    fn exclusive_lock(&self) -> Lock {
+        Lock {
+            functions: self.connection.functions,
+            pool: self.pool,
+            image: self.pointer,
+            client_id: self.connection.client_id(),
+        }
+    }
+
+    /// Takes the exclusive lock as [`lock`](Self::lock) does, on the connection's thread, and calls `done` there. While another
+    /// client has it, this tries again: until `patience` is over if that is a living process of this host, or else until the
+    /// cluster would have released the lock of a client that has died.
+    pub fn spawn_lock(self: &Arc<Self>, patience: Duration, done: LockDone) {
+        let (image, begin) = (Arc::clone(self), Instant::now());
+        self.connection
+            .calls
+            .post(move || image.lock_or_try_later(begin, patience, done));
+    }
+
+    /// On the thread: tries to take the lock. Other calls are made between two tries.
+    fn lock_or_try_later(self: Arc<Self>, begin: Instant, patience: Duration, done: LockDone) {
+        let result = match self.exclusive_lock().acquire(&self.name) {
+            Ok(Attempt::Locked) => Ok(()),
+            Ok(Attempt::HeldHere { address }) => Err(LockError::Held {
+                image: self.name.clone(),
+                owner_address: address,
+                is_alive: true,
+            }),
+            Err(error) => {
+                if let LockError::Failed { errno, .. } = error {
+                    self.connection.status().learn_from_error(errno);
+                }
+                Err(error)
+            }
+        };
+        let limit = match result {
+            Err(LockError::Held { is_alive: true, .. }) => patience,
+            Err(LockError::Held { .. }) => patience.max(DEAD_OWNER_TIMEOUT),
+            _ => Duration::ZERO,
+        };
+        if begin.elapsed() < limit {
+            std::thread::sleep(LOCK_RETRY);
+            let connection = Arc::clone(&self.connection);
+            connection
+                .calls
+                .post(move || self.lock_or_try_later(begin, patience, done));
+        } else {
+            done(result);
+        }
+    }
+
+    /// Releases the exclusive lock on the connection's thread; a failure is logged.
+    pub fn spawn_unlock(self: &Arc<Self>) {
+        let image = Arc::clone(self);
+        self.connection.calls.post(move || {
+            // SAFETY: the image is open.
+            let released =
+                check(unsafe { (image.connection.functions.rbd_lock_release)(image.pointer.0) });
+            if let Err(errno) = released {
+                tracing::warn!(image = image.name, %errno, "the exclusive lock was not released");
+            }
+        });
+    }
+
+    /// Releases the exclusive lock.
+    ///
+    /// # Errors
+    /// Those of librbd; [`Errno::TIMEDOUT`] without an answer in 30 s.
+    pub fn unlock(&self) -> Result<(), Errno> {
+        self.wait_for(CALL_TIMEOUT, |functions, image| {
+            // SAFETY: the image is open.
+            check(unsafe { (functions.rbd_lock_release)(image.0) })
+        })
+    }
+
+    /// Addresses of the clients that have the image open for writing, this one included, as Ceph writes them.
+    ///
+    /// # Errors
+    /// Those of librbd; [`Errno::TIMEDOUT`] without an answer in 30 s.
+    pub fn watchers(&self) -> Result<Vec<String>, Errno> {
+        self.wait_for(CALL_TIMEOUT, watchers::addresses)
+    }
+
+    /// Makes a call on the connection's thread. The image stays open until it is made: closing is queued behind it.
+    fn wait_for<T: Send + 'static>(
+        &self,
+        timeout: Duration,
+        call: impl FnOnce(&'static Functions, ImagePointer) -> Result<T, Errno> + Send + 'static,
+    ) -> Result<T, Errno> {
+        let (functions, image) = (self.connection.functions, self.pointer);
+        let result = self
+            .connection
+            .calls
+            .call(timeout, move || call(functions, image))
+            .flatten();
+        result.inspect_err(|errno| self.connection.record_error(*errno))
+    }
+
+    /// For requests.
+    pub(crate) fn functions(&self) -> &'static Functions {
+        self.connection.functions
+    }
+
+    /// For requests.
+    pub(crate) fn pointer(&self) -> ImagePointer {
+        self.pointer
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        self.connection.remove_image(&self.name);
+        if let Some(handle) = self.handle.take() {
+            self.connection.calls.post(move || drop(handle));
+        }
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image")
+            .field("name", &self.name)
+            .field("geometry", &self.geometry)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The error for an error number of a step.
+fn open_error(options: &ImageOptions, name: &str, step: OpenStep, errno: Errno) -> OpenError {
+    let image = name.to_owned();
+    match (step, errno) {
+        (OpenStep::Pool, Errno::NOENT) => OpenError::NoPool {
+            pool: options.pool.clone(),
+        },
+        (OpenStep::Image, Errno::NOENT) => OpenError::NoImage { image },
+        (_, Errno::PERM | Errno::ACCESS) => OpenError::Permission { image, errno },
+        (_, Errno::TIMEDOUT) => OpenError::Timeout {
+            image,
+            timeout: CALL_TIMEOUT,
+        },
+        (_, errno) => OpenError::Failed { image, errno },
+    }
+}

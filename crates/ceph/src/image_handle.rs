@@ -1,0 +1,190 @@
+//! An `rbd_image_t` with its pool and the watch of its size: opened and closed on the thread for waiting calls.
+
+use std::ffi::CString;
+use std::sync::Arc;
+use std::{mem, ptr};
+
+use engine::Errno;
+
+use crate::errno::check;
+use crate::ffi::{ClusterPointer, ImagePointer, PoolPointer, c_str_or_null};
+use crate::library::{self, Functions, ImageInfo, IoContext};
+use crate::size_watch::{OnResize, SizeWatch};
+use crate::{ImageGeometry, ImageOptions};
+
+/// Names of an image as strings for librbd.
+pub(crate) struct ImageNames {
+    pool: CString,
+    namespace: Option<CString>,
+    image: CString,
+    snapshot: Option<CString>,
+    read_only: bool,
+}
+
+impl ImageNames {
+    pub(crate) fn new(options: &ImageOptions) -> Result<Self, std::ffi::NulError> {
+        let optional = |name: &Option<String>| name.as_deref().map(CString::new).transpose();
+        Ok(Self {
+            pool: CString::new(options.pool.as_str())?,
+            namespace: optional(&options.namespace)?,
+            image: CString::new(options.image.as_str())?,
+            snapshot: optional(&options.snapshot)?,
+            read_only: options.read_only,
+        })
+    }
+}
+
+/// The step of opening that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenStep {
+    Pool,
+    Image,
+    Geometry,
+}
+
+/// A pool with its namespace.
+struct Pool {
+    functions: &'static Functions,
+    io: IoContext,
+}
+
+impl Pool {
+    fn open(
+        functions: &'static Functions,
+        cluster: ClusterPointer,
+        names: &ImageNames,
+    ) -> Result<Self, Errno> {
+        let mut io = ptr::null_mut();
+        // SAFETY: the cluster is connected, the name a string.
+        check(unsafe {
+            (functions.rados_ioctx_create)(cluster.0, names.pool.as_ptr(), &raw mut io)
+        })?;
+        if let Some(namespace) = &names.namespace {
+            // SAFETY: the pool is open, the name a string.
+            unsafe { (functions.rados_ioctx_set_namespace)(io, namespace.as_ptr()) };
+        }
+        // Without it, requests to a full pool wait until it is not full.
+        // SAFETY: the pool is open.
+        unsafe { (functions.rados_set_pool_full_try)(io) };
+        Ok(Pool { functions, io })
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: the image in it is closed.
+        unsafe { (self.functions.rados_ioctx_destroy)(self.io) };
+    }
+}
+
+/// An open image, closed when it is dropped, which waits for its requests.
+pub(crate) struct ImageHandle {
+    functions: &'static Functions,
+    image: library::ImageHandle,
+    /// The watch's handle in librbd, and what it refers to.
+    watch: Option<(u64, Arc<SizeWatch>)>,
+    /// Outlives the image.
+    pool: Pool,
+}
+
+// SAFETY: librbd's functions may be called by any thread.
+unsafe impl Send for ImageHandle {}
+// SAFETY: as above, by several at once.
+unsafe impl Sync for ImageHandle {}
+
+impl ImageHandle {
+    /// Opens an image, and watches its size.
+    pub(crate) fn open(
+        functions: &'static Functions,
+        cluster: ClusterPointer,
+        names: &ImageNames,
+        on_resize: OnResize,
+    ) -> Result<(Self, ImageGeometry, Arc<SizeWatch>), (OpenStep, Errno)> {
+        let pool =
+            Pool::open(functions, cluster, names).map_err(|errno| (OpenStep::Pool, errno))?;
+        let open = if names.read_only {
+            functions.rbd_open_read_only
+        } else {
+            functions.rbd_open
+        };
+        let mut image = ptr::null_mut();
+        // SAFETY: the pool is open, the names strings or null.
+        let opened = unsafe {
+            open(
+                pool.io,
+                names.image.as_ptr(),
+                &raw mut image,
+                c_str_or_null(&names.snapshot),
+            )
+        };
+        check(opened).map_err(|errno| (OpenStep::Image, errno))?;
+        let mut handle = ImageHandle {
+            functions,
+            image,
+            watch: None,
+            pool,
+        };
+        handle
+            .watch_and_measure(on_resize)
+            .map(|(geometry, watch)| (handle, geometry, watch))
+            .map_err(|errno| (OpenStep::Geometry, errno))
+    }
+
+    /// Starts the watch before the size is read, so that no change is missed.
+    fn watch_and_measure(
+        &mut self,
+        on_resize: OnResize,
+    ) -> Result<(ImageGeometry, Arc<SizeWatch>), Errno> {
+        let watch = Arc::new(SizeWatch::new(self.functions, self.pointer(), on_resize));
+        let handle = watch.start()?;
+        self.watch = Some((handle, Arc::clone(&watch)));
+        let geometry = self.geometry()?;
+        watch.set_size(geometry.size);
+        Ok((geometry, watch))
+    }
+
+    fn geometry(&self) -> Result<ImageGeometry, Errno> {
+        // SAFETY: integers and characters may be zero.
+        let mut info: ImageInfo = unsafe { mem::zeroed() };
+        let (mut stripe_unit, mut stripe_count) = (0, 0);
+        // SAFETY: the image is open, and the structure as large as named.
+        check(unsafe {
+            (self.functions.rbd_stat)(self.image, &raw mut info, size_of::<ImageInfo>())
+        })?;
+        // SAFETY: the image is open.
+        check(unsafe { (self.functions.rbd_get_stripe_unit)(self.image, &raw mut stripe_unit) })?;
+        // SAFETY: the image is open.
+        check(unsafe { (self.functions.rbd_get_stripe_count)(self.image, &raw mut stripe_count) })?;
+        Ok(ImageGeometry {
+            size: info.size,
+            object_bytes: info.object_bytes,
+            stripe_unit,
+            stripe_count,
+        })
+    }
+
+    /// The pool, valid until this is dropped.
+    pub(crate) fn pool(&self) -> PoolPointer {
+        PoolPointer(self.pool.io)
+    }
+
+    /// The pointer, valid until this is dropped.
+    pub(crate) fn pointer(&self) -> ImagePointer {
+        ImagePointer(self.image)
+    }
+}
+
+impl Drop for ImageHandle {
+    fn drop(&mut self) {
+        if let Some((handle, _watch)) = &self.watch {
+            // Waits for a callback that runs.
+            // SAFETY: the image is open, and the handle that of its watch.
+            unsafe { (self.functions.rbd_update_unwatch)(self.image, *handle) };
+        }
+        // SAFETY: the image is open, and nothing uses it later.
+        let closed = check(unsafe { (self.functions.rbd_close)(self.image) });
+        if let Err(errno) = closed {
+            tracing::warn!(%errno, "librbd reports an error of closing an image");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The functions of librados and librbd that are used, with their types (`rados/librados.h`, `rbd/librbd.h`, Ceph 16).
+//!
+//! All return 0 or a count, or an error number of the kernel with a minus sign, unless stated otherwise.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use libc::{iovec, size_t, ssize_t};
+use libloading::Library;
+
+use super::LoadError;
+
+/// `rados_t`.
+pub(crate) type Cluster = *mut c_void;
+/// `rados_ioctx_t`: a pool, with its namespace.
+pub(crate) type IoContext = *mut c_void;
+/// `rbd_image_t`.
+pub(crate) type ImageHandle = *mut c_void;
+/// `rbd_completion_t`.
+pub(crate) type Completion = *mut c_void;
+
+/// `RBD_LOCK_MODE_EXCLUSIVE`.
+pub(crate) const LOCK_MODE_EXCLUSIVE: c_int = 0;
+/// `RBD_WRITE_ZEROES_FLAG_THICK_PROVISION`.
+pub(crate) const ZEROES_THICK_PROVISION: c_int = 1;
+/// `RBD_FEATURE_EXCLUSIVE_LOCK`.
+pub(crate) const EXCLUSIVE_LOCK_FEATURE: u64 = 1 << 2;
+/// `RBD_FEATURE_FAST_DIFF`.
+pub(crate) const FAST_DIFF_FEATURE: u64 = 1 << 4;
+/// `RBD_FLAG_FAST_DIFF_INVALID`.
+pub(crate) const FAST_DIFF_INVALID_FLAG: u64 = 1 << 1;
+/// Return value of our callback of `rbd_diff_iterate2` that ends the iteration, which then returns it: no error of librbd.
+pub(crate) const DIFF_STOPPED: c_int = -9000;
+
+/// `rbd_image_info_t`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct ImageInfo {
+    pub(crate) size: u64,
+    pub(crate) object_bytes: u64,
+    pub(crate) objects: u64,
+    pub(crate) order: c_int,
+    pub(crate) block_name_prefix: [c_char; 24],
+    pub(crate) parent_pool: i64,
+    pub(crate) parent_name: [c_char; 96],
+}
+
+/// `rbd_image_watcher_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watcher {
+    pub(crate) address: *mut c_char,
+    pub(crate) id: i64,
+    pub(crate) cookie: u64,
+}
+
+/// A library that is loaded for the rest of the process's life.
+#[derive(Clone, Copy)]
+pub(super) struct LoadedLibrary {
+    pub(super) file: &'static str,
+    pub(super) library: &'static Library,
+}
+
+/// Both libraries.
+#[derive(Clone, Copy)]
+pub(super) struct Libraries {
+    pub(super) rados: LoadedLibrary,
+    pub(super) rbd: LoadedLibrary,
+}
+
+/// Makes a table of functions, and a function that looks them up.
+macro_rules! table {
+    ($($library:ident { $($name:ident = fn($($argument:ty),* $(,)?) $(-> $result:ty)?;)* })*) => {
+        /// The functions.
+        pub(crate) struct Functions {
+            $($(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*)*
+        }
+
+        impl Functions {
+            /// Looks the functions up.
+            pub(super) fn resolve(libraries: Libraries) -> Result<Self, LoadError> {
+                Ok(Self {
+                    $($(
+                        // SAFETY: the type is that of the library's header.
+                        $name: *unsafe { libraries.$library.library.get(stringify!($name)) }
+                            .map_err(|_| LoadError::Function {
+                                library: libraries.$library.file,
+                                function: stringify!($name),
+                            })?,
+                    )*)*
+                })
+            }
+        }
+    };
+}
+
+table! {
+    rados {
+    rados_create = fn(*mut Cluster, *const c_char) -> c_int;
+    rados_conf_read_file = fn(Cluster, *const c_char) -> c_int;
+    rados_conf_set = fn(Cluster, *const c_char, *const c_char) -> c_int;
+    rados_conf_get = fn(Cluster, *const c_char, *mut c_char, size_t) -> c_int;
+    rados_connect = fn(Cluster) -> c_int;
+    rados_shutdown = fn(Cluster);
+    rados_get_instance_id = fn(Cluster) -> u64;
+    rados_cluster_fsid = fn(Cluster, *mut c_char, size_t) -> c_int;
+    rados_ioctx_create = fn(Cluster, *const c_char, *mut IoContext) -> c_int;
+    rados_ioctx_set_namespace = fn(IoContext, *const c_char);
+    rados_set_pool_full_try = fn(IoContext);
+    rados_exec = fn(
+        IoContext, *const c_char, *const c_char, *const c_char, *const c_char, size_t, *mut c_char, size_t
+    ) -> c_int;
+    rados_ioctx_destroy = fn(IoContext);
+    }
+    rbd {
+    rbd_open = fn(IoContext, *const c_char, *mut ImageHandle, *const c_char) -> c_int;
+    rbd_open_read_only = fn(IoContext, *const c_char, *mut ImageHandle, *const c_char) -> c_int;
+    rbd_close = fn(ImageHandle) -> c_int;
+    rbd_stat = fn(ImageHandle, *mut ImageInfo, size_t) -> c_int;
+    rbd_get_size = fn(ImageHandle, *mut u64) -> c_int;
+    rbd_get_stripe_unit = fn(ImageHandle, *mut u64) -> c_int;
+    rbd_get_stripe_count = fn(ImageHandle, *mut u64) -> c_int;
+    rbd_get_features = fn(ImageHandle, *mut u64) -> c_int;
+    rbd_get_flags = fn(ImageHandle, *mut u64) -> c_int;
+    rbd_get_overlap = fn(ImageHandle, *mut u64) -> c_int;
+    rbd_update_watch = fn(ImageHandle, *mut u64, unsafe extern "C" fn(*mut c_void), *mut c_void) -> c_int;
+    rbd_update_unwatch = fn(ImageHandle, u64) -> c_int;
+    rbd_resize = fn(ImageHandle, u64) -> c_int;
+    rbd_flush = fn(ImageHandle) -> c_int;
+    rbd_diff_iterate2 = fn(
+        ImageHandle, *const c_char, u64, u64, u8, u8,
+        unsafe extern "C" fn(u64, size_t, c_int, *mut c_void) -> c_int, *mut c_void
+    ) -> c_int;
+    rbd_is_exclusive_lock_owner = fn(ImageHandle, *mut c_int) -> c_int;
+    rbd_lock_acquire = fn(ImageHandle, c_int) -> c_int;
+    rbd_lock_release = fn(ImageHandle) -> c_int;
+    rbd_lock_break = fn(ImageHandle, c_int, *const c_char) -> c_int;
+    rbd_lock_get_owners = fn(ImageHandle, *mut c_int, *mut *mut c_char, *mut size_t) -> c_int;
+    rbd_lock_get_owners_cleanup = fn(*mut *mut c_char, size_t);
+    rbd_metadata_get = fn(ImageHandle, *const c_char, *mut c_char, *mut size_t) -> c_int;
+    rbd_get_id = fn(ImageHandle, *mut c_char, size_t) -> c_int;
+    rbd_watchers_list = fn(ImageHandle, *mut Watcher, *mut size_t) -> c_int;
+    rbd_watchers_list_cleanup = fn(*mut Watcher, size_t);
+    rbd_aio_create_completion = fn(
+        *mut c_void, unsafe extern "C" fn(Completion, *mut c_void), *mut Completion
+    ) -> c_int;
+    rbd_aio_get_return_value = fn(Completion) -> ssize_t;
+    rbd_aio_release = fn(Completion);
+    rbd_aio_readv = fn(ImageHandle, *const iovec, c_int, u64, Completion) -> c_int;
+    rbd_aio_writev = fn(ImageHandle, *const iovec, c_int, u64, Completion) -> c_int;
+    rbd_aio_flush = fn(ImageHandle, Completion) -> c_int;
+    rbd_aio_discard = fn(ImageHandle, u64, u64, Completion) -> c_int;
+    rbd_aio_write_zeroes = fn(ImageHandle, u64, size_t, Completion, c_int, c_int) -> c_int;
+    }
+}

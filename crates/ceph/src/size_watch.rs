@@ -1,0 +1,87 @@
+//! The size of an image, kept up to date by librbd's notifications.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine::Errno;
+
+use crate::errno::check;
+use crate::ffi::ImagePointer;
+use crate::library::Functions;
+
+/// Called on a thread of librbd when the image's size has changed. It must not wait, nor call the [`Image`](crate::Image) for what waits.
+pub type OnResize = Arc<dyn Fn() + Send + Sync>;
+
+/// The last known size, and the function that is called when it changes.
+pub(crate) struct SizeWatch {
+    functions: &'static Functions,
+    image: ImagePointer,
+    size: AtomicU64,
+    on_resize: OnResize,
+}
+
+impl SizeWatch {
+    /// One that has not started; the size is 0 until [`set_size`](Self::set_size).
+    pub(crate) fn new(
+        functions: &'static Functions,
+        image: ImagePointer,
+        on_resize: OnResize,
+    ) -> Self {
+        Self {
+            functions,
+            image,
+            size: AtomicU64::new(0),
+            on_resize,
+        }
+    }
+
+    /// Registers the callback; returns librbd's handle. The image is open, and the watch stays where it is until it is
+    /// unregistered.
+    pub(crate) fn start(&self) -> Result<u64, Errno> {
+        let mut handle = 0;
+        // SAFETY: the image is open, and `self` valid until the watch is unregistered.
+        check(unsafe {
+            (self.functions.rbd_update_watch)(
+                self.image.0,
+                &raw mut handle,
+                image_changed,
+                ptr::from_ref(self).cast_mut().cast(),
+            )
+        })?;
+        Ok(handle)
+    }
+
+    /// The last known size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// Stores the size; true if it is another one.
+    pub(crate) fn set_size(&self, bytes: u64) -> bool {
+        self.size.swap(bytes, Ordering::Relaxed) != bytes
+    }
+
+    /// Reads the size from librbd, which may wait for the cluster.
+    pub(crate) fn read_size(&self) -> Result<u64, Errno> {
+        let mut size = 0;
+        // SAFETY: the image is open: it is closed after the watch, and after all calls.
+        check(unsafe { (self.functions.rbd_get_size)(self.image.0, &raw mut size) })?;
+        Ok(size)
+    }
+}
+
+/// Called on a thread of librbd after each change of the image's header: size, snapshots, lock, metadata.
+///
+/// # Safety
+/// `watch` is the `SizeWatch` of an open image.
+unsafe extern "C" fn image_changed(watch: *mut c_void) {
+    // SAFETY: our caller promises it; librbd waits for us before it unregisters the watch.
+    let watch = unsafe { &*watch.cast::<SizeWatch>() };
+    if let Ok(size) = watch.read_size()
+        && watch.set_size(size)
+    {
+        (watch.on_resize)();
+    }
+}

@@ -1,0 +1,82 @@
+//! State of a connection for operators: counts of requests, requests in flight, and a client that the cluster has blocklisted.
+
+use ceph::ConnectionState;
+use engine::{Errno, Op};
+use telemetry::queue::RequestKind;
+use test_support::ceph::{Auth, Cluster, ClusterOptions, ObjectStore};
+use test_support::deadline::eventually;
+
+use crate::client::Client;
+use crate::requester::{Requester, pattern};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn requests_are_counted_by_kind_and_those_in_flight_at_a_cluster_that_pauses() {
+    let options = ClusterOptions {
+        store: ObjectStore::MemStore,
+        auth: Auth::None,
+        manager: false,
+    };
+    let Some(mut cluster) = Cluster::start_or_report(options) else {
+        return;
+    };
+    cluster.create_image("rbd/counted", 4 * MIB);
+    let client = Client::connect(&cluster);
+    let image = client.open("counted");
+    let status = client.connection().status();
+    assert_eq!((status.images(), status.user()), (1, "admin"));
+    let mut requester = Requester::new(&image);
+    let data = pattern(1, 4096);
+    requester.write(0, &data).unwrap();
+    requester.write(4096, &data).unwrap();
+    requester.read(0, 4096).unwrap();
+    // It does not reach the cluster.
+    assert_eq!(requester.write(4 * MIB, &data), Err(Errno::IO));
+    cluster.pause_osd();
+    for block in 0..3 {
+        let data = data.clone().into_boxed_slice();
+        requester.start(Op::Write, false, block * 4096, 4096, vec![data]);
+    }
+    assert_eq!((status.in_flight(), image.requests().in_flight()), (3, 3));
+    assert_eq!(status.state(), ConnectionState::Connected);
+    eventually("a cluster that is not answering", || {
+        matches!(status.state(), ConnectionState::NotAnswering(_))
+    });
+    cluster.resume_osd();
+    requester.finish();
+    assert_eq!(
+        (status.in_flight(), status.state()),
+        (0, ConnectionState::Connected)
+    );
+    let queues = image.requests().queues();
+    assert_eq!(queues.len(), 1);
+    let count = |kind| {
+        let stats = queues[0].of_kind(kind);
+        (stats.latency.total(), stats.bytes.get(), stats.failed.get())
+    };
+    assert_eq!(count(RequestKind::Write), (5, 5 * 4096, 0));
+    assert_eq!(count(RequestKind::Read), (1, 4096, 0));
+    drop((requester, image));
+    assert_eq!(status.images(), 0);
+}
+
+#[test]
+fn a_blocklisted_client_is_reported() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    cluster.create_image("rbd/banned", 4 * MIB);
+    let client = Client::connect(cluster);
+    let image = client.open("banned");
+    let mut requester = Requester::new(&image);
+    requester.write(0, &pattern(1, 4096)).unwrap();
+    let address = image.watchers().unwrap().remove(0);
+    cluster.ceph(["osd", "blocklist", "add", &address]);
+    let data = pattern(2, 4096);
+    eventually("a refused write", || {
+        requester.write(0, &data) == Err(Errno::SHUTDOWN)
+    });
+    let status = client.connection().status();
+    assert_eq!(status.state(), ConnectionState::Blocklisted);
+}

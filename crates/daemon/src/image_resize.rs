@@ -1,0 +1,75 @@
+//! Adoption of the new size of an image that a client of its cluster has resized (`rbd resize`), while guests use it.
+
+use std::time::Duration;
+
+use block::SECTOR_BYTES;
+
+use crate::actions::resize;
+use crate::control::{MainThread, MainThreadMessage};
+use crate::jobs::JobOnShutdown;
+
+/// The time after which an adoption is tried again while a command has reserved the nodes.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Gives a node, and the nodes above it, the size that its image has now. Guests are notified.
+pub(crate) fn adopt_announced_size(control: &mut MainThread, node_name: &str) {
+    // It may have been removed since, or be opening.
+    let Some(open) = control.objects.find_node(node_name) else {
+        return;
+    };
+    let node = open.node.clone();
+    let Some(size) = node.announced_image_size() else {
+        return;
+    };
+    if size.next_multiple_of(SECTOR_BYTES) == node.size() {
+        return;
+    }
+    if open.check_not_reserved().is_err() {
+        return adopt_later(control, node_name);
+    }
+    let plan = match resize::plan_adoption_and_reserve_nodes(&mut control.objects, node, size) {
+        Ok(plan) => plan,
+        Err(error) => {
+            let advice = "resize the image to its old size, or remove the nodes above it";
+            tracing::error!(node = node_name, size, %error, advice, "the image has a new size that is not adopted");
+            return;
+        }
+    };
+    let (nodes, name) = (plan.node_names(), node_name.to_owned());
+    control.spawn_job_thread(
+        format!("resize {node_name}"),
+        JobOnShutdown::Wait,
+        move || {
+            let adopted = plan.apply();
+            adopted.map_err(|error| qmp::Error::generic(error.to_string()))
+        },
+        move |control, adopted| {
+            control.objects.release_nodes(&nodes);
+            if let Err(error) = adopted {
+                tracing::error!(
+                    node = name,
+                    error = error.text,
+                    "the image's new size is not adopted"
+                );
+            }
+            // It may have been resized again meanwhile.
+            adopt_announced_size(control, &name);
+        },
+    );
+}
+
+/// Tries again when the command that has reserved the node may be done.
+fn adopt_later(control: &MainThread, node_name: &str) {
+    let (sender, name) = (control.message_sender.clone(), node_name.to_owned());
+    let spawned = std::thread::Builder::new()
+        .name("resize later".to_owned())
+        .spawn(move || {
+            std::thread::sleep(RETRY_AFTER);
+            let task = move |control: &mut MainThread| adopt_announced_size(control, &name);
+            // Fails only if the daemon shuts down.
+            let _ = sender.send(MainThreadMessage::Run(Box::new(task)));
+        });
+    if let Err(error) = spawned {
+        tracing::error!(node = node_name, %error, "no thread to adopt the image's new size");
+    }
+}

@@ -1,0 +1,118 @@
+//! `BlockImageInfo`: the state of an image of a Ceph cluster, with its connection and its lock, in the results of queries.
+//!
+//! All of it is known without asking the cluster, which may not answer.
+
+use std::collections::HashMap;
+
+use block::{ImageStatus, WriterLockState};
+use ceph::ConnectionState;
+use qmp::{Member, ObjectType, Type, TypeDefinition};
+use serde_json::{Value, json};
+
+use crate::state::node::OpenNode;
+
+/// The type, with those of its members.
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+    let info = ObjectType::with_members(vec![
+        Member::required("pool", Type::Str),
+        Member::optional("namespace", Type::Str),
+        Member::required("image", Type::Str),
+        Member::optional("snapshot", Type::Str),
+        Member::required("fsid", Type::Str),
+        Member::required("monitors", Type::Str),
+        Member::required("user", Type::Str),
+        Member::required("connection", Type::Int),
+        Member::required("state", Type::Named("BlockImageConnectionState")),
+        Member::optional("not-answering-ns", Type::Int),
+        Member::required("lock", Type::Named("BlockImageLockState")),
+        Member::optional("lock-owner", Type::Str),
+        Member::required("in-flight", Type::Int),
+    ]);
+    let states = ConnectionState::NAMES.to_vec();
+    vec![
+        ("BlockImageInfo", TypeDefinition::Object(info)),
+        ("BlockImageConnectionState", TypeDefinition::Enum(states)),
+        (
+            "BlockImageLockState",
+            TypeDefinition::Enum(WriterLockState::NAMES.to_vec()),
+        ),
+    ]
+}
+
+/// `BlockImageInfo` of an image.
+pub(super) fn image_info(status: &ImageStatus) -> Value {
+    let ImageStatus {
+        image,
+        connection,
+        requests,
+        lock,
+        ..
+    } = status;
+    let state = connection.state();
+    let mut info = json!({
+        "pool": image.pool,
+        "image": image.image,
+        "fsid": connection.fsid(),
+        "monitors": connection.monitors(),
+        "user": connection.user(),
+        "connection": connection.number(),
+        "state": state.name(),
+        "lock": lock.name(),
+        "in-flight": requests.in_flight(),
+    });
+    let refused_by = match lock {
+        WriterLockState::Refused { owner_address } => owner_address.as_ref(),
+        _ => None,
+    };
+    let silence = match state {
+        ConnectionState::NotAnswering(silence) => u64::try_from(silence.as_nanos()).ok(),
+        ConnectionState::Connected | ConnectionState::Blocklisted => None,
+    };
+    let optional = [
+        (
+            "namespace",
+            image.namespace.as_ref().map(|text| text.as_str().into()),
+        ),
+        (
+            "snapshot",
+            image.snapshot.as_ref().map(|text| text.as_str().into()),
+        ),
+        ("lock-owner", refused_by.map(|text| text.as_str().into())),
+        ("not-answering-ns", silence.map(Value::from)),
+    ];
+    for (key, value) in optional {
+        if let Some(value) = value {
+            info[key] = value;
+        }
+    }
+    info
+}
+
+/// `BlockImageInfo` of all nodes that have one, by node.
+pub(super) fn infos_of_nodes(nodes: &[OpenNode]) -> HashMap<&str, Value> {
+    let infos = nodes.iter().filter_map(|open| {
+        let status = open.node.image_status()?;
+        Some((open.node.name(), image_info(&status)))
+    });
+    infos.collect()
+}
+
+/// Lines of `info block` about an image.
+pub(super) fn hmp_lines(info: &Value) -> String {
+    let text = |key: &str| info[key].as_str().unwrap_or_default();
+    let mut state = text("state").to_owned();
+    if let Some(ns) = info["not-answering-ns"].as_u64() {
+        state += &format!(" for {} s", ns / 1_000_000_000);
+    }
+    let mut lock = text("lock").to_owned();
+    if let Some(owner) = info["lock-owner"].as_str() {
+        lock += &format!(" by {owner}");
+    }
+    format!(
+        "    Ceph cluster:     {} at {}, as {}, connection {}: {state}\n    Image lock:       {lock}\n",
+        text("fsid"),
+        text("monitors"),
+        text("user"),
+        info["connection"],
+    )
+}

@@ -1,0 +1,55 @@
+//! A port of 127.0.0.1 for one server, also while that restarts.
+//!
+//! A socket that is bound but does not listen keeps the port from others: the kernel gives it neither to servers that take any port nor
+//! to connections. With `SO_REUSEADDR`, set after it was bound, the server can bind to the same port, since it has that option too.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+
+/// A port that is reserved until this is dropped.
+#[derive(Debug)]
+pub(super) struct ReservedPort {
+    address: SocketAddr,
+    _socket: OwnedFd,
+}
+
+impl ReservedPort {
+    /// Any that is free.
+    pub(super) fn new() -> Self {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        set_socket_reuseaddr(&socket, true).unwrap();
+        ReservedPort {
+            address: getsockname(&socket).unwrap().try_into().unwrap(),
+            _socket: socket,
+        }
+    }
+
+    /// The address with this port.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn server_listens_on_a_reserved_port_again_and_again() {
+        let port = ReservedPort::new();
+        for _ in 0..2 {
+            let server = TcpListener::bind(port.address()).unwrap();
+            // The port has a connection when the next server binds to it.
+            let _client = TcpStream::connect(port.address()).unwrap();
+            drop(server.accept().unwrap());
+        }
+        assert!(TcpStream::connect(port.address()).is_err());
+    }
+}
