@@ -5,6 +5,7 @@
 //! models of threads, the interoperability suite; and the guests. A failing step does not hide what the others would report; a
 //! step whose input could not be built counts as failed.
 
+mod rerun;
 mod steps;
 
 use std::path::Path;
@@ -50,14 +51,8 @@ fn product(steps: &Steps, built: Sender<bool>) {
     // The other lane may have ended, with a panic that is reported there.
     let _ = built.send(tests_built);
     if tests_built {
-        let tests = [
-            "test",
-            "--workspace",
-            "--exclude",
-            "guest",
-            "--no-fail-fast",
-        ];
-        steps.command("tests", with_binary(cargo(&tests)));
+        let all_but_guests = ["--workspace", "--exclude", "guest"];
+        steps.tests("tests", &all_but_guests, || with_binary(cargo(&["test"])));
     } else {
         steps.not_run("tests");
     }
@@ -113,11 +108,14 @@ fn with_the_program(steps: &Steps, is_built: Receiver<bool>) {
         steps.not_run(guests);
         return;
     }
-    let mut tests = with_binary(cargo(&["test"]));
-    tests.current_dir(root().join("interop"));
-    steps.command(suite, tests);
-    let tests = ["test", "--package", "guest", "--no-fail-fast"];
-    steps.command(guests, with_binary(cargo(&tests)));
+    steps.tests(suite, &[], || {
+        let mut tests = with_binary(cargo(&["test"]));
+        tests.current_dir(root().join("interop"));
+        tests
+    });
+    steps.tests(guests, &["--package", "guest"], || {
+        with_binary(cargo(&["test"]))
+    });
 }
 
 /// How many mistakes are planted, of more than a hundred: a build and a test each, and another for each commit.

@@ -5,10 +5,12 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use super::rerun::failed_tests;
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ struct Results {
     steps: Vec<Step>,
     /// Tests that did not run, as the test harness reports them: with the reason.
     ignored: Vec<String>,
+    /// Tests that failed, and passed when they were run again.
+    unreliable: Vec<String>,
 }
 
 /// The steps of a run, so far.
@@ -61,6 +65,37 @@ impl Steps {
         })
     }
 
+    /// Runs a `cargo test --no-fail-fast` as a step, and tests that fail once more, alone: `test` makes the command without its other options.
+    pub(super) fn tests(
+        &self,
+        name: &'static str,
+        options: &[&str],
+        test: impl Fn() -> Command,
+    ) -> bool {
+        self.step(name, |log| {
+            let mut all = test();
+            all.arg("--no-fail-fast").args(options);
+            let run = |command: &mut Command| {
+                let status = run(command, log);
+                status.map_err(|error| format!("cannot start {command:?}: {error}"))
+            };
+            if run(&mut all)? {
+                return Ok(true);
+            }
+            let failed = failed_tests(&read_lossy(log));
+            for tests in &failed {
+                let mut again = test();
+                tests.add_to(&mut again);
+                if !run(&mut again)? {
+                    return Ok(false);
+                }
+                let names = tests.names().map(str::to_owned);
+                self.results().unreliable.extend(names);
+            }
+            Ok(!failed.is_empty())
+        })
+    }
+
     /// Runs `check` as a step; what it returns as an error is printed.
     pub(super) fn check(
         &self,
@@ -73,7 +108,7 @@ impl Steps {
     fn step(
         &self,
         name: &'static str,
-        check: impl FnOnce(&PathBuf) -> Result<bool, String>,
+        check: impl FnOnce(&Path) -> Result<bool, String>,
     ) -> bool {
         eprintln!("== {name}: started");
         let log = self.logs.join(name.replace(' ', "-")).with_extension("log");
@@ -86,9 +121,7 @@ impl Steps {
             Ok(true) => Outcome::Passed,
             Ok(false) | Err(_) => Outcome::Failed,
         };
-        // Bytes, not text: a test may print anything.
-        let output = std::fs::read(&log).unwrap_or_default();
-        let output = String::from_utf8_lossy(&output);
+        let output = read_lossy(&log);
         let error = checked.err().unwrap_or_default();
         let seconds = took.as_secs_f64();
         // While this is locked, so that steps do not mix.
@@ -112,13 +145,19 @@ impl Steps {
         });
     }
 
-    /// The tests that did not run, the table, and whether everything passed.
+    /// The tests that did not run, those that had to be run again, the table, and whether everything passed.
     pub(super) fn summary(&self) -> (String, bool) {
         let results = self.results();
         let mut text = String::new();
         if !results.ignored.is_empty() {
             text.push_str("\n  ignored tests, with the reason:\n");
             for test in &results.ignored {
+                text.push_str(&format!("  {test}\n"));
+            }
+        }
+        if !results.unreliable.is_empty() {
+            text.push_str("\n  tests that failed, and passed when they were run again:\n");
+            for test in &results.unreliable {
                 text.push_str(&format!("  {test}\n"));
             }
         }
@@ -157,12 +196,18 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Runs a command with all of its output in a file.
-fn run(command: &mut Command, log: &PathBuf) -> io::Result<bool> {
-    let output = File::create(log)?;
+/// Runs a command with all of its output at the end of a file.
+fn run(command: &mut Command, log: &Path) -> io::Result<bool> {
+    let output = File::options().create(true).append(true).open(log)?;
     command.stdin(std::process::Stdio::null());
     command.stdout(output.try_clone()?).stderr(output);
     command.status().map(|status: ExitStatus| status.success())
+}
+
+/// The file's text: tests may print any bytes.
+fn read_lossy(log: &Path) -> String {
+    let output = std::fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&output).into_owned()
 }
 
 /// Lines such as `test floods::a_call ... ignored, a known limit`.
@@ -196,6 +241,34 @@ mod tests {
         assert!(!bad.command("d", Command::new("/no/such/program")));
         assert!(!bad.check("e", || Err("no".to_owned())));
         assert!(!bad.summary().1);
+    }
+
+    /// A cargo whose test fails the first time, or always.
+    fn failing_test(folder: &Path, always: bool) -> impl Fn() -> Command {
+        let ran = folder.join(format!("ran-{always}"));
+        let fail = "echo 'test a::b ... FAILED'; echo 'test result: FAILED. 1 passed; 1 failed'
+            echo 'error: test failed, to rerun pass `-p a`'; exit 101";
+        let script = match always {
+            true => fail.to_owned(),
+            false => format!("[ -e {ran:?} ] && exit; touch {ran:?}; {fail}"),
+        };
+        move || {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", &script]);
+            shell
+        }
+    }
+
+    #[test]
+    fn a_test_that_fails_once_is_listed_and_one_that_fails_twice_fails_its_step() {
+        let (folder, steps) = steps();
+        assert!(steps.tests("unreliable", &[], failing_test(folder.path(), false)));
+        let (text, passed) = steps.summary();
+        assert!(passed);
+        assert!(text.contains("run again:\n  a::b\n"), "{text}");
+        assert!(!steps.tests("failing", &[], failing_test(folder.path(), true)));
+        assert!(!steps.summary().1);
+        assert!(!steps.tests("broken", &[], || Command::new("/bin/false")));
     }
 
     #[test]
