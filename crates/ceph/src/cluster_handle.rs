@@ -103,6 +103,11 @@ impl ClusterHandle {
             ("rbd_blocklist_on_break_lock", "true"),
             // A guest may change its buffer while it is sent, which would break the checksum.
             ("rbd_disable_zero_copy_writes", "true"),
+            // Without the scheduler, writes to one object do not wait for each other to be merged. A queue merges those that arrive
+            // together.
+            ("rbd_io_scheduler", "none"),
+            // One thread completes requests, in batches where it has many. A second one shares locks with it at each request.
+            ("librados_thread_count", "1"),
             ("log_to_stderr", "false"),
             ("err_to_stderr", "false"),
             ("log_file", log_path),

@@ -62,6 +62,8 @@ pub(crate) trait QueueDevice {
 
     fn queue_stats(&self) -> &QueueStats;
 
+    fn disks(&self) -> &[AttachedDisk];
+
     /// Its disks, when it ends.
     fn into_disks(self: Box<Self>) -> Vec<AttachedDisk>;
 

@@ -117,12 +117,8 @@ impl RunningSocketDevice {
 
     /// The time until which polling for its next message or completion pays.
     pub fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
-        let awaited = match u32::try_from(self.device.in_flight_count()) {
-            Ok(0) => AwaitedSide::Guest,
-            in_flight => AwaitedSide::Disk {
-                in_flight: in_flight.unwrap_or(u32::MAX),
-            },
-        };
+        let in_flight = u32::try_from(self.device.in_flight_count()).unwrap_or(u32::MAX);
+        let awaited = AwaitedSide::of_source(in_flight, &self.disks);
         let until_ns = match self.device.is_connected() {
             true => {
                 self.predictor

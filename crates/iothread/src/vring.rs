@@ -258,10 +258,7 @@ impl Vring {
     /// The time until which polling for its next request or completion pays.
     pub fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let in_flight = self.device.in_flight_counts().requests;
-        let awaited = match in_flight {
-            0 => AwaitedSide::Guest,
-            in_flight => AwaitedSide::Disk { in_flight },
-        };
+        let awaited = AwaitedSide::of_source(in_flight, self.device.disks());
         let progress = self.progress_stamp(in_flight);
         self.predictor
             .predict_poll_deadline_ns(settings, now_ns, progress, awaited)

@@ -1,7 +1,7 @@
 //! Second runs of tests that failed, one target at a time, when nothing else of their step runs.
 //!
-//! A busy machine can fail a test that depends on time. A test that passes when it is run again is listed at the end, to be repaired; a test
-//! that fails again fails its step.
+//! A busy machine can fail a test that depends on time. A test that passes when it is run again is listed at the end, to be
+//! repaired; one that fails again fails its step.
 
 use std::process::Command;
 
@@ -28,8 +28,8 @@ impl FailedTests {
     }
 }
 
-/// The failed tests by target, as `cargo test --no-fail-fast` reports them. Empty if nothing failed, if too many tests did, or if the output
-/// does not name all of them: a process was killed, a target was not built, or an example in a comment failed.
+/// The failed tests by target, as `cargo test --no-fail-fast` reports them. Empty if nothing failed, if too many tests did, or if
+/// the output does not name all of them: a process was killed, a target was not built, or an example in a comment failed.
 pub(super) fn failed_tests(output: &str) -> Vec<FailedTests> {
     let mut targets = Vec::new();
     let mut names = Vec::new();
@@ -111,8 +111,14 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     fn output_that_does_not_name_all_failures_or_has_many_is_not_run_again() {
         let killed = "error: test failed, to rerun pass `-p ceph --test cluster`\n";
         assert_eq!(failed_tests(&format!("{ONE_FAILED}{killed}")), []);
-        assert_eq!(failed_tests(&ONE_FAILED.replace("2 failed", "3 failed")), []);
+        assert_eq!(
+            failed_tests(&ONE_FAILED.replace("2 failed", "3 failed")),
+            []
+        );
         assert_eq!(failed_tests(&ONE_FAILED.repeat(2)), []);
-        assert_eq!(failed_tests(&ONE_FAILED.replace("--test cluster", "--doc")), []);
+        assert_eq!(
+            failed_tests(&ONE_FAILED.replace("--test cluster", "--doc")),
+            []
+        );
     }
 }

@@ -65,7 +65,8 @@ impl Steps {
         })
     }
 
-    /// Runs a `cargo test --no-fail-fast` as a step, and tests that fail once more, alone: `test` makes the command without its other options.
+    /// Runs a `cargo test --no-fail-fast` as a step, and tests that fail once more, alone. `test` makes the command, without its
+    /// other options.
     pub(super) fn tests(
         &self,
         name: &'static str,
@@ -105,11 +106,7 @@ impl Steps {
         self.step(name, |_| check().map(|()| true))
     }
 
-    fn step(
-        &self,
-        name: &'static str,
-        check: impl FnOnce(&Path) -> Result<bool, String>,
-    ) -> bool {
+    fn step(&self, name: &'static str, check: impl FnOnce(&Path) -> Result<bool, String>) -> bool {
         eprintln!("== {name}: started");
         let log = self.logs.join(name.replace(' ', "-")).with_extension("log");
         // Of an earlier run.

@@ -10,7 +10,7 @@ use engine::{Full, Request};
 
 use crate::io::{IoContext, Watch};
 use crate::node::{AttachContext, Node};
-use crate::route::Route;
+use crate::route::{AttachedStorage, Route};
 use crate::token;
 
 /// A disk that a source is attached to, from [`IoContext::attach`] to [`IoContext::detach`].
@@ -24,6 +24,13 @@ impl AttachedDisk {
     #[must_use]
     pub fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    /// Whether a library with threads of its own carries out the requests: librbd.
+    #[must_use]
+    pub fn is_served_by_library(&self) -> bool {
+        let mut storage = self.route.storage.iter();
+        storage.any(|storage| matches!(storage, AttachedStorage::Rbd(_)))
     }
 }
 

@@ -105,6 +105,10 @@ impl QueueDevice for BlkQueue {
         self.queue.stats()
     }
 
+    fn disks(&self) -> &[AttachedDisk] {
+        &self.disk
+    }
+
     fn into_disks(self: Box<Self>) -> Vec<AttachedDisk> {
         self.disk.into()
     }

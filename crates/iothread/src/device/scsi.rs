@@ -121,6 +121,13 @@ impl QueueDevice for ScsiQueue {
         &self.stats
     }
 
+    fn disks(&self) -> &[AttachedDisk] {
+        match &self.role {
+            Role::Commands { disks, .. } => disks,
+            Role::Control(_) | Role::Events(_) => &[],
+        }
+    }
+
     fn into_disks(self: Box<Self>) -> Vec<AttachedDisk> {
         match self.role {
             Role::Commands { disks, .. } => disks,

@@ -26,6 +26,8 @@
 //! All of this runs when the loop goes idle or was idle, and nothing per request. The limit of polling in all is in
 //! [`crate::event_loop::poll_budget`].
 
+use block::AttachedDisk;
+
 /// Polling settings of an iothread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollSettings {
@@ -244,6 +246,20 @@ pub enum AwaitedSide {
         /// Number of requests in flight.
         in_flight: u32,
     },
+    /// Requests are in flight at a library, whose own threads complete them. It is not polled for: polling could take the processor
+    /// that these threads need.
+    Library,
+}
+
+impl AwaitedSide {
+    /// The side of a source with requests in flight, or none, on these disks.
+    pub(crate) fn of_source(in_flight: u32, disks: &[AttachedDisk]) -> Self {
+        match in_flight {
+            0 => AwaitedSide::Guest,
+            _ if disks.iter().all(AttachedDisk::is_served_by_library) => AwaitedSide::Library,
+            in_flight => AwaitedSide::Disk { in_flight },
+        }
+    }
 }
 
 /// Predictor of how long polling for one source pays.
@@ -280,13 +296,18 @@ impl PollPredictor {
             (self.progress, self.ran_dry_ns) = (progress, now_ns);
         }
         self.awaited = awaited;
-        if let AwaitedSide::Disk { in_flight } = awaited
-            && self.disk.mean_ns.saturating_mul(in_flight.into()) > max_polled_flight_ns(settings)
-        {
-            return self.ran_dry_ns;
-        }
-        self.ran_dry_ns
-            .saturating_add(self.awaited_side_gaps().window_to_poll_ns())
+        let window_ns = match awaited {
+            AwaitedSide::Guest => self.guest.window_to_poll_ns(),
+            AwaitedSide::Disk { in_flight } => {
+                let flight_ns = self.disk.mean_ns.saturating_mul(in_flight.into());
+                match flight_ns > max_polled_flight_ns(settings) {
+                    true => 0,
+                    false => self.disk.window_to_poll_ns(),
+                }
+            }
+            AwaitedSide::Library => 0,
+        };
+        self.ran_dry_ns.saturating_add(window_ns)
     }
 
     /// Learns from an idle time of the loop, with one iteration since: if the source has made progress, then its gap has
@@ -308,7 +329,7 @@ impl PollPredictor {
     fn awaited_side_gaps(&mut self) -> &mut GapStatistics {
         match self.awaited {
             AwaitedSide::Guest => &mut self.guest,
-            AwaitedSide::Disk { .. } => &mut self.disk,
+            AwaitedSide::Disk { .. } | AwaitedSide::Library => &mut self.disk,
         }
     }
 }

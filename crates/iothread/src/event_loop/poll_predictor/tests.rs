@@ -123,6 +123,23 @@ fn counts_never_overflow_and_are_never_all_forgotten() {
 }
 
 #[test]
+fn requests_of_a_library_are_not_polled_for_and_the_guest_is() {
+    let mut predictor = PollPredictor::default();
+    let (mut now_ns, mut progress) = (1, 0);
+    for _ in 0..20 {
+        for (awaited, window) in [(AwaitedSide::Guest, 20_000), (AwaitedSide::Library, 0)] {
+            let until_ns = predictor.predict_poll_deadline_ns(&SETTINGS, now_ns, progress, awaited);
+            if now_ns > 300_000 {
+                assert_eq!(until_ns, now_ns + window, "{awaited:?}");
+            }
+            now_ns += 15_000;
+            progress += 1;
+            predictor.learn_from_idle(&SETTINGS, found(now_ns), progress);
+        }
+    }
+}
+
+#[test]
 fn guest_and_disk_are_learnt_apart() {
     // The guest asks once a second; its disk takes 60 us.
     let mut predictor = PollPredictor::default();
