@@ -6,6 +6,7 @@
 //! control plane reaches it only by messages, through [`IothreadHandle`] and [`VringHandle`].
 
 mod affinity;
+mod awaited_side;
 mod completion_dispatcher;
 mod cpu_time;
 mod device;

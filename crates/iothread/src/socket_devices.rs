@@ -13,7 +13,8 @@ use std::sync::mpsc::Sender;
 use block::{AttachedDisk, IoContext, Node, SourceIo};
 use engine::Completion;
 
-use crate::event_loop::{AwaitedSide, HandlerId, IdleEnd, Interest, PollPredictor, PollSettings};
+use crate::awaited_side::awaited_side;
+use crate::event_loop::{HandlerId, IdleEnd, Interest, PollPredictor, PollSettings};
 use crate::socket_device::{MAX_WATCHED_DESCRIPTORS, SocketDevice};
 use crate::socket_in_flight::{CountingDiskIo, InFlightSocketRequests};
 
@@ -118,7 +119,7 @@ impl RunningSocketDevice {
     /// The time until which polling for its next message or completion pays.
     pub fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let in_flight = u32::try_from(self.device.in_flight_count()).unwrap_or(u32::MAX);
-        let awaited = AwaitedSide::of_source(in_flight, &self.disks);
+        let awaited = awaited_side(in_flight, &self.disks);
         let until_ns = match self.device.is_connected() {
             true => {
                 self.predictor

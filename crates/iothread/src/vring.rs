@@ -14,8 +14,9 @@ use telemetry::queue::AdmissionEnd;
 use virtqueue::queue_setup::{QueueFds, QueueSetup};
 use virtqueue::{Chain, GuestMemory, QueueDirtyLog, RingError};
 
+use crate::awaited_side::awaited_side;
 use crate::device::{ParkedStopAction, QueueContext, QueueDevice, new_queue_device};
-use crate::event_loop::{AwaitedSide, HandlerId, IdleEnd, PollPredictor, PollSettings, Remote};
+use crate::event_loop::{HandlerId, IdleEnd, PollPredictor, PollSettings, Remote};
 use crate::messages::{
     Message, QueueRegistration, QueueReporter, ResumeAction, ScsiMessage, VringSetup,
 };
@@ -258,7 +259,7 @@ impl Vring {
     /// The time until which polling for its next request or completion pays.
     pub fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let in_flight = self.device.in_flight_counts().requests;
-        let awaited = AwaitedSide::of_source(in_flight, self.device.disks());
+        let awaited = awaited_side(in_flight, self.device.disks());
         let progress = self.progress_stamp(in_flight);
         self.predictor
             .predict_poll_deadline_ns(settings, now_ns, progress, awaited)

@@ -26,8 +26,6 @@
 //! All of this runs when the loop goes idle or was idle, and nothing per request. The limit of polling in all is in
 //! [`crate::event_loop::poll_budget`].
 
-use block::AttachedDisk;
-
 /// Polling settings of an iothread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollSettings {
@@ -249,17 +247,6 @@ pub enum AwaitedSide {
     /// Requests are in flight at a library, whose own threads complete them. It is not polled for: polling could take the processor
     /// that these threads need.
     Library,
-}
-
-impl AwaitedSide {
-    /// The side of a source with requests in flight, or none, on these disks.
-    pub(crate) fn of_source(in_flight: u32, disks: &[AttachedDisk]) -> Self {
-        match in_flight {
-            0 => AwaitedSide::Guest,
-            _ if disks.iter().all(AttachedDisk::is_served_by_library) => AwaitedSide::Library,
-            in_flight => AwaitedSide::Disk { in_flight },
-        }
-    }
 }
 
 /// Predictor of how long polling for one source pays.
