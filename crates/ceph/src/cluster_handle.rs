@@ -9,7 +9,7 @@ use engine::Errno;
 use crate::errno::check;
 use crate::exit::OpenConnection;
 use crate::ffi::{ClusterPointer, c_str_or_null};
-use crate::library::{Cluster, Functions};
+use crate::library::Functions;
 use crate::log::LogPipe;
 use crate::thread_launcher::has_launcher;
 use crate::{ClusterOptions, ConnectError};
@@ -23,16 +23,11 @@ const MONITORS_BYTES: usize = 4096;
 /// A `rados_t`.
 pub(crate) struct ClusterHandle {
     functions: &'static Functions,
-    rados: Cluster,
+    rados: ClusterPointer,
     // Fields are dropped in this order, after the shutdown.
     _log: LogPipe,
     open: OpenConnection,
 }
-
-// SAFETY: a `rados_t` may be used and shut down by any thread (librados.h).
-unsafe impl Send for ClusterHandle {}
-// SAFETY: as above, by several at once.
-unsafe impl Sync for ClusterHandle {}
 
 impl ClusterHandle {
     /// A handle with these options, not connected.
@@ -53,7 +48,7 @@ impl ClusterHandle {
         let log_path = log.path();
         let cluster = ClusterHandle {
             functions,
-            rados,
+            rados: ClusterPointer(rados),
             _log: log,
             open,
         };
@@ -70,7 +65,7 @@ impl ClusterHandle {
             .transpose()?;
         // SAFETY: the handle is valid, and the path a string or null.
         let read =
-            unsafe { (self.functions.rados_conf_read_file)(self.rados, c_str_or_null(&path)) };
+            unsafe { (self.functions.rados_conf_read_file)(self.rados.0, c_str_or_null(&path)) };
         match (check(read), &options.conf) {
             (Err(errno), Some(path)) => Err(ConnectError::ConfigurationFile {
                 path: path.clone(),
@@ -135,7 +130,7 @@ impl ClusterHandle {
         let name = CString::new(option)?;
         // SAFETY: the handle is valid, and both are strings.
         let set =
-            unsafe { (self.functions.rados_conf_set)(self.rados, name.as_ptr(), value.as_ptr()) };
+            unsafe { (self.functions.rados_conf_set)(self.rados.0, name.as_ptr(), value.as_ptr()) };
         check(set).map_err(|errno| ConnectError::Option { option, errno })
     }
 
@@ -145,7 +140,7 @@ impl ClusterHandle {
         // SAFETY: the handle is valid, and the buffer has room for as many bytes as named.
         let got = unsafe {
             (self.functions.rados_conf_get)(
-                self.rados,
+                self.rados.0,
                 c"mon_host".as_ptr(),
                 text.as_mut_ptr().cast(),
                 text.len(),
@@ -160,7 +155,7 @@ impl ClusterHandle {
     /// Connects; waits for the cluster.
     pub(crate) fn connect(&mut self) -> Result<(), Errno> {
         // SAFETY: the handle is valid, and not connected.
-        check(unsafe { (self.functions.rados_connect)(self.rados) })?;
+        check(unsafe { (self.functions.rados_connect)(self.rados.0) })?;
         self.open.set_established();
         Ok(())
     }
@@ -170,7 +165,7 @@ impl ClusterHandle {
         let mut text = [0_u8; FSID_BYTES];
         // SAFETY: the handle is connected, and the buffer has room for as many bytes as named.
         let got = unsafe {
-            (self.functions.rados_cluster_fsid)(self.rados, text.as_mut_ptr().cast(), text.len())
+            (self.functions.rados_cluster_fsid)(self.rados.0, text.as_mut_ptr().cast(), text.len())
         };
         check(got)?;
         let text = CStr::from_bytes_until_nul(&text).map_err(|_| Errno::IO)?;
@@ -180,18 +175,18 @@ impl ClusterHandle {
     /// The number that the cluster gave this client. The handle is connected.
     pub(crate) fn client_id(&self) -> u64 {
         // SAFETY: the handle is connected.
-        unsafe { (self.functions.rados_get_instance_id)(self.rados) }
+        unsafe { (self.functions.rados_get_instance_id)(self.rados.0) }
     }
 
     /// The pointer, for calls on the thread for waiting calls.
     pub(crate) fn pointer(&self) -> ClusterPointer {
-        ClusterPointer(self.rados)
+        self.rados
     }
 }
 
 impl Drop for ClusterHandle {
     fn drop(&mut self) {
         // SAFETY: the handle is valid, and nothing uses it later: images are closed before.
-        unsafe { (self.functions.rados_shutdown)(self.rados) };
+        unsafe { (self.functions.rados_shutdown)(self.rados.0) };
     }
 }

@@ -3,20 +3,20 @@
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 
-use crate::library::{Cluster, ImageHandle, IoContext};
+use crate::library::{RawCluster, RawImage, RawPool};
 
 /// A `rados_t` that is not owned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClusterPointer(pub(crate) Cluster);
+pub(crate) struct ClusterPointer(pub(crate) RawCluster);
 
-// SAFETY: a `rados_t` may be used by any thread (librados.h).
+// SAFETY: a `rados_t` may be used and shut down by any thread (librados.h).
 unsafe impl Send for ClusterPointer {}
 // SAFETY: as above, by several at once.
 unsafe impl Sync for ClusterPointer {}
 
 /// A `rados_ioctx_t` that is not owned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PoolPointer(pub(crate) IoContext);
+pub(crate) struct PoolPointer(pub(crate) RawPool);
 
 // SAFETY: a `rados_ioctx_t` may be used by any thread (librados.h).
 unsafe impl Send for PoolPointer {}
@@ -25,7 +25,7 @@ unsafe impl Sync for PoolPointer {}
 
 /// An `rbd_image_t` that is not owned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ImagePointer(pub(crate) ImageHandle);
+pub(crate) struct ImagePointer(pub(crate) RawImage);
 
 // SAFETY: librbd's functions may be called by any thread.
 unsafe impl Send for ImagePointer {}

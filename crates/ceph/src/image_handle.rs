@@ -8,7 +8,7 @@ use engine::Errno;
 
 use crate::errno::check;
 use crate::ffi::{ClusterPointer, ImagePointer, PoolPointer, c_str_or_null};
-use crate::library::{self, Functions, ImageInfo, IoContext};
+use crate::library::{Functions, ImageInfo};
 use crate::size_watch::{OnResize, SizeWatch};
 use crate::{ImageGeometry, ImageOptions};
 
@@ -45,7 +45,7 @@ pub(crate) enum OpenStep {
 /// A pool with its namespace.
 struct Pool {
     functions: &'static Functions,
-    io: IoContext,
+    io: PoolPointer,
 }
 
 impl Pool {
@@ -66,31 +66,29 @@ impl Pool {
         // Without it, requests to a full pool wait until it is not full.
         // SAFETY: the pool is open.
         unsafe { (functions.rados_set_pool_full_try)(io) };
-        Ok(Pool { functions, io })
+        Ok(Pool {
+            functions,
+            io: PoolPointer(io),
+        })
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         // SAFETY: the image in it is closed.
-        unsafe { (self.functions.rados_ioctx_destroy)(self.io) };
+        unsafe { (self.functions.rados_ioctx_destroy)(self.io.0) };
     }
 }
 
 /// An open image, closed when it is dropped, which waits for its requests.
 pub(crate) struct ImageHandle {
     functions: &'static Functions,
-    image: library::ImageHandle,
+    image: ImagePointer,
     /// The watch's handle in librbd, and what it refers to.
     watch: Option<(u64, Arc<SizeWatch>)>,
     /// Outlives the image.
     pool: Pool,
 }
-
-// SAFETY: librbd's functions may be called by any thread.
-unsafe impl Send for ImageHandle {}
-// SAFETY: as above, by several at once.
-unsafe impl Sync for ImageHandle {}
 
 impl ImageHandle {
     /// Opens an image, and watches its size.
@@ -111,7 +109,7 @@ impl ImageHandle {
         // SAFETY: the pool is open, the names strings or null.
         let opened = unsafe {
             open(
-                pool.io,
+                pool.io.0,
                 names.image.as_ptr(),
                 &raw mut image,
                 c_str_or_null(&names.snapshot),
@@ -120,7 +118,7 @@ impl ImageHandle {
         check(opened).map_err(|errno| (OpenStep::Image, errno))?;
         let mut handle = ImageHandle {
             functions,
-            image,
+            image: ImagePointer(image),
             watch: None,
             pool,
         };
@@ -149,12 +147,14 @@ impl ImageHandle {
         let (mut stripe_unit, mut stripe_count) = (0, 0);
         // SAFETY: the image is open, and the structure as large as named.
         check(unsafe {
-            (self.functions.rbd_stat)(self.image, &raw mut info, size_of::<ImageInfo>())
+            (self.functions.rbd_stat)(self.image.0, &raw mut info, size_of::<ImageInfo>())
         })?;
         // SAFETY: the image is open.
-        check(unsafe { (self.functions.rbd_get_stripe_unit)(self.image, &raw mut stripe_unit) })?;
+        check(unsafe { (self.functions.rbd_get_stripe_unit)(self.image.0, &raw mut stripe_unit) })?;
         // SAFETY: the image is open.
-        check(unsafe { (self.functions.rbd_get_stripe_count)(self.image, &raw mut stripe_count) })?;
+        check(unsafe {
+            (self.functions.rbd_get_stripe_count)(self.image.0, &raw mut stripe_count)
+        })?;
         Ok(ImageGeometry {
             size: info.size,
             object_bytes: info.object_bytes,
@@ -165,12 +165,12 @@ impl ImageHandle {
 
     /// The pool, valid until this is dropped.
     pub(crate) fn pool(&self) -> PoolPointer {
-        PoolPointer(self.pool.io)
+        self.pool.io
     }
 
     /// The pointer, valid until this is dropped.
     pub(crate) fn pointer(&self) -> ImagePointer {
-        ImagePointer(self.image)
+        self.image
     }
 }
 
@@ -179,10 +179,10 @@ impl Drop for ImageHandle {
         if let Some((handle, _watch)) = &self.watch {
             // Waits for a callback that runs.
             // SAFETY: the image is open, and the handle that of its watch.
-            unsafe { (self.functions.rbd_update_unwatch)(self.image, *handle) };
+            unsafe { (self.functions.rbd_update_unwatch)(self.image.0, *handle) };
         }
         // SAFETY: the image is open, and nothing uses it later.
-        let closed = check(unsafe { (self.functions.rbd_close)(self.image) });
+        let closed = check(unsafe { (self.functions.rbd_close)(self.image.0) });
         if let Err(errno) = closed {
             tracing::warn!(%errno, "librbd reports an error of closing an image");
         }

@@ -8,9 +8,9 @@ use functions::{Libraries, LoadedLibrary};
 use libloading::Library;
 
 pub(crate) use functions::{
-    Cluster, Completion, DIFF_STOPPED, EXCLUSIVE_LOCK_FEATURE, FAST_DIFF_FEATURE,
-    FAST_DIFF_INVALID_FLAG, Functions, ImageHandle, ImageInfo, IoContext, LOCK_MODE_EXCLUSIVE,
-    Watcher, ZEROES_THICK_PROVISION,
+    DIFF_STOPPED, EXCLUSIVE_LOCK_FEATURE, FAST_DIFF_FEATURE, FAST_DIFF_INVALID_FLAG, Functions,
+    ImageInfo, LOCK_MODE_EXCLUSIVE, RawCluster, RawCompletion, RawImage, RawPool, Watcher,
+    ZEROES_THICK_PROVISION,
 };
 
 const RADOS: &str = "librados.so.2";

@@ -11,7 +11,7 @@ use super::MAX_IN_FLIGHT;
 use super::completion_list::CompletionList;
 use crate::Image;
 use crate::errno::check;
-use crate::library;
+use crate::library::RawCompletion;
 
 /// The state of one request in flight.
 struct Slot {
@@ -59,7 +59,7 @@ impl Slots {
         self: &Arc<Self>,
         slot: u32,
         stable: bool,
-        submit: impl FnOnce(library::Completion) -> c_int,
+        submit: impl FnOnce(RawCompletion) -> c_int,
     ) {
         let slot = &self.slots[slot as usize];
         slot.flush.store(stable, Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl Slots {
     fn submit(
         &self,
         slot: &Slot,
-        submit: impl FnOnce(library::Completion) -> c_int,
+        submit: impl FnOnce(RawCompletion) -> c_int,
     ) -> Result<(), Errno> {
         let functions = self.image.functions();
         let mut completion = ptr::null_mut();
@@ -105,7 +105,7 @@ impl Slots {
 ///
 /// # Safety
 /// `slot` is a slot whose `slots` is a counted reference.
-unsafe extern "C" fn request_completed(completion: library::Completion, slot: *mut c_void) {
+unsafe extern "C" fn request_completed(completion: RawCompletion, slot: *mut c_void) {
     // SAFETY: our caller promises it; the reference keeps the slot.
     let slot = unsafe { &*slot.cast::<Slot>() };
     // SAFETY: the reference was counted in `start`, for this callback.

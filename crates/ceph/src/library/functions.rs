@@ -10,13 +10,13 @@ use libloading::Library;
 use super::LoadError;
 
 /// `rados_t`.
-pub(crate) type Cluster = *mut c_void;
+pub(crate) type RawCluster = *mut c_void;
 /// `rados_ioctx_t`: a pool, with its namespace.
-pub(crate) type IoContext = *mut c_void;
+pub(crate) type RawPool = *mut c_void;
 /// `rbd_image_t`.
-pub(crate) type ImageHandle = *mut c_void;
+pub(crate) type RawImage = *mut c_void;
 /// `rbd_completion_t`.
-pub(crate) type Completion = *mut c_void;
+pub(crate) type RawCompletion = *mut c_void;
 
 /// `RBD_LOCK_MODE_EXCLUSIVE`.
 pub(crate) const LOCK_MODE_EXCLUSIVE: c_int = 0;
@@ -95,60 +95,60 @@ macro_rules! table {
 
 table! {
     rados {
-    rados_create = fn(*mut Cluster, *const c_char) -> c_int;
-    rados_conf_read_file = fn(Cluster, *const c_char) -> c_int;
-    rados_conf_set = fn(Cluster, *const c_char, *const c_char) -> c_int;
-    rados_conf_get = fn(Cluster, *const c_char, *mut c_char, size_t) -> c_int;
-    rados_connect = fn(Cluster) -> c_int;
-    rados_shutdown = fn(Cluster);
-    rados_get_instance_id = fn(Cluster) -> u64;
-    rados_cluster_fsid = fn(Cluster, *mut c_char, size_t) -> c_int;
-    rados_ioctx_create = fn(Cluster, *const c_char, *mut IoContext) -> c_int;
-    rados_ioctx_set_namespace = fn(IoContext, *const c_char);
-    rados_set_pool_full_try = fn(IoContext);
+    rados_create = fn(*mut RawCluster, *const c_char) -> c_int;
+    rados_conf_read_file = fn(RawCluster, *const c_char) -> c_int;
+    rados_conf_set = fn(RawCluster, *const c_char, *const c_char) -> c_int;
+    rados_conf_get = fn(RawCluster, *const c_char, *mut c_char, size_t) -> c_int;
+    rados_connect = fn(RawCluster) -> c_int;
+    rados_shutdown = fn(RawCluster);
+    rados_get_instance_id = fn(RawCluster) -> u64;
+    rados_cluster_fsid = fn(RawCluster, *mut c_char, size_t) -> c_int;
+    rados_ioctx_create = fn(RawCluster, *const c_char, *mut RawPool) -> c_int;
+    rados_ioctx_set_namespace = fn(RawPool, *const c_char);
+    rados_set_pool_full_try = fn(RawPool);
     rados_exec = fn(
-        IoContext, *const c_char, *const c_char, *const c_char, *const c_char, size_t, *mut c_char, size_t
+        RawPool, *const c_char, *const c_char, *const c_char, *const c_char, size_t, *mut c_char, size_t
     ) -> c_int;
-    rados_ioctx_destroy = fn(IoContext);
+    rados_ioctx_destroy = fn(RawPool);
     }
     rbd {
-    rbd_open = fn(IoContext, *const c_char, *mut ImageHandle, *const c_char) -> c_int;
-    rbd_open_read_only = fn(IoContext, *const c_char, *mut ImageHandle, *const c_char) -> c_int;
-    rbd_close = fn(ImageHandle) -> c_int;
-    rbd_stat = fn(ImageHandle, *mut ImageInfo, size_t) -> c_int;
-    rbd_get_size = fn(ImageHandle, *mut u64) -> c_int;
-    rbd_get_stripe_unit = fn(ImageHandle, *mut u64) -> c_int;
-    rbd_get_stripe_count = fn(ImageHandle, *mut u64) -> c_int;
-    rbd_get_features = fn(ImageHandle, *mut u64) -> c_int;
-    rbd_get_flags = fn(ImageHandle, *mut u64) -> c_int;
-    rbd_get_overlap = fn(ImageHandle, *mut u64) -> c_int;
-    rbd_update_watch = fn(ImageHandle, *mut u64, unsafe extern "C" fn(*mut c_void), *mut c_void) -> c_int;
-    rbd_update_unwatch = fn(ImageHandle, u64) -> c_int;
-    rbd_resize = fn(ImageHandle, u64) -> c_int;
-    rbd_flush = fn(ImageHandle) -> c_int;
+    rbd_open = fn(RawPool, *const c_char, *mut RawImage, *const c_char) -> c_int;
+    rbd_open_read_only = fn(RawPool, *const c_char, *mut RawImage, *const c_char) -> c_int;
+    rbd_close = fn(RawImage) -> c_int;
+    rbd_stat = fn(RawImage, *mut ImageInfo, size_t) -> c_int;
+    rbd_get_size = fn(RawImage, *mut u64) -> c_int;
+    rbd_get_stripe_unit = fn(RawImage, *mut u64) -> c_int;
+    rbd_get_stripe_count = fn(RawImage, *mut u64) -> c_int;
+    rbd_get_features = fn(RawImage, *mut u64) -> c_int;
+    rbd_get_flags = fn(RawImage, *mut u64) -> c_int;
+    rbd_get_overlap = fn(RawImage, *mut u64) -> c_int;
+    rbd_update_watch = fn(RawImage, *mut u64, unsafe extern "C" fn(*mut c_void), *mut c_void) -> c_int;
+    rbd_update_unwatch = fn(RawImage, u64) -> c_int;
+    rbd_resize = fn(RawImage, u64) -> c_int;
+    rbd_flush = fn(RawImage) -> c_int;
     rbd_diff_iterate2 = fn(
-        ImageHandle, *const c_char, u64, u64, u8, u8,
+        RawImage, *const c_char, u64, u64, u8, u8,
         unsafe extern "C" fn(u64, size_t, c_int, *mut c_void) -> c_int, *mut c_void
     ) -> c_int;
-    rbd_is_exclusive_lock_owner = fn(ImageHandle, *mut c_int) -> c_int;
-    rbd_lock_acquire = fn(ImageHandle, c_int) -> c_int;
-    rbd_lock_release = fn(ImageHandle) -> c_int;
-    rbd_lock_break = fn(ImageHandle, c_int, *const c_char) -> c_int;
-    rbd_lock_get_owners = fn(ImageHandle, *mut c_int, *mut *mut c_char, *mut size_t) -> c_int;
+    rbd_is_exclusive_lock_owner = fn(RawImage, *mut c_int) -> c_int;
+    rbd_lock_acquire = fn(RawImage, c_int) -> c_int;
+    rbd_lock_release = fn(RawImage) -> c_int;
+    rbd_lock_break = fn(RawImage, c_int, *const c_char) -> c_int;
+    rbd_lock_get_owners = fn(RawImage, *mut c_int, *mut *mut c_char, *mut size_t) -> c_int;
     rbd_lock_get_owners_cleanup = fn(*mut *mut c_char, size_t);
-    rbd_metadata_get = fn(ImageHandle, *const c_char, *mut c_char, *mut size_t) -> c_int;
-    rbd_get_id = fn(ImageHandle, *mut c_char, size_t) -> c_int;
-    rbd_watchers_list = fn(ImageHandle, *mut Watcher, *mut size_t) -> c_int;
+    rbd_metadata_get = fn(RawImage, *const c_char, *mut c_char, *mut size_t) -> c_int;
+    rbd_get_id = fn(RawImage, *mut c_char, size_t) -> c_int;
+    rbd_watchers_list = fn(RawImage, *mut Watcher, *mut size_t) -> c_int;
     rbd_watchers_list_cleanup = fn(*mut Watcher, size_t);
     rbd_aio_create_completion = fn(
-        *mut c_void, unsafe extern "C" fn(Completion, *mut c_void), *mut Completion
+        *mut c_void, unsafe extern "C" fn(RawCompletion, *mut c_void), *mut RawCompletion
     ) -> c_int;
-    rbd_aio_get_return_value = fn(Completion) -> ssize_t;
-    rbd_aio_release = fn(Completion);
-    rbd_aio_readv = fn(ImageHandle, *const iovec, c_int, u64, Completion) -> c_int;
-    rbd_aio_writev = fn(ImageHandle, *const iovec, c_int, u64, Completion) -> c_int;
-    rbd_aio_flush = fn(ImageHandle, Completion) -> c_int;
-    rbd_aio_discard = fn(ImageHandle, u64, u64, Completion) -> c_int;
-    rbd_aio_write_zeroes = fn(ImageHandle, u64, size_t, Completion, c_int, c_int) -> c_int;
+    rbd_aio_get_return_value = fn(RawCompletion) -> ssize_t;
+    rbd_aio_release = fn(RawCompletion);
+    rbd_aio_readv = fn(RawImage, *const iovec, c_int, u64, RawCompletion) -> c_int;
+    rbd_aio_writev = fn(RawImage, *const iovec, c_int, u64, RawCompletion) -> c_int;
+    rbd_aio_flush = fn(RawImage, RawCompletion) -> c_int;
+    rbd_aio_discard = fn(RawImage, u64, u64, RawCompletion) -> c_int;
+    rbd_aio_write_zeroes = fn(RawImage, u64, size_t, RawCompletion, c_int, c_int) -> c_int;
     }
 }
