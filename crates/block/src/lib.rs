@@ -1,8 +1,8 @@
 //! Block nodes, their requests, and the I/O context that carries requests to an engine.
 //!
-//! A [`Node`] is an opened disk: a file, a block device, or a null disk. A [`Request`] is what a device wants of it. An
-//! [`IoContext`] belongs to one iothread and submits requests without blocking the loop: to Linux AIO or io_uring where
-//! these are asynchronous, to worker threads otherwise.
+//! A [`Node`] is an opened disk: a file, a block device, an image of a Ceph cluster, or a null disk. A [`Request`] is what a
+//! device wants of it. An [`IoContext`] belongs to one iothread and submits requests without blocking the loop: to Linux AIO
+//! or io_uring where these are asynchronous, to librbd, to worker threads otherwise.
 //!
 //! The crate knows nothing of guests and devices. Its modules, from the bottom up:
 //!

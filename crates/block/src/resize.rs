@@ -139,7 +139,7 @@ impl Node {
     /// # Errors
     /// The error of `ftruncate(2)`, or of librbd.
     pub fn set_file_or_image_end(&self, end: u64) -> Result<(), ResizeError> {
-        if let Some(disk) = self.disk_and_offset().0.driver.image() {
+        if let Some(disk) = self.underlying_image() {
             let resized = disk.resize(end);
             return resized.map_err(|error| ResizeError::Io(error.into()));
         }

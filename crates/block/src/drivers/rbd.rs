@@ -57,7 +57,12 @@ impl Driver for Arc<RbdDisk> {
         len: u64,
         most: usize,
     ) -> Result<Option<Vec<Allocation>>, Errno> {
-        RbdDisk::allocations(self, offset, len, most).map(Some)
+        let extents = self.image.allocations(offset, len, most)?.into_iter();
+        let pieces = extents.map(|extent| Allocation {
+            len: extent.len,
+            allocated: extent.allocated,
+        });
+        Ok(Some(pieces.collect()))
     }
 
     /// Attaches the image to the iothread. Flushes of read-only nodes do nothing, nor do discards without `unmap`.

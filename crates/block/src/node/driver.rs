@@ -39,8 +39,7 @@ pub(crate) trait Driver: Send + Sync {
         None
     }
 
-    /// The allocated parts of a range, in at most `most` pieces, which may be less than all. `None`: the disk does not
-    /// report it, and counts as allocated. It may wait for the disk.
+    /// As [`Node::allocations`]; `None`: the disk does not report them.
     ///
     /// # Errors
     /// The disk's.

@@ -23,7 +23,7 @@ use crate::disk_file::allocation::Allocation;
 use crate::disk_file::lock::Locking;
 use crate::error::NodeError;
 use crate::faults::Faults;
-use crate::rbd::ImageStatus;
+use crate::rbd::{ImageStatus, RbdDisk};
 
 /// The limits of discards on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct DiscardLimits {
     pub max_bytes: u64,
 }
 
-/// Size and block sizes of a disk, taken from the kernel.
+/// Size and block sizes of a disk, as its kernel or cluster has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes, a multiple of 512.
@@ -145,9 +145,14 @@ impl Node {
         (node, base)
     }
 
-    /// The file or device below all filters and windows; `None`: a null disk.
+    /// The file or device below all filters and windows, if there is one.
     pub(crate) fn underlying_file(&self) -> Option<&Arc<DiskFile>> {
         self.disk_and_offset().0.driver.file()
+    }
+
+    /// The image of a Ceph cluster below all filters and windows, if there is one.
+    pub(crate) fn underlying_image(&self) -> Option<&Arc<RbdDisk>> {
+        self.disk_and_offset().0.driver.image()
     }
 
     /// Its `node-name`.
@@ -177,7 +182,7 @@ impl Node {
         self.read_only
     }
 
-    /// How those of its requests reach the kernel that need no worker thread; `None` for a null disk.
+    /// How those of its requests reach the kernel that need no worker thread; `None` without a file or device.
     #[must_use]
     pub fn aio(&self) -> Option<Aio> {
         self.underlying_file().map(|file| file.aio)
@@ -186,8 +191,7 @@ impl Node {
     /// The state of the image of a Ceph cluster below all filters and windows, if there is one. It does not wait.
     #[must_use]
     pub fn image_status(&self) -> Option<ImageStatus> {
-        let image = self.disk_and_offset().0.driver.image();
-        image.map(|image| image.status())
+        self.underlying_image().map(|image| image.status())
     }
 
     /// Whether its requests go around the host's page cache.
@@ -198,18 +202,12 @@ impl Node {
     }
 
     /// Bytes that the file system has allocated to its file, as far as this host knows without asking a file server, which
-    /// might hang. 0 for what is no file, `None` if the kernel does not say.
+    /// might hang. 0 for devices and null disks, `None` if the kernel does not say, and for images of Ceph clusters.
     #[must_use]
     pub fn allocated_bytes(&self) -> Option<u64> {
         let Some(file) = self.underlying_file() else {
             // librbd would have to ask for every object.
-            return self
-                .disk_and_offset()
-                .0
-                .driver
-                .image()
-                .is_none()
-                .then_some(0);
+            return self.underlying_image().is_none().then_some(0);
         };
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let stat = rustix::fs::statx(&file.fd, c"", flags, StatxFlags::BLOCKS).ok()?;
@@ -217,11 +215,11 @@ impl Node {
         stat.stx_blocks.checked_mul(512)
     }
 
-    /// The allocation of `len` bytes at `offset`, in at most `most` pieces, which may be less than all. It may wait for the
-    /// disk. Block devices do not report it, and count as allocated, as null disks do.
+    /// The allocated parts of a range, in at most `most` pieces, which may be less than all. A disk that does not report them
+    /// counts as allocated. It may wait for the disk.
     ///
     /// # Errors
-    /// The error of `lseek(2)`, unless the file system does not support it.
+    /// The error of `lseek(2)`, unless the file system does not support it, or of librbd.
     pub fn allocations(
         &self,
         offset: u64,
@@ -308,13 +306,13 @@ impl Node {
     /// # Errors
     /// The error of `fdatasync(2)`, or of librbd.
     pub fn flush_blocking(&self) -> std::io::Result<()> {
-        match self.underlying_file() {
-            Some(file) if !self.read_only => Ok(file.flush_unless_disabled()?),
-            None if !self.read_only => match self.disk_and_offset().0.driver.image() {
-                Some(disk) => Ok(disk.flush()?),
-                None => Ok(()),
-            },
-            _ => Ok(()),
+        if self.read_only {
+            return Ok(());
+        }
+        match (self.underlying_file(), self.underlying_image()) {
+            (Some(file), _) => Ok(file.flush_unless_disabled()?),
+            (None, Some(disk)) => Ok(disk.flush()?),
+            (None, None) => Ok(()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An opened image with what a node needs: options, geometry, size, flushes and allocated parts.
+//! An opened image with its writer lock: opening, flushes and resizes.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use ceph::{ClusterOptions, Connections, Image, ImageOptions, OnResize};
 use engine::Errno;
 
 use super::writer_lock::WriterLock;
-use crate::disk_file::allocation::Allocation;
 use crate::disk_file::lock::Locking;
 use crate::error::NodeError;
 
@@ -77,21 +76,5 @@ impl RbdDisk {
     /// Changes the size, in bytes. It waits for the cluster.
     pub fn resize(&self, size: u64) -> Result<(), Errno> {
         self.writer_lock.run_with_lock(|| self.image.resize(size))
-    }
-
-    /// The allocated parts of a range, in at most `most` pieces. It waits for the cluster.
-    pub fn allocations(
-        &self,
-        offset: u64,
-        len: u64,
-        most: usize,
-    ) -> Result<Vec<Allocation>, Errno> {
-        let found = self.image.allocations(offset, len, most)?;
-        let pieces = found.into_iter();
-        let pieces = pieces.map(|piece| Allocation {
-            len: piece.len,
-            allocated: piece.allocated,
-        });
-        Ok(pieces.collect())
     }
 }
