@@ -110,7 +110,7 @@ impl ClusterHandle {
             self.set(option, &CString::new(value)?)?;
         }
         if has_launcher() {
-            // The sandbox would forbid the socket that a configuration asks for.
+            // The sandbox, for which there is a launcher, would forbid the socket that a configuration asks for.
             self.set("admin_socket", c"")?;
         }
         if !options.monitors.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::Errno;
@@ -20,6 +20,7 @@ const LOG_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// librados' default of the client's name.
 const DEFAULT_USER: &str = "admin";
+
 /// The error of all requests of a client that is on the cluster's blocklist (`EBLOCKLISTED` in Ceph's sources).
 const BLOCKLISTED: Errno = Errno::SHUTDOWN;
 
@@ -34,7 +35,6 @@ pub struct Connection {
     /// `None` only at the end.
     cluster: Option<ClusterHandle>,
     status: Arc<ConnectionStatus>,
-    images: AtomicUsize,
     /// A call has found the client on the cluster's blocklist.
     is_blocklisted: AtomicBool,
 }
@@ -76,7 +76,6 @@ impl Connection {
             log,
             cluster: Some(cluster),
             status,
-            images: AtomicUsize::new(0),
             is_blocklisted: AtomicBool::new(false),
         }))
     }
@@ -91,23 +90,6 @@ impl Connection {
     #[must_use]
     pub fn status(&self) -> &Arc<ConnectionStatus> {
         &self.status
-    }
-
-    /// Number of images that are open, or being opened.
-    pub(crate) fn images(&self) -> usize {
-        self.images.load(Ordering::Relaxed)
-    }
-
-    /// Counts and names an image.
-    pub(crate) fn add_image(&self, name: &str) {
-        self.images.fetch_add(1, Ordering::Relaxed);
-        self.log.add_image(name);
-    }
-
-    /// The opposite.
-    pub(crate) fn remove_image(&self, name: &str) {
-        self.images.fetch_sub(1, Ordering::Relaxed);
-        self.log.remove_image(name);
     }
 
     /// The number that the cluster gave this client; 0 only at the end.
@@ -153,7 +135,7 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("fsid", &self.fsid())
-            .field("images", &self.images())
+            .field("images", &self.log.images())
             .finish_non_exhaustive()
     }
 }

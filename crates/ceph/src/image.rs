@@ -72,7 +72,7 @@ impl Image {
         let cluster = connection
             .cluster()
             .ok_or_else(|| failed(OpenStep::Pool, Errno::SHUTDOWN))?;
-        connection.add_image(&name);
+        connection.log.add_image(&name);
         let opened = connection
             .calls
             .call(CALL_TIMEOUT, move || {
@@ -81,7 +81,7 @@ impl Image {
             .unwrap_or_else(|errno| Err((OpenStep::Image, errno)));
         let (handle, geometry, watch) = opened.map_err(|(step, errno)| {
             connection.record_error(errno);
-            connection.remove_image(&name);
+            connection.log.remove_image(&name);
             failed(step, errno)
         })?;
         let requests = Arc::<RequestStats>::default();
@@ -338,7 +338,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        self.connection.remove_image(&self.name);
+        self.connection.log.remove_image(&self.name);
         if let Some(handle) = self.handle.take() {
             self.connection.calls.post(move || drop(handle));
         }

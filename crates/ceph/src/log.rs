@@ -1,6 +1,6 @@
 //! The log of librados and librbd, as events of `tracing`.
 //!
-//! The libraries offer no function for it: they write to standard error, to the system's log or to a file. So the "file" is a
+//! The libraries offer no function for their log: they write to standard error, to the system's log or to a file. So the "file" is a
 //! pipe, opened by its name under `/proc/self/fd`, and a thread reads it. A connection has one log, which names no image: events have
 //! the names of all images of the connection.
 
@@ -32,10 +32,11 @@ pub(crate) struct LogContext {
 struct State {
     /// Addresses of monitors, as configured.
     monitors: String,
+    /// Names of the images that are open, or being opened.
     images: Vec<String>,
     last_error: Option<String>,
     /// A monitor has refused the client's way of authentication, or its key.
-    refused: bool,
+    is_refused: bool,
     limit: LineLimit,
 }
 
@@ -48,7 +49,7 @@ impl LogContext {
                 monitors,
                 images: Vec::new(),
                 last_error: None,
-                refused: false,
+                is_refused: false,
                 limit: LineLimit::new(Instant::now()),
             }),
         }
@@ -62,6 +63,11 @@ impl LogContext {
     /// Sets the addresses of monitors, when the configuration is read.
     pub(crate) fn set_monitors(&self, monitors: String) {
         self.lock().monitors = monitors;
+    }
+
+    /// Number of images that are open, or being opened.
+    pub(crate) fn images(&self) -> usize {
+        self.lock().images.len()
     }
 
     /// Names an image in events until [`remove_image`](Self::remove_image).
@@ -86,17 +92,17 @@ impl LogContext {
 
     /// Whether a monitor has refused the client.
     pub(crate) fn is_refused(&self) -> bool {
-        self.lock().refused
+        self.lock().is_refused
     }
 
-    /// Emits a line of the log, unless it is a warning or an error and there were too many of them.
+    /// Emits a line of the log, unless it is a warning or an error and there were too many of them, and keeps the last error.
     pub(crate) fn emit(&self, line: &str) {
         let redacted = self.key.as_ref().map(|key| key.redact(line));
         let line = line::parse(redacted.as_deref().unwrap_or(line));
         let (monitors, images, verdict) = {
             let mut state = self.lock();
             if line.severity == Severity::Error {
-                state.refused |= line.text.contains(REFUSAL);
+                state.is_refused |= line.text.contains(REFUSAL);
                 state.last_error = Some(line.text.to_owned());
             }
             let verdict = match line.severity {

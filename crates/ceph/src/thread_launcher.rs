@@ -1,7 +1,8 @@
-//! A thread that starts all threads which call librados, so that these, and the threads of librados, have its privileges.
+//! The launcher: a thread that starts all threads which call librados, so that these, and the threads of librados, have its
+//! privileges.
 //!
-//! The sandbox takes privileges from the process when it starts, which no later thread can get back. A daemon that is to connect
-//! to clusters starts this thread before, with a list of system calls of its own.
+//! A sandbox takes privileges from the process, which no later thread can get back. A daemon that is to connect to clusters
+//! starts the launcher before, with a list of system calls of its own.
 
 use std::io;
 use std::sync::OnceLock;
@@ -16,7 +17,7 @@ type Launch = (String, ThreadMain, Sender<io::Result<()>>);
 
 static LAUNCHER: OnceLock<Sender<Launch>> = OnceLock::new();
 
-/// Starts the thread, once per process. It loads the libraries, so that it need not make memory executable later, and calls
+/// Starts the launcher, once per process. It loads the libraries, so that it need not make memory executable later, and calls
 /// `confine` first. An error of either is returned.
 ///
 /// # Errors
@@ -61,11 +62,11 @@ pub(crate) fn spawn_thread(name: &str, main: impl FnOnce() + Send + 'static) -> 
             .map(drop);
     };
     let (done, result) = channel();
-    let ended = |_| io::Error::other("the thread that starts others has ended");
-    launcher
-        .send((name.to_owned(), Box::new(main), done))
-        .map_err(|_| io::Error::other("the thread that starts others has ended"))?;
-    result.recv().map_err(ended)?
+    // If the launcher has ended, the channel for the result ends as well.
+    let _ = launcher.send((name.to_owned(), Box::new(main), done));
+    result
+        .recv()
+        .map_err(|_| io::Error::other("the thread that starts others has ended"))?
 }
 
 /// Starts threads until the process ends.

@@ -1,7 +1,7 @@
 //! `driver=rbd`: options of an image of a Ceph cluster, and their reader.
 //!
-//! Keys are QEMU's (`BlockdevOptionsRbd`), except `locking`, which is blockplane's own. A snapshot makes its node read-only; QEMU
-//! asks for `read-only` or `auto-read-only` beside it.
+//! Keys are QEMU's (`BlockdevOptionsRbd`), except `images-per-connection` and `locking`, which are blockplane's own. A snapshot
+//! makes its node read-only; QEMU asks for `read-only` or `auto-read-only` beside it.
 
 use std::fmt;
 use std::path::PathBuf;
