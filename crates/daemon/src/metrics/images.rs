@@ -1,4 +1,4 @@
-//! Writes the metric families of images of Ceph clusters and of the connections to these.
+//! Writes the metric families of images of Ceph clusters, and of the connections to the clusters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,29 +13,14 @@ use super::latency_histogram::LatencyHistogram;
 use super::snapshot::MetricsSnapshot;
 use crate::openmetrics::{MetricType, MetricsTextEncoder};
 
-/// An image by its node, with the statistics of its queues. Latencies are read once, so that all families agree.
+/// An image by its node, with the statistics of its queues.
 struct LabelledImage<'a> {
     node: &'a str,
     status: &'a ImageStatus,
     queues: Vec<QueueStats>,
-    latencies: [LatencyHistogram; 4],
 }
 
-impl<'a> LabelledImage<'a> {
-    fn new(node: &'a str, status: &'a ImageStatus, scale: Scale) -> Self {
-        let queues = status.requests.queues();
-        let latencies = RequestKind::ALL.map(|kind| {
-            let stats = queues.iter().map(|queue| queue.of_kind(kind));
-            LatencyHistogram::from_counters(stats, scale)
-        });
-        LabelledImage {
-            node,
-            status,
-            queues,
-            latencies,
-        }
-    }
-
+impl LabelledImage<'_> {
     /// Sum over all queues.
     fn sum(&self, value: impl Fn(&QueueStats) -> u64) -> u64 {
         self.queues.iter().map(value).sum()
@@ -51,16 +36,24 @@ pub(super) fn write_image_families(
     let nodes = snapshot.nodes.iter();
     let images = nodes.filter_map(|node| {
         let status = node.image.as_ref()?;
-        Some(LabelledImage::new(&node.name, status, scale))
+        Some(LabelledImage {
+            node: &node.name,
+            status,
+            queues: status.requests.queues(),
+        })
     });
     let images: Vec<LabelledImage<'_>> = images.collect();
     if !images.is_empty() {
-        write_families_of_images(&images, out);
+        write_families_of_images(&images, scale, out);
         write_families_of_connections(&images, out);
     }
 }
 
-fn write_families_of_images(images: &[LabelledImage<'_>], out: &mut MetricsTextEncoder) {
+fn write_families_of_images(
+    images: &[LabelledImage<'_>],
+    scale: Scale,
+    out: &mut MetricsTextEncoder,
+) {
     let images_and_kinds = || {
         images
             .iter()
@@ -114,8 +107,9 @@ fn write_families_of_images(images: &[LabelledImage<'_>], out: &mut MetricsTextE
         "Time from the call of librbd to its callback.",
     ));
     for (image, kind) in images_and_kinds() {
+        let stats = image.queues.iter().map(|queue| queue.of_kind(kind));
         let labels = [("node", image.node), ("op", kind.name())];
-        image.latencies[kind as usize].write_samples_if_used(&labels, out);
+        LatencyHistogram::from_counters(stats, scale).write_samples_if_used(&labels, out);
     }
 }
 

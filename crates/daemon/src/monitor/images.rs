@@ -28,14 +28,12 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         Member::optional("lock-owner", Type::Str),
         Member::required("in-flight", Type::Int),
     ]);
-    let states = ConnectionState::NAMES.to_vec();
+    let states = TypeDefinition::Enum(ConnectionState::NAMES.to_vec());
+    let lock_states = TypeDefinition::Enum(WriterLockState::NAMES.to_vec());
     vec![
         ("BlockImageInfo", TypeDefinition::Object(info)),
-        ("BlockImageConnectionState", TypeDefinition::Enum(states)),
-        (
-            "BlockImageLockState",
-            TypeDefinition::Enum(WriterLockState::NAMES.to_vec()),
-        ),
+        ("BlockImageConnectionState", states),
+        ("BlockImageLockState", lock_states),
     ]
 }
 
@@ -69,21 +67,13 @@ pub(super) fn image_info(status: &ImageStatus) -> Value {
         ConnectionState::Connected | ConnectionState::Blocklisted => None,
     };
     let optional = [
-        (
-            "namespace",
-            image.namespace.as_ref().map(|text| text.as_str().into()),
-        ),
-        (
-            "snapshot",
-            image.snapshot.as_ref().map(|text| text.as_str().into()),
-        ),
-        ("lock-owner", refused_by.map(|text| text.as_str().into())),
-        ("not-answering-ns", silence.map(Value::from)),
+        ("namespace", json!(image.namespace)),
+        ("snapshot", json!(image.snapshot)),
+        ("lock-owner", json!(refused_by)),
+        ("not-answering-ns", json!(silence)),
     ];
-    for (key, value) in optional {
-        if let Some(value) = value {
-            info[key] = value;
-        }
+    for (key, value) in optional.into_iter().filter(|(_, value)| !value.is_null()) {
+        info[key] = value;
     }
     info
 }
