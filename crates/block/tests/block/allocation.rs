@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use block::{Node, NodeOptions, NullOptions};
+use block::Node;
 
-use crate::storage::{LoopDevice, device, file, folder, image, options, ways};
+use crate::storage::{LoopDevice, device, file, new_image, null, options, ways};
 
 const MIB: u64 = 1 << 20;
 
@@ -18,8 +18,7 @@ fn pieces(node: &Arc<Node>, offset: u64, len: u64, most: usize) -> Vec<(u64, boo
 
 #[test]
 fn holes_of_a_file_are_not_allocated() {
-    let folder = folder();
-    let path = image(&folder, "disk", 8 * MIB);
+    let (_folder, path) = new_image(8 * MIB);
     let image = File::options().write(true).open(&path).unwrap();
     for at in [MIB, 2 * MIB, 5 * MIB] {
         image.write_all_at(&[1; 1 << 20], at).unwrap();
@@ -51,13 +50,7 @@ fn holes_of_a_file_are_not_allocated() {
 
 #[test]
 fn a_disk_that_does_not_report_it_counts_as_allocated() {
-    let null = NullOptions {
-        size: MIB,
-        read_zeroes: true,
-        latency_ns: 0,
-    };
-    let null = Node::open("null", false, &NodeOptions::Null(null)).unwrap();
-    assert_eq!(pieces(&null, 0, MIB, 1), [(MIB, true)]);
+    assert_eq!(pieces(&null(0, true), 0, MIB, 1), [(MIB, true)]);
     let Some(disk) = LoopDevice::new(MIB, 512) else {
         return;
     };

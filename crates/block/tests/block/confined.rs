@@ -18,7 +18,7 @@ use test_support::limited_host::{Answer, Call as Refused, refuse};
 
 use crate::harness::{Call, Rig, pattern};
 use crate::storage::{
-    LoopDevice, cached, device, file, folder, image, large_block_folder, options, ring,
+    LoopDevice, cached, device, file, folder, image, large_block_folder, new_image, options, ring,
     tmpfs_folder, ways,
 };
 
@@ -232,8 +232,7 @@ fn workers_make_holes_in_devices() {
 }
 
 fn workers_look_for_holes() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN as u64);
+    let (_folder, path) = new_image(LEN as u64);
     on_an_iothread(
         || file(&options(&path)),
         |node| {

@@ -7,7 +7,7 @@ use std::path::Path;
 use block::{CreateOutcome, NodeError, create_sparse_or_check_size};
 
 use crate::storage::{
-    LoopDevice, cached, file, folder, image, options, try_device, try_file, ways,
+    LoopDevice, cached, file, folder, image, new_image, options, try_device, try_file, ways,
 };
 
 /// What opening says, the same with direct I/O and without, for reading and for writing.
@@ -110,8 +110,7 @@ fn a_device_ends_with_its_last_whole_block() {
 
 #[test]
 fn missing_permissions() {
-    let folder = folder();
-    let path = image(&folder, "disk", 512);
+    let (_folder, path) = new_image(512);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     let said = std::thread::scope(|scope| {
         let other = scope.spawn(|| {

@@ -4,13 +4,11 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{
-    AttachedDisk, FaultAction, FaultRule, FaultRules, Faults, Node, NodeOptions, NullOptions, Op,
-};
+use block::{AttachedDisk, FaultAction, FaultRule, FaultRules, Faults, Node, Op};
 use engine::Errno;
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{file, folder, image, ways};
+use crate::storage::{file, new_image, null, ways};
 
 const LEN: usize = 1 << 20;
 const HOUR_NS: u64 = 3_600_000_000_000;
@@ -37,15 +35,6 @@ fn filter(below: &Arc<Node>, faults: &Arc<Faults>) -> Arc<Node> {
     Node::new_filter("filter", below, faults.clone(), false, true)
 }
 
-fn null() -> Arc<Node> {
-    let options = NullOptions {
-        size: LEN as u64,
-        read_zeroes: true,
-        latency_ns: 0,
-    };
-    Node::open("null", false, &NodeOptions::Null(options)).unwrap()
-}
-
 /// Each kind of disk, one after the other: there is one image.
 fn disks(path: &std::path::Path) -> impl Iterator<Item = Arc<Node>> {
     ways(path).into_iter().map(|how| file(&how))
@@ -53,8 +42,7 @@ fn disks(path: &std::path::Path) -> impl Iterator<Item = Arc<Node>> {
 
 #[test]
 fn a_filter_without_rules_is_the_node_below() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN as u64);
+    let (_folder, path) = new_image(LEN as u64);
     for below in disks(&path) {
         fs::write(&path, pattern(1, LEN)).unwrap();
         let part = Node::new_window("part", &below, 65_536, None, false, true).unwrap();
@@ -91,9 +79,8 @@ fn a_filter_without_rules_is_the_node_below() {
 
 #[test]
 fn errors_hit_matching_requests_which_do_not_reach_the_disk() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN as u64);
-    for below in disks(&path).chain(std::iter::once_with(null)) {
+    let (_folder, path) = new_image(LEN as u64);
+    for below in disks(&path).chain(std::iter::once_with(|| null(0, true))) {
         let no_space = FaultRule {
             bytes: Some(4096..8192),
             ..rule(Op::Write, FaultAction::Error(Errno::NOSPC))
@@ -129,8 +116,7 @@ fn errors_hit_matching_requests_which_do_not_reach_the_disk() {
 
 #[test]
 fn short_and_torn_requests_transfer_only_their_beginning() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN as u64);
+    let (_folder, path) = new_image(LEN as u64);
     for below in disks(&path) {
         // A filter below has to do with other requests.
         let silent = Faults::new(rules(&[rule(Op::Flush, FaultAction::Error(Errno::IO))]));
@@ -176,7 +162,7 @@ fn short_and_torn_requests_transfer_only_their_beginning() {
 fn a_delay_takes_its_time_and_does_not_delay_others() {
     let delay = rule(Op::Write, FaultAction::Delay(20_000_000));
     let faults = Faults::new(rules(&[delay]));
-    let (below, mut rig) = (null(), Rig::new());
+    let (below, mut rig) = (null(0, true), Rig::new());
     let node = filter(&below, &faults);
     let begin = std::time::Instant::now();
     rig.ok(&node, Call::write(0, &[0; 512]));
@@ -194,9 +180,8 @@ fn a_delay_takes_its_time_and_does_not_delay_others() {
 
 #[test]
 fn a_hanging_request_is_carried_out_when_it_is_released() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN as u64);
-    for below in disks(&path).chain(std::iter::once_with(null)) {
+    let (_folder, path) = new_image(LEN as u64);
+    for below in disks(&path).chain(std::iter::once_with(|| null(0, true))) {
         let hang = || rules(&[rule(Op::Write, FaultAction::Hang)]);
         let faults = Faults::new(hang());
         let (node, mut rig) = (filter(&below, &faults), Rig::new());
@@ -286,8 +271,7 @@ fn end(mut rig: Rig, held: HangingRequest) {
 #[test]
 fn random_errors_leave_the_content_that_a_model_predicts() {
     const BLOCKS: usize = 64;
-    let folder = folder();
-    let path = image(&folder, "disk", LEN as u64);
+    let (_folder, path) = new_image(LEN as u64);
     for (round, below) in disks(&path).enumerate() {
         fs::write(&path, vec![0; LEN]).unwrap();
         let by_chance = |one_in, action| FaultRule {

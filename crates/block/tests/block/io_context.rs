@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use block::{FileOptions, Node, NodeOptions, NullOptions, Op, Request};
+use block::{FileOptions, Node, Op, Request};
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{cached, file, folder, image, options, ring, ways};
+use crate::storage::{cached, file, new_image, null, options, ring, ways};
 
 fn nodes(path: &std::path::Path) -> Vec<Arc<Node>> {
     let lazy = |how| FileOptions {
@@ -14,29 +14,20 @@ fn nodes(path: &std::path::Path) -> Vec<Arc<Node>> {
         locking: block::Locking::Off,
         ..how
     };
-    let null = |latency_ns| {
-        let options = NullOptions {
-            size: 1 << 20,
-            read_zeroes: true,
-            latency_ns,
-        };
-        Node::open("null", false, &NodeOptions::Null(options)).unwrap()
-    };
     vec![
         file(&lazy(options(path))),
         file(&lazy(ring(options(path)))),
         file(&lazy(cached(path))),
         file(&lazy(ring(cached(path)))),
-        null(0),
-        null(1_000_000),
+        null(0, true),
+        null(1_000_000, true),
     ]
 }
 
 /// Room for n means that n requests are taken, whatever they are; then there is none.
 #[test]
 fn as_many_requests_are_taken_as_there_is_room_for() {
-    let folder = folder();
-    let path = image(&folder, "disk", 1 << 20);
+    let (_folder, path) = new_image(1 << 20);
     let mut memory = vec![0u8; 8192];
     let start = memory.as_mut_ptr().align_offset(4096);
     for node in nodes(&path) {
@@ -92,8 +83,7 @@ fn as_many_requests_are_taken_as_there_is_room_for() {
 /// A disk that asks for an engine is served where none can be made or watched.
 #[test]
 fn without_an_engine_workers_carry_the_requests() {
-    let folder = folder();
-    let path = image(&folder, "disk", 1 << 20);
+    let (_folder, path) = new_image(1 << 20);
     for how in ways(&path) {
         let node = file(&how);
         let mut rig = Rig::new();
@@ -111,8 +101,7 @@ fn without_an_engine_workers_carry_the_requests() {
 /// A queue that is the last of its disk leaves nothing behind: the file is closed with the node.
 #[test]
 fn a_disk_is_closed_with_its_last_queue() {
-    let folder = folder();
-    let path = image(&folder, "disk", 1 << 20);
+    let (_folder, path) = new_image(1 << 20);
     let open = || {
         let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
         let targets = descriptors.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
@@ -141,8 +130,7 @@ fn a_disk_is_closed_with_its_last_queue() {
 
 #[test]
 fn more_requests_than_room_all_complete() {
-    let folder = folder();
-    let path = image(&folder, "disk", 1 << 20);
+    let (_folder, path) = new_image(1 << 20);
     for node in nodes(&path) {
         let mut rig = Rig::with_max_events(16);
         let calls = (0..2000u64).map(|at| match at % 4 {
@@ -159,8 +147,7 @@ fn more_requests_than_room_all_complete() {
 
 #[test]
 fn a_nodes_own_batch_limit_submits_early() {
-    let folder = folder();
-    let path = image(&folder, "disk", 1 << 20);
+    let (_folder, path) = new_image(1 << 20);
     let limits = [(0, vec![0, 0, 0, 4, 4]), (2, vec![0, 2, 2, 4, 4])];
     for ((limit, batches), how) in limits
         .iter()

@@ -8,7 +8,7 @@ use block::{FileOptions, Locking, NodeError};
 use test_support::report::installed;
 
 use crate::harness::{Call, Rig};
-use crate::storage::{file, folder, image, options, patient, try_file};
+use crate::storage::{file, new_image, options, patient, try_file};
 
 const LEN: u64 = 1 << 20;
 /// Far above what anything here needs.
@@ -43,8 +43,7 @@ fn refused(path: &Path, what: &str, why: &str) -> Option<String> {
 
 #[test]
 fn one_writer_or_many_readers() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (_folder, path) = new_image(LEN);
     let how = options(&path);
     let writer = file(&how);
     assert_eq!(said(try_file(&how, false)), taken(&path, "\"write\""));
@@ -58,8 +57,7 @@ fn one_writer_or_many_readers() {
 
 #[test]
 fn locking_off_takes_no_lock_and_on_is_as_auto() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (_folder, path) = new_image(LEN);
     let with = |locking| FileOptions {
         locking,
         ..options(&path)
@@ -73,8 +71,7 @@ fn locking_off_takes_no_lock_and_on_is_as_auto() {
 /// Also when a worker has just used it: the worker releases it before the completion.
 #[test]
 fn the_lock_is_gone_with_the_node() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (_folder, path) = new_image(LEN);
     let mut rig = Rig::new();
     for _ in 0..50 {
         let node = file(&options(&path));
@@ -114,8 +111,7 @@ fn our_writer_excludes_qemu() {
     if !installed("qemu-img") || !installed("qemu-io") {
         return;
     }
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (_folder, path) = new_image(LEN);
     let node = file(&options(&path));
     let text = write(&path).unwrap();
     assert!(text.contains("Failed to get \"write\" lock"), "{text}");
@@ -187,8 +183,7 @@ fn qemus_writer_and_reader_exclude_us() {
     if !installed("qemu-storage-daemon") {
         return;
     }
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (folder, path) = new_image(LEN);
     let how = options(&path);
 
     let writer = Theirs::serve(folder.path(), &path, true);

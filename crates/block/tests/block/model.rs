@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use crate::harness::{Call, Rig, pattern};
 use crate::storage::{
-    LoopDevice, device, file, folder, image, large_block_folder, options, tmpfs_folder, ways,
+    LoopDevice, device, file, folder, image, large_block_folder, new_image, options, tmpfs_folder,
+    ways,
 };
 
 const SECTORS: usize = 256;
@@ -180,8 +181,7 @@ fn devices() {
 
 #[test]
 fn a_window() {
-    let folder = folder();
-    let path = image(&folder, "disk", 4 * BYTES);
+    let (_folder, path) = new_image(4 * BYTES);
     let node = file(&options(&path));
     let window = Node::new_window("part", &node, BYTES, Some(BYTES), false, true).unwrap();
     property(&window);

@@ -13,7 +13,7 @@ use engine::Errno;
 use test_support::limited_host::{Call as Refused, ramfs_folder, with_errno};
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{allocated, cached, file, folder, image, ring, ways};
+use crate::storage::{allocated, cached, file, new_image, ring, ways};
 use crate::write_zeroes::{up_to_the_end, zeroes_are_exact};
 
 const LEN: usize = 1 << 20;
@@ -47,8 +47,7 @@ fn each_way(path: &Path, what: impl Fn(&FileOptions)) {
 
 #[test]
 fn zeroes_are_written_where_fallocate_cannot() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN as u64);
+    let (_folder, path) = new_image(LEN as u64);
     for cannot in unable() {
         for errno in [libc::EOPNOTSUPP, libc::ENOSYS] {
             with_errno(&[cannot], errno, || {
@@ -61,8 +60,7 @@ fn zeroes_are_written_where_fallocate_cannot() {
 
 #[test]
 fn a_discard_does_nothing_where_fallocate_cannot() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN as u64);
+    let (_folder, path) = new_image(LEN as u64);
     with_errno(&[fallocate_with(PUNCH_HOLE)], libc::EOPNOTSUPP, || {
         each_way(&path, |how| {
             // The ring is not filtered.
@@ -114,8 +112,7 @@ fn zeroes_are_read_back_on_a_file_system_without_holes() {
 
 #[test]
 fn an_error_of_fallocate_is_the_requests_error() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN as u64);
+    let (_folder, path) = new_image(LEN as u64);
     for (errno, error) in [(libc::EIO, Errno::IO), (libc::ENOSPC, Errno::NOSPC)] {
         with_errno(&[Refused::any(libc::SYS_fallocate)], errno, || {
             each_way(&path, |how| {

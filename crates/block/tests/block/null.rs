@@ -1,20 +1,9 @@
 //! The null disk, beside others on one iothread.
 
-use std::sync::Arc;
-
-use block::{Node, NodeOptions, NullOptions, Request};
+use block::Request;
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{file, folder, image, ways};
-
-fn null(latency_ns: u64, read_zeroes: bool) -> Arc<Node> {
-    let options = NullOptions {
-        size: 1 << 20,
-        read_zeroes,
-        latency_ns,
-    };
-    Node::open("null", false, &NodeOptions::Null(options)).unwrap()
-}
+use crate::storage::{file, new_image, null, ways};
 
 #[test]
 fn requests_to_a_null_disk_succeed() {
@@ -69,8 +58,7 @@ fn requests_complete_in_order_of_their_deadlines() {
 /// A slow disk that is full of waiting requests does not stop the others of its iothread.
 #[test]
 fn a_slow_disk_fills_only_itself() {
-    let folder = folder();
-    let path = image(&folder, "disk", 1 << 20);
+    let (_folder, path) = new_image(1 << 20);
     let mut rig = Rig::new();
     let never = rig.attach(&null(3_600_000_000_000, false));
     let room = rig.io.room(&never);

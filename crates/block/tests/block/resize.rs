@@ -4,10 +4,10 @@ use std::fs;
 use std::process::Command;
 use std::sync::Arc;
 
-use block::{Node, NodeOptions, NullOptions, ResizeError};
+use block::{Node, ResizeError};
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{LoopDevice, device, file, folder, image, options, try_file, ways};
+use crate::storage::{LoopDevice, device, file, image, new_image, null, options, try_file, ways};
 
 const LEN: u64 = 1 << 20;
 
@@ -22,8 +22,7 @@ fn resize(node: &Arc<Node>, size: u64) -> Result<(), ResizeError> {
 
 #[test]
 fn a_file_grows_with_zeroes_and_shrinks_for_good() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (_folder, path) = new_image(LEN);
     for how in ways(&path) {
         fs::write(&path, pattern(1, 1 << 20)).unwrap();
         let node = file(&how);
@@ -42,8 +41,7 @@ fn a_file_grows_with_zeroes_and_shrinks_for_good() {
 
 #[test]
 fn a_partial_last_sector_counts() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (_folder, path) = new_image(LEN);
     let node = file(&options(&path));
     resize(&node, 1000).unwrap();
     assert_eq!(
@@ -56,8 +54,7 @@ fn a_partial_last_sector_counts() {
 
 #[test]
 fn a_size_that_was_changed_from_outside_is_taken_over() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (_folder, path) = new_image(LEN);
     let node = file(&options(&path));
     let outside = fs::OpenOptions::new().write(true).open(&path).unwrap();
     outside.set_len(3 * LEN).unwrap();
@@ -68,8 +65,7 @@ fn a_size_that_was_changed_from_outside_is_taken_over() {
 
 #[test]
 fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (folder, path) = new_image(LEN);
     let node = file(&options(&path));
     let window = |name: &str, below: &Arc<Node>, offset, size| {
         Node::new_window(name, below, offset, size, false, true).unwrap()
@@ -110,15 +106,8 @@ fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
 #[test]
 fn nodes_that_cannot_be_resized_report_why() {
     const MOST: u64 = 0x7fff_ffff_c000_0000;
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
-    let null = NodeOptions::Null(NullOptions {
-        size: LEN,
-        read_zeroes: false,
-        latency_ns: 0,
-    });
-    let null = Node::open("n", false, &null).unwrap();
-    let error = null
+    let (_folder, path) = new_image(LEN);
+    let error = null(0, false)
         .check_size_and_compute_disk_end_offset(LEN)
         .unwrap_err()
         .to_string();

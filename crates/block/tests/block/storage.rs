@@ -1,4 +1,4 @@
-//! Disks for tests: files on a real filesystem, files on tmpfs, loop devices.
+//! Disks for tests: files on a real filesystem, files on tmpfs, loop devices, null disks.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{Aio, FileOptions, Locking, Node, NodeError, NodeOptions};
+use block::{Aio, FileOptions, Locking, Node, NodeError, NodeOptions, NullOptions};
 use tempfile::TempDir;
 
 /// A folder on the filesystem that the build is on.
@@ -84,6 +84,23 @@ pub fn image(folder: &TempDir, name: &str, bytes: u64) -> PathBuf {
     let path = folder.path().join(name);
     fs::File::create(&path).unwrap().set_len(bytes).unwrap();
     path
+}
+
+/// An image of so many bytes in a folder of its own, which is removed when it is dropped.
+pub fn new_image(bytes: u64) -> (TempDir, PathBuf) {
+    let folder = folder();
+    let path = image(&folder, "disk", bytes);
+    (folder, path)
+}
+
+/// A null disk of 1 MiB.
+pub fn null(latency_ns: u64, read_zeroes: bool) -> Arc<Node> {
+    let options = NullOptions {
+        size: 1 << 20,
+        read_zeroes,
+        latency_ns,
+    };
+    Node::open("null", false, &NodeOptions::Null(options)).unwrap()
 }
 
 /// Bytes of space that a file takes.

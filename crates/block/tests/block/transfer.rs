@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block::{Aio, Node};
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{file, folder, image, tmpfs_folder, ways};
+use crate::storage::{file, folder, image, new_image, tmpfs_folder, ways};
 
 const MIB: usize = 1 << 20;
 
@@ -30,8 +30,7 @@ fn round_trip(node: &Arc<Node>, path: &std::path::Path, offset: u64, data: &[u8]
 
 #[test]
 fn every_way_moves_the_same_bytes() {
-    let folder = folder();
-    let path = image(&folder, "disk", 4 * MIB as u64);
+    let (_folder, path) = new_image(4 * MIB as u64);
     for how in ways(&path) {
         let node = file(&how);
         for (offset, len, segment) in [
@@ -49,8 +48,7 @@ fn every_way_moves_the_same_bytes() {
 
 #[test]
 fn the_kernel_carries_what_it_can_without_blocking_and_workers_the_rest() {
-    let folder = folder();
-    let path = image(&folder, "disk", MIB as u64);
+    let (_folder, path) = new_image(MIB as u64);
     for how in ways(&path) {
         let node = file(&how);
         let carrier = node.aio().unwrap();
@@ -89,8 +87,7 @@ fn the_kernel_carries_what_it_can_without_blocking_and_workers_the_rest() {
 
 #[test]
 fn more_segments_than_a_system_call_takes() {
-    let folder = folder();
-    let path = image(&folder, "disk", 4 * MIB as u64);
+    let (_folder, path) = new_image(4 * MIB as u64);
     for how in ways(&path) {
         let node = file(&how);
         for segments in [1024, 1025, 2500] {
@@ -104,8 +101,7 @@ fn more_segments_than_a_system_call_takes() {
 
 #[test]
 fn large_requests() {
-    let folder = folder();
-    let path = image(&folder, "disk", 33 * MIB as u64);
+    let (_folder, path) = new_image(33 * MIB as u64);
     for how in ways(&path) {
         let data = pattern(5, 16 * MIB);
         round_trip(&file(&how), &path, MIB as u64 - 512, &data, 128 * 1024);
@@ -114,8 +110,7 @@ fn large_requests() {
 
 #[test]
 fn requests_of_nothing_and_empty_segments() {
-    let folder = folder();
-    let path = image(&folder, "disk", MIB as u64);
+    let (_folder, path) = new_image(MIB as u64);
     for how in ways(&path) {
         let (node, mut rig) = (file(&how), Rig::new());
         rig.ok(&node, Call::read(0, 0));
@@ -206,8 +201,7 @@ fn the_last_sector_need_not_be_whole() {
 
 #[test]
 fn an_error_of_the_disk_is_the_requests_result() {
-    let folder = folder();
-    let path = image(&folder, "disk", MIB as u64);
+    let (_folder, path) = new_image(MIB as u64);
     for how in ways(&path) {
         let node = crate::storage::try_file(&how, true).unwrap();
         let mut rig = Rig::new();

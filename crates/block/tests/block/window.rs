@@ -6,7 +6,9 @@ use std::sync::Arc;
 use block::{FileOptions, Node, NodeError};
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{LoopDevice, allocated, device, file, folder, image, options, try_file, ways};
+use crate::storage::{
+    LoopDevice, allocated, device, file, folder, image, new_image, options, try_file, ways,
+};
 
 const LEN: u64 = 1 << 20;
 
@@ -16,8 +18,7 @@ fn window(below: &Arc<Node>, offset: u64, size: Option<u64>) -> Result<Arc<Node>
 
 #[test]
 fn requests_land_in_the_window() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (_folder, path) = new_image(LEN);
     for how in ways(&path) {
         fs::write(&path, pattern(1, 1 << 20)).unwrap();
         let mut model = pattern(1, 1 << 20);
@@ -150,8 +151,7 @@ fn discards_pass_when_window_and_disk_let_them() {
 
 #[test]
 fn what_is_below_read_only_stays_read_only() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (_folder, path) = new_image(LEN);
     for (below, above) in [(true, true), (true, false), (false, true), (false, false)] {
         let node = try_file(&options(&path), below).unwrap();
         let part = Node::new_window("part", &node, 0, None, above, true).unwrap();
@@ -162,8 +162,7 @@ fn what_is_below_read_only_stays_read_only() {
 /// The file stays open and locked as long as a window needs it.
 #[test]
 fn a_window_keeps_its_disk() {
-    let folder = folder();
-    let path = image(&folder, "disk", LEN);
+    let (_folder, path) = new_image(LEN);
     let node = file(&options(&path));
     let part = window(&node, 512, None).unwrap();
     drop(node);
