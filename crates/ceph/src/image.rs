@@ -52,7 +52,7 @@ pub struct Image {
     options: ImageOptions,
     name: String,
     read_only: bool,
-    requests: Arc<RequestStats>,
+    request_stats: Arc<RequestStats>,
 }
 
 impl Image {
@@ -84,8 +84,8 @@ impl Image {
             connection.log.remove_image(&name);
             failed(step, errno)
         })?;
-        let requests = Arc::<RequestStats>::default();
-        connection.status().add_image(&requests);
+        let request_stats = Arc::<RequestStats>::default();
+        connection.status().add_image(&request_stats);
         Ok(Arc::new(Image {
             connection: Arc::clone(connection),
             pool: handle.pool(),
@@ -96,7 +96,7 @@ impl Image {
             read_only: options.read_only || options.snapshot.is_some(),
             options: options.clone(),
             name,
-            requests,
+            request_stats,
         }))
     }
 
@@ -120,8 +120,8 @@ impl Image {
 
     /// Statistics of its requests.
     #[must_use]
-    pub fn requests(&self) -> &Arc<RequestStats> {
-        &self.requests
+    pub fn request_stats(&self) -> &Arc<RequestStats> {
+        &self.request_stats
     }
 
     /// The connection.
@@ -325,12 +325,12 @@ impl Image {
         result.inspect_err(|errno| self.connection.record_error(*errno))
     }
 
-    /// For requests.
+    /// The functions of librbd, for queues.
     pub(crate) fn functions(&self) -> &'static Functions {
         self.connection.functions
     }
 
-    /// For requests.
+    /// The pointer for librbd, for queues. The image is open as long as this is there.
     pub(crate) fn pointer(&self) -> ImagePointer {
         self.pointer
     }

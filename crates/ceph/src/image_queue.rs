@@ -13,7 +13,7 @@ use telemetry::tracepoints::LIBRBD;
 use crate::Image;
 use crate::errno::{check, value_of};
 use crate::library::ZEROES_THICK_PROVISION;
-use crate::request_stats::{QueueRequests, now_in_ticks};
+use crate::request_stats::{QueueRequestStats, now_in_ticks};
 use slots::Slots;
 
 /// Most requests in flight in a queue.
@@ -28,7 +28,7 @@ pub struct ImageQueue {
     requests: Vec<Request>,
     /// When they were sent to librbd, in ticks; 0: not sent.
     sent_at: Vec<u64>,
-    counters: Arc<QueueRequests>,
+    stats: Arc<QueueRequestStats>,
     /// Slots without a request; last in, first out.
     free: Vec<u32>,
 }
@@ -43,7 +43,7 @@ impl ImageQueue {
     pub fn new(image: Arc<Image>, wake: Arc<dyn Fn() + Send + Sync>) -> Self {
         let none = Request::without_data(Op::Flush, 0, 0, 0);
         Self {
-            counters: image.requests().reuse_or_add_queue_stats(),
+            stats: image.request_stats().reuse_or_add_queue_stats(),
             slots: Slots::new(image, wake),
             requests: vec![none; MAX_IN_FLIGHT],
             sent_at: vec![0; MAX_IN_FLIGHT],
@@ -92,7 +92,7 @@ impl ImageQueue {
         }
         let now = now_in_ticks();
         self.sent_at[slot as usize] = now;
-        self.counters.count_sent(now);
+        self.stats.count_sent(now);
         // SAFETY: our caller promises that buffers stay valid.
         unsafe { self.submit(slot, request) };
         Ok(())
@@ -148,7 +148,7 @@ impl ImageQueue {
             slots,
             requests,
             sent_at,
-            counters,
+            stats,
             free,
         } = self;
         let connection = slots.image().connection().status();
@@ -157,7 +157,7 @@ impl ImageQueue {
             let (returned, sent_at) = (value_of(returned), sent_at[slot as usize]);
             if sent_at != 0 {
                 let bytes = returned.is_ok().then_some(request.len);
-                counters.count_answered(request.op, sent_at, completed_at, bytes);
+                stats.count_answered(request.op, sent_at, completed_at, bytes);
                 match returned {
                     Ok(_) => connection.learn_from_success(sent_at),
                     Err(errno) => connection.learn_from_error(errno),

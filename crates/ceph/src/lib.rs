@@ -44,10 +44,7 @@ pub use key::{Key, KeyError};
 pub use library::{LoadError, load};
 pub use lock_error::LockError;
 pub use open_error::OpenError;
-pub use options::{
-    AuthMode, ClusterOptions, DEFAULT_CONNECT_TIMEOUT, DEFAULT_IMAGES_PER_CONNECTION,
-    ImageGeometry, ImageOptions,
-};
+pub use options::{AuthMode, ClusterOptions, ImageGeometry, ImageOptions};
 pub use request_stats::RequestStats;
 pub use size_watch::OnResize;
 pub use thread_launcher::{has_launcher, start_confined_launcher};

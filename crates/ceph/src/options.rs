@@ -7,11 +7,11 @@ use std::time::Duration;
 use crate::Key;
 
 /// Default of the longest time that connecting takes.
-pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Default of the most images of a connection: beyond, the connection's threads become the limit (Ceph's developers measured 8
 /// to 32).
-pub const DEFAULT_IMAGES_PER_CONNECTION: usize = 32;
+const DEFAULT_IMAGES_PER_CONNECTION: usize = 32;
 
 /// The address of a cluster, and the client's name and key. Clients with equal options share connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,9 +27,9 @@ pub struct ClusterOptions {
     pub monitors: Vec<String>,
     /// Accepted ways of authentication. Empty: those of the configuration.
     pub auth: Vec<AuthMode>,
-    /// Longest time that connecting takes, at least a second for librados' own limits.
+    /// Longest time that connecting takes, 10 s by default, and at least a second for librados' own limits.
     pub connect_timeout: Duration,
-    /// Most images that share a connection; the default is [`DEFAULT_IMAGES_PER_CONNECTION`].
+    /// Most images that share a connection, 32 by default.
     pub images_per_connection: usize,
 }
 

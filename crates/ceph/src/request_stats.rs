@@ -11,7 +11,7 @@ use telemetry::queue::{QueueStats, RequestKind};
 /// Statistics of the requests of one queue.
 ///
 /// Latencies are from the call of librbd to its callback. Requests that never reach librbd are not counted.
-pub(crate) struct QueueRequests {
+pub(crate) struct QueueRequestStats {
     stats: QueueStats,
     /// When the oldest request was sent after a time without requests, in ticks.
     busy_since: SingleWriterU64,
@@ -19,9 +19,9 @@ pub(crate) struct QueueRequests {
     last_answer: SingleWriterU64,
 }
 
-impl QueueRequests {
+impl QueueRequestStats {
     fn new() -> Self {
-        QueueRequests {
+        QueueRequestStats {
             stats: QueueStats::new(),
             busy_since: SingleWriterU64::default(),
             last_answer: SingleWriterU64::default(),
@@ -64,18 +64,18 @@ fn kind_of(op: Op) -> RequestKind {
 #[derive(Default)]
 pub struct RequestStats {
     /// Also those of queues that are gone: figures never decrease.
-    queues: Mutex<Vec<Arc<QueueRequests>>>,
+    queues: Mutex<Vec<Arc<QueueRequestStats>>>,
 }
 
 impl RequestStats {
     /// The statistics for a new queue: those of a queue that is gone, which it continues, or else new ones.
-    pub(crate) fn reuse_or_add_queue_stats(&self) -> Arc<QueueRequests> {
+    pub(crate) fn reuse_or_add_queue_stats(&self) -> Arc<QueueRequestStats> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(free) = queues.iter().find(|queue| Arc::strong_count(queue) == 1) {
             free.stats.in_flight().set(0);
             return Arc::clone(free);
         }
-        let new = Arc::new(QueueRequests::new());
+        let new = Arc::new(QueueRequestStats::new());
         queues.push(Arc::clone(&new));
         new
     }

@@ -74,7 +74,7 @@ impl RbdDisk {
         ImageStatus {
             image: image.options().clone(),
             connection: image.connection().status().clone(),
-            requests: image.requests().clone(),
+            requests: image.request_stats().clone(),
             lock: self.writer_lock.state(),
             object_bytes: image.geometry().object_bytes,
         }

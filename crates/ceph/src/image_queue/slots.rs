@@ -16,10 +16,10 @@ use crate::library::RawCompletion;
 /// The state of one request in flight.
 struct Slot {
     index: u32,
-    /// The request is to be stable: a flush follows.
-    flush: AtomicBool,
+    /// A flush follows the request, so that it is stable.
+    flush_follows: AtomicBool,
     /// While librbd has the request: a counted reference to all slots.
-    slots: AtomicPtr<Slots>,
+    owner: AtomicPtr<Slots>,
 }
 
 /// The slots of a queue, and the completions of those that librbd has completed.
@@ -35,8 +35,8 @@ impl Slots {
     pub(super) fn new(image: Arc<Image>, wake: Arc<dyn Fn() + Send + Sync>) -> Arc<Self> {
         let slot = |index| Slot {
             index,
-            flush: AtomicBool::new(false),
-            slots: AtomicPtr::new(ptr::null_mut()),
+            flush_follows: AtomicBool::new(false),
+            owner: AtomicPtr::new(ptr::null_mut()),
         };
         Arc::new(Self {
             image,
@@ -62,9 +62,9 @@ impl Slots {
         submit: impl FnOnce(RawCompletion) -> c_int,
     ) {
         let slot = &self.slots[slot as usize];
-        slot.flush.store(stable, Ordering::Relaxed);
+        slot.flush_follows.store(stable, Ordering::Relaxed);
         let reference = Arc::into_raw(Arc::clone(self)).cast_mut();
-        slot.slots.store(reference, Ordering::Relaxed);
+        slot.owner.store(reference, Ordering::Relaxed);
         if let Err(errno) = self.submit(slot, submit) {
             // SAFETY: librbd has not taken the request, so that no callback takes the reference.
             drop(unsafe { Arc::from_raw(reference) });
@@ -104,19 +104,19 @@ impl Slots {
 /// Called on a thread of librbd when a request, or the flush after it, is complete.
 ///
 /// # Safety
-/// `slot` is a slot whose `slots` is a counted reference.
+/// `slot` is a slot whose `owner` is a counted reference.
 unsafe extern "C" fn request_completed(completion: RawCompletion, slot: *mut c_void) {
     // SAFETY: our caller promises it; the reference keeps the slot.
     let slot = unsafe { &*slot.cast::<Slot>() };
     // SAFETY: the reference was counted in `start`, for this callback.
-    let slots = unsafe { Arc::from_raw(slot.slots.load(Ordering::Relaxed).cast_const()) };
+    let slots = unsafe { Arc::from_raw(slot.owner.load(Ordering::Relaxed).cast_const()) };
     let functions = slots.image.functions();
     // SAFETY: the completion is that of the callback, and released once.
     let returned = unsafe { (functions.rbd_aio_get_return_value)(completion) };
     // SAFETY: as above.
     unsafe { (functions.rbd_aio_release)(completion) };
     let returned = i64::try_from(returned).unwrap_or(i64::MAX);
-    if returned >= 0 && slot.flush.load(Ordering::Relaxed) {
+    if returned >= 0 && slot.flush_follows.load(Ordering::Relaxed) {
         let image = slots.image.pointer().0;
         // SAFETY: the image is open, since the slots keep it.
         let flush = |completion| unsafe { (functions.rbd_aio_flush)(image, completion) };

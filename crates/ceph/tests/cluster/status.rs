@@ -38,7 +38,10 @@ fn requests_are_counted_by_kind_and_those_in_flight_at_a_cluster_that_pauses() {
         let data = data.clone().into_boxed_slice();
         requester.start(Op::Write, false, block * 4096, 4096, vec![data]);
     }
-    assert_eq!((status.in_flight(), image.requests().in_flight()), (3, 3));
+    assert_eq!(
+        (status.in_flight(), image.request_stats().in_flight()),
+        (3, 3)
+    );
     assert_eq!(status.state(), ConnectionState::Connected);
     eventually("a cluster that is not answering", || {
         matches!(status.state(), ConnectionState::NotAnswering(_))
@@ -49,7 +52,7 @@ fn requests_are_counted_by_kind_and_those_in_flight_at_a_cluster_that_pauses() {
         (status.in_flight(), status.state()),
         (0, ConnectionState::Connected)
     );
-    let queues = image.requests().queues();
+    let queues = image.request_stats().queues();
     assert_eq!(queues.len(), 1);
     let count = |kind| {
         let stats = queues[0].of_kind(kind);
