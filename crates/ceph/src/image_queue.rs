@@ -3,6 +3,7 @@
 mod completion_list;
 mod slots;
 
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::slice;
 use std::sync::Arc;
@@ -19,6 +20,10 @@ use slots::Slots;
 /// Most requests in flight in a queue.
 pub const MAX_IN_FLIGHT: usize = 256;
 
+/// Most bytes of data that a queue has in flight, since librbd copies them: reads and writes beyond wait. A larger request is in
+/// flight alone.
+pub const MAX_BYTES_IN_FLIGHT: u64 = 32 << 20;
+
 /// Requests of one thread to one image, in the shape of [`engine::IoBackend`].
 ///
 /// It keeps the image open. Dropping it waits for nothing, so the owner of the buffers drops it when nothing is in flight.
@@ -31,6 +36,10 @@ pub struct ImageQueue {
     stats: Arc<QueueRequestStats>,
     /// Slots without a request; last in, first out.
     free: Vec<u32>,
+    /// Bytes of reads and writes in flight.
+    bytes_in_flight: u64,
+    /// Reads and writes that wait until fewer bytes are in flight, in order.
+    waiting: VecDeque<Request>,
 }
 
 // SAFETY: the pointers are those of requests, which may be used by the thread that owns the queue (`start`).
@@ -48,6 +57,8 @@ impl ImageQueue {
             requests: vec![none; MAX_IN_FLIGHT],
             sent_at: vec![0; MAX_IN_FLIGHT],
             free: (0..).take(MAX_IN_FLIGHT).collect(),
+            bytes_in_flight: 0,
+            waiting: VecDeque::new(),
         }
     }
 
@@ -60,17 +71,17 @@ impl ImageQueue {
     /// Requests that were started and not reaped.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        MAX_IN_FLIGHT - self.free.len()
+        MAX_IN_FLIGHT - self.room()
     }
 
     /// How many requests are certain to be taken before the next reap.
     #[must_use]
     pub fn room(&self) -> usize {
-        self.free.len()
+        self.free.len() - self.waiting.len()
     }
 
-    /// Starts a request. A range that is not within the image as it is now completes with [`Errno::IO`], except for the end
-    /// of a read, which is filled with zeroes.
+    /// Starts a request, or keeps it until fewer bytes are in flight. A range that is not within the image as it is now completes
+    /// with [`Errno::IO`], except for the end of a read, which is filled with zeroes.
     ///
     /// # Errors
     /// [`Full`] if there is no room; the request was not taken.
@@ -78,7 +89,45 @@ impl ImageQueue {
     /// # Safety
     /// As for [`engine::IoBackend::start_or_queue`].
     pub unsafe fn start(&mut self, request: &Request) -> Result<(), Full> {
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        if has_data(request) && (!self.waiting.is_empty() || !self.has_room_for_bytes(request.len))
+        {
+            self.waiting.push_back(*request);
+            return Ok(());
+        }
+        // SAFETY: our caller promises the same.
+        unsafe { self.start_in_slot(request) }
+    }
+
+    /// Whether so many bytes of data may be sent to librbd now.
+    fn has_room_for_bytes(&self, len: u64) -> bool {
+        self.bytes_in_flight == 0 || self.bytes_in_flight.saturating_add(len) <= MAX_BYTES_IN_FLIGHT
+    }
+
+    /// Starts requests that have waited, as far as there is room for their bytes.
+    fn start_waiting(&mut self) {
+        while let Some(request) = self.waiting.front().copied()
+            && self.has_room_for_bytes(request.len)
+        {
+            // SAFETY: the promise of the caller of `start` lasts until the completion is reaped.
+            match unsafe { self.start_in_slot(&request) } {
+                Ok(()) => drop(self.waiting.pop_front()),
+                Err(Full) => unreachable!("room was kept for requests that wait"),
+            }
+        }
+    }
+
+    /// Starts a request.
+    ///
+    /// # Safety
+    /// As for [`start`](Self::start).
+    unsafe fn start_in_slot(&mut self, request: &Request) -> Result<(), Full> {
         let slot = self.free.pop().ok_or(Full)?;
+        if has_data(request) {
+            self.bytes_in_flight += request.len;
+        }
         self.requests[slot as usize] = *request;
         self.sent_at[slot as usize] = 0;
         if let Err(errno) = check_range(request, self.image().known_size()) {
@@ -150,6 +199,8 @@ impl ImageQueue {
             sent_at,
             stats,
             free,
+            bytes_in_flight,
+            ..
         } = self;
         let connection = slots.image().connection().status();
         slots.completions().take(|slot, returned, completed_at| {
@@ -173,10 +224,14 @@ impl ImageQueue {
                 token: request.token,
                 result,
             });
+            if has_data(request) {
+                *bytes_in_flight -= request.len;
+            }
             free.push(slot);
         });
         // The list has the latest first.
         out[first..].reverse();
+        self.start_waiting();
     }
 
     /// Whether [`reap`](Self::reap) finds something; without a system call.
@@ -184,6 +239,11 @@ impl ImageQueue {
     pub fn has_completions(&self) -> bool {
         !self.slots.completions().is_empty()
     }
+}
+
+/// Whether a request has data that librbd copies.
+fn has_data(request: &Request) -> bool {
+    matches!(request.op, Op::Read | Op::Write)
 }
 
 /// Whether a request lies within an image of this size. librbd clips a write across the end, and reports success.

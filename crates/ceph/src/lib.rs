@@ -39,7 +39,7 @@ pub use connection_status::{ConnectionState, ConnectionStatus};
 pub use connections::Connections;
 pub use exit::{exit_process, wait_for_connections};
 pub use image::{Image, LockDone};
-pub use image_queue::{ImageQueue, MAX_IN_FLIGHT};
+pub use image_queue::{ImageQueue, MAX_BYTES_IN_FLIGHT, MAX_IN_FLIGHT};
 pub use key::{Key, KeyError};
 pub use library::{LoadError, load};
 pub use lock_error::LockError;

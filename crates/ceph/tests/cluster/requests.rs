@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use ceph::MAX_BYTES_IN_FLIGHT;
 use engine::{Errno, Op};
 use test_support::ceph::Cluster;
 
@@ -245,4 +246,40 @@ fn snapshots_and_images_open_for_reading_refuse_writes() {
         snapshot.lock(),
         Err(ceph::LockError::ReadOnly { .. })
     ));
+}
+
+#[test]
+fn bytes_in_flight_are_limited_and_requests_beyond_follow_in_order() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    cluster.create_image("rbd/bytes", 4 * MIB as u64);
+    let client = Client::connect(cluster);
+    let image = client.open("bytes");
+    let mut requester = Requester::new(&image);
+    let most = usize::try_from(MAX_BYTES_IN_FLIGHT).unwrap() / MIB;
+    let count = 2 * most + 3;
+    for number in 0..count {
+        let data = vec![number.to_le_bytes()[0]; MIB].into_boxed_slice();
+        let offset = (number % 4 * MIB) as u64;
+        let op = if number % 5 == 4 { Op::Read } else { Op::Write };
+        requester.start(op, false, offset, MIB as u64, vec![data]);
+    }
+    assert_eq!(image.requests().in_flight(), most as u64);
+    assert_eq!(requester.queue().in_flight(), count);
+    // Those without data do not wait for others.
+    requester.start(Op::Flush, false, 0, 0, Vec::new());
+    assert_eq!(image.requests().in_flight(), most as u64 + 1);
+    let completions = requester.finish();
+    assert_eq!(completions.len(), count + 1);
+    assert!(completions.iter().all(|done| done.result.is_ok()));
+    assert_eq!(image.requests().in_flight(), 0);
+    // One that is larger than the limit is in flight alone.
+    let large = vec![1; most * MIB + 512].into_boxed_slice();
+    let len = large.len() as u64;
+    assert_eq!(
+        requester.run(Op::Write, false, 0, len, vec![large]),
+        Err(Errno::IO),
+        "beyond the end"
+    );
 }
