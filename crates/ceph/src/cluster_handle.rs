@@ -20,6 +20,9 @@ const FSID_BYTES: usize = 37;
 /// Bytes for a list of monitors; a longer one is not shown.
 const MONITORS_BYTES: usize = 4096;
 
+/// More than queues ever have in flight, for limits of librados.
+const UNLIMITED: &str = "1099511627776";
+
 /// A `rados_t`.
 pub(crate) struct ClusterHandle {
     functions: &'static Functions,
@@ -103,6 +106,10 @@ impl ClusterHandle {
             ("rbd_io_scheduler", "none"),
             // One thread completes requests, in batches where it has many. A second one shares locks with it at each request.
             ("librados_thread_count", "1"),
+            // The thread that completes requests would wait for the room of others: one image on an OSD that does not answer would
+            // stop all images of the connection. Each queue has limits of its own.
+            ("objecter_inflight_ops", UNLIMITED),
+            ("objecter_inflight_op_bytes", UNLIMITED),
             ("log_to_stderr", "false"),
             ("err_to_stderr", "false"),
             ("log_file", log_path),

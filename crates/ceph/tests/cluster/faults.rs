@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, TryRecvError};
 
-use ceph::ImageQueue;
+use ceph::{ImageOptions, ImageQueue};
 use engine::{Errno, Op, Request};
 use test_support::ceph::{Auth, Cluster, ClusterOptions, ObjectStore};
 use test_support::deadline::{STUCK_AFTER, eventually};
@@ -103,4 +103,61 @@ fn a_full_pool_is_lack_of_space_until_its_quota_is_lifted() {
     eventually("space again", || {
         requester.write(60 * MIB, &data) != Err(Errno::NOSPC)
     });
+}
+
+/// Moves the placement groups of a pool to where no OSD is: they do not answer any more.
+fn silence_pool(cluster: &Cluster, pool: &str) {
+    cluster.ceph(["osd", "crush", "add-bucket", "nowhere", "root"]);
+    cluster.ceph([
+        "osd",
+        "crush",
+        "rule",
+        "create-replicated",
+        "nowhere",
+        "nowhere",
+        "osd",
+    ]);
+    cluster.ceph(["osd", "pool", "set", pool, "crush_rule", "nowhere"]);
+}
+
+#[test]
+fn an_image_whose_osds_do_not_answer_does_not_stop_others_of_its_connection() {
+    let Some(cluster) = Cluster::start_or_report(IN_MEMORY) else {
+        return;
+    };
+    cluster.create_pool("silent");
+    cluster.rbd(["create", "--size", "4M", "silent/stopped"]);
+    cluster.create_image("rbd/running", 4 * MIB);
+    let client = Client::connect(&cluster);
+    let running = client.open("running");
+    let stopped = ImageOptions {
+        pool: "silent".to_owned(),
+        ..image("stopped")
+    };
+    let stopped = client.try_open(&stopped).unwrap();
+    let mut requesters = [(); 8].map(|()| Requester::new(&stopped));
+    requesters[0].write(0, &pattern(1, 4096)).unwrap();
+    silence_pool(&cluster, "silent");
+    // More than librados would have in flight of all images.
+    for requester in &mut requesters {
+        for number in 0..32 {
+            let data = vec![1; 1 << 20].into_boxed_slice();
+            requester.start(Op::Write, false, number % 4 * MIB, MIB, vec![data]);
+        }
+    }
+    let data = pattern(2, 4096);
+    let mut requester = Requester::new(&running);
+    requester.write(0, &data).unwrap();
+    assert_eq!(requester.read(0, 4096), Ok(data));
+    cluster.ceph([
+        "osd",
+        "pool",
+        "set",
+        "silent",
+        "crush_rule",
+        "replicated_rule",
+    ]);
+    for requester in &mut requesters {
+        assert!(requester.finish().iter().all(|done| done.result.is_ok()));
+    }
 }
