@@ -265,15 +265,15 @@ fn bytes_in_flight_are_limited_and_requests_beyond_follow_in_order() {
         let op = if number % 5 == 4 { Op::Read } else { Op::Write };
         requester.start(op, false, offset, MIB as u64, vec![data]);
     }
-    assert_eq!(image.requests().in_flight(), most as u64);
+    assert_eq!(image.request_stats().in_flight(), most as u64);
     assert_eq!(requester.queue().in_flight(), count);
     // Those without data do not wait for others.
     requester.start(Op::Flush, false, 0, 0, Vec::new());
-    assert_eq!(image.requests().in_flight(), most as u64 + 1);
+    assert_eq!(image.request_stats().in_flight(), most as u64 + 1);
     let completions = requester.finish();
     assert_eq!(completions.len(), count + 1);
     assert!(completions.iter().all(|done| done.result.is_ok()));
-    assert_eq!(image.requests().in_flight(), 0);
+    assert_eq!(image.request_stats().in_flight(), 0);
     // One that is larger than the limit is in flight alone.
     let large = vec![1; most * MIB + 512].into_boxed_slice();
     let len = large.len() as u64;
