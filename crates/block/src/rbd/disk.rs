@@ -55,7 +55,8 @@ impl RbdDisk {
     }
 
     /// Makes all completed writes stable, and waits for that. Without the lock there are none since it was released, which
-    /// had made them stable. For a client on the cluster's blocklist it does nothing: librbd's cache is off.
+    /// had made them stable. For a client on the cluster's blocklist its failure is none: librbd's cache is off, or writes
+    /// through.
     pub fn flush(&self) -> Result<(), Errno> {
         if !self.writer_lock.permits_changes() {
             return Ok(());
@@ -65,8 +66,8 @@ impl RbdDisk {
             // A flush that had to succeed would keep the node as long as the client is there.
             tracing::warn!(
                 image = self.image.name(),
-                "the image is not flushed, since the cluster refuses this client: completed writes are stable, unless rbd_cache \
-                 is enabled for the image (rbd config image ls)"
+                "the image is not flushed, since the cluster refuses this client: completed writes are stable, unless \
+                 rbd_cache_policy is set for the image (rbd config image ls)"
             );
             return Ok(());
         }
