@@ -8,7 +8,7 @@ use engine::Errno;
 
 use crate::errno::check;
 use crate::ffi::{ImagePointer, PoolPointer};
-use crate::image_handle::{ImageHandle, ImageNames, OpenStep};
+use crate::image_handle::{ImageHandle, OpenArguments, OpenStep};
 use crate::library::Functions;
 use crate::lock::{Attempt, Lock};
 use crate::size_watch::{OnResize, SizeWatch};
@@ -65,7 +65,7 @@ impl Image {
         options: &ImageOptions,
         on_resize: OnResize,
     ) -> Result<Arc<Image>, OpenError> {
-        let names = ImageNames::new(options)?;
+        let arguments = OpenArguments::new(options)?;
         let name = options.to_string();
         let functions = connection.functions;
         let failed = |step, errno| open_error(options, &name, step, errno);
@@ -76,7 +76,7 @@ impl Image {
         let opened = connection
             .calls
             .call(CALL_TIMEOUT, move || {
-                ImageHandle::open(functions, cluster, &names, on_resize)
+                ImageHandle::open(functions, cluster, &arguments, on_resize)
             })
             .unwrap_or_else(|errno| Err((OpenStep::Image, errno)));
         let (handle, geometry, watch) = opened.map_err(|(step, errno)| {

@@ -12,8 +12,8 @@ use crate::library::{Functions, ImageInfo};
 use crate::size_watch::{OnResize, SizeWatch};
 use crate::{ImageGeometry, ImageOptions};
 
-/// Names of an image as strings for librbd.
-pub(crate) struct ImageNames {
+/// The arguments of the calls that open an image and its pool.
+pub(crate) struct OpenArguments {
     pool: CString,
     namespace: Option<CString>,
     image: CString,
@@ -21,7 +21,7 @@ pub(crate) struct ImageNames {
     read_only: bool,
 }
 
-impl ImageNames {
+impl OpenArguments {
     pub(crate) fn new(options: &ImageOptions) -> Result<Self, std::ffi::NulError> {
         let optional = |name: &Option<String>| name.as_deref().map(CString::new).transpose();
         Ok(Self {
@@ -52,14 +52,14 @@ impl Pool {
     fn open(
         functions: &'static Functions,
         cluster: ClusterPointer,
-        names: &ImageNames,
+        arguments: &OpenArguments,
     ) -> Result<Self, Errno> {
         let mut io = ptr::null_mut();
         // SAFETY: the cluster is connected, the name a string.
         check(unsafe {
-            (functions.rados_ioctx_create)(cluster.0, names.pool.as_ptr(), &raw mut io)
+            (functions.rados_ioctx_create)(cluster.0, arguments.pool.as_ptr(), &raw mut io)
         })?;
-        if let Some(namespace) = &names.namespace {
+        if let Some(namespace) = &arguments.namespace {
             // SAFETY: the pool is open, the name a string.
             unsafe { (functions.rados_ioctx_set_namespace)(io, namespace.as_ptr()) };
         }
@@ -95,24 +95,24 @@ impl ImageHandle {
     pub(crate) fn open(
         functions: &'static Functions,
         cluster: ClusterPointer,
-        names: &ImageNames,
+        arguments: &OpenArguments,
         on_resize: OnResize,
     ) -> Result<(Self, ImageGeometry, Arc<SizeWatch>), (OpenStep, Errno)> {
         let pool =
-            Pool::open(functions, cluster, names).map_err(|errno| (OpenStep::Pool, errno))?;
-        let open = if names.read_only {
+            Pool::open(functions, cluster, arguments).map_err(|errno| (OpenStep::Pool, errno))?;
+        let open = if arguments.read_only {
             functions.rbd_open_read_only
         } else {
             functions.rbd_open
         };
         let mut image = ptr::null_mut();
-        // SAFETY: the pool is open, the names strings or null.
+        // SAFETY: the pool is open, the arguments strings or null.
         let opened = unsafe {
             open(
                 pool.io.0,
-                names.image.as_ptr(),
+                arguments.image.as_ptr(),
                 &raw mut image,
-                c_str_or_null(&names.snapshot),
+                c_str_or_null(&arguments.snapshot),
             )
         };
         check(opened).map_err(|errno| (OpenStep::Image, errno))?;
