@@ -1,4 +1,4 @@
-//! A `rados_t`: created and configured, then connected; shut down when it is dropped. Only the thread for waiting calls owns one.
+//! A `rados_t`: created and configured, then connected; shut down when it is dropped, by a thread for waiting calls.
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -185,7 +185,7 @@ impl ClusterHandle {
         unsafe { (self.functions.rados_get_instance_id)(self.rados.0) }
     }
 
-    /// The pointer, for calls on the thread for waiting calls.
+    /// The pointer, valid until this is dropped.
     pub(crate) fn pointer(&self) -> ClusterPointer {
         self.rados
     }

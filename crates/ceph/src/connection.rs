@@ -1,4 +1,4 @@
-//! A connection to a cluster: one client, and one thread that makes its calls that wait.
+//! A connection to a cluster: one client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use std::time::Duration;
 use engine::Errno;
 
 use crate::cluster_handle::ClusterHandle;
-use crate::ffi::ClusterPointer;
 use crate::library::{self, Functions};
 use crate::lock_owner;
 use crate::log::{LogContext, LogPipe};
@@ -26,14 +25,14 @@ const BLOCKLISTED: Errno = Errno::SHUTDOWN;
 
 /// A client of a cluster.
 ///
-/// Dropping it does not wait: the connection is closed later, by its thread. See
+/// Dropping it does not wait: the connection is closed later, by another thread, when its images are. See
 /// [`exit_process`](crate::exit_process).
 pub struct Connection {
     pub(crate) functions: &'static Functions,
-    pub(crate) calls: WaitingCalls,
+    calls: WaitingCalls,
     pub(crate) log: Arc<LogContext>,
     /// `None` only at the end.
-    cluster: Option<ClusterHandle>,
+    cluster: Option<Arc<ClusterHandle>>,
     status: Arc<ConnectionStatus>,
     /// A call has found the client on the cluster's blocklist.
     is_blocklisted: AtomicBool,
@@ -48,7 +47,7 @@ impl Connection {
         let functions = library::functions()?;
         // A sandbox may deny it later.
         lock_owner::read_identity();
-        let calls = WaitingCalls::start().map_err(ConnectError::Thread)?;
+        let calls = WaitingCalls::default();
         let log = Arc::new(LogContext::new(
             options.monitors.join(","),
             options.key.clone(),
@@ -74,7 +73,7 @@ impl Connection {
             functions,
             calls,
             log,
-            cluster: Some(cluster),
+            cluster: Some(Arc::new(cluster)),
             status,
             is_blocklisted: AtomicBool::new(false),
         }))
@@ -94,7 +93,9 @@ impl Connection {
 
     /// The number that the cluster gave this client; 0 only at the end.
     pub(crate) fn client_id(&self) -> u64 {
-        self.cluster.as_ref().map_or(0, ClusterHandle::client_id)
+        self.cluster
+            .as_ref()
+            .map_or(0, |cluster| cluster.client_id())
     }
 
     /// Whether a call has found this client on the cluster's blocklist, where it stays for an hour by default. Its images have
@@ -116,15 +117,15 @@ impl Connection {
         }
     }
 
-    /// The handle, for calls on the thread. `None` only at the end.
-    pub(crate) fn cluster(&self) -> Option<ClusterPointer> {
-        self.cluster.as_ref().map(ClusterHandle::pointer)
+    /// The handle, for calls that wait. `None` only at the end.
+    pub(crate) fn cluster(&self) -> Option<Arc<ClusterHandle>> {
+        self.cluster.clone()
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Images keep their connection, so that their closing is queued before.
+        // Images that are not closed yet keep the handle.
         if let Some(cluster) = self.cluster.take() {
             self.calls.post(move || drop(cluster));
         }

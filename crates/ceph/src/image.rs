@@ -12,6 +12,7 @@ use crate::image_handle::{ImageHandle, OpenArguments, OpenStep};
 use crate::library::Functions;
 use crate::lock::{Attempt, Lock};
 use crate::size_watch::{OnResize, SizeWatch};
+use crate::waiting_calls::WaitingCalls;
 use crate::{
     Connection, Extent, ImageGeometry, ImageOptions, LockError, OpenError, RequestStats,
     allocations, watchers,
@@ -29,7 +30,7 @@ const RELEASE_POLL: Duration = Duration::from_millis(50);
 /// Longest wait for that: closing an image takes two rounds to the cluster.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Called on the connection's thread with the result of [`Image::spawn_lock`].
+/// Called on the image's thread with the result of [`Image::spawn_lock`].
 pub type LockDone = Box<dyn FnOnce(Result<(), LockError>) + Send>;
 
 /// How long the cluster keeps the lock of a client that has died, with a margin: `osd_client_watch_timeout` is 30 s by default.
@@ -40,9 +41,11 @@ const LOCK_RETRY: Duration = Duration::from_millis(50);
 
 /// An opened image.
 ///
-/// Dropping it does not wait: the image is closed later, by the connection's thread.
+/// Dropping it does not wait: the image is closed later, by its thread.
 pub struct Image {
     connection: Arc<Connection>,
+    /// Its own, so that none waits for those of an image whose OSDs do not answer.
+    calls: WaitingCalls,
     /// `None` only at the end.
     handle: Option<ImageHandle>,
     pool: PoolPointer,
@@ -73,8 +76,8 @@ impl Image {
             .cluster()
             .ok_or_else(|| failed(OpenStep::Pool, Errno::SHUTDOWN))?;
         connection.log.add_image(&name);
-        let opened = connection
-            .calls
+        let calls = WaitingCalls::default();
+        let opened = calls
             .call(CALL_TIMEOUT, move || {
                 ImageHandle::open(functions, cluster, &arguments, on_resize)
             })
@@ -88,6 +91,7 @@ impl Image {
         connection.status().add_image(&request_stats);
         Ok(Arc::new(Image {
             connection: Arc::clone(connection),
+            calls,
             pool: handle.pool(),
             pointer: handle.pointer(),
             handle: Some(handle),
@@ -215,10 +219,7 @@ impl Image {
     fn try_lock(&self) -> Result<Attempt, LockError> {
         let name = self.name.clone();
         let lock = self.exclusive_lock();
-        let attempt = self
-            .connection
-            .calls
-            .call(CALL_TIMEOUT, move || lock.acquire(&name));
+        let attempt = self.calls.call(CALL_TIMEOUT, move || lock.acquire(&name));
         attempt.unwrap_or_else(|errno| {
             Err(LockError::Failed {
                 image: self.name.clone(),
@@ -236,13 +237,12 @@ impl Image {
         }
     }
 
-    /// Takes the exclusive lock as [`lock`](Self::lock) does, on the connection's thread, and calls `done` there. While another
+    /// Takes the exclusive lock as [`lock`](Self::lock) does, on the image's thread, and calls `done` there. While another
     /// client has it, this tries again: until `patience` is over if that is a living process of this host, or else until the
     /// cluster would have released the lock of a client that has died.
     pub fn spawn_lock(self: &Arc<Self>, patience: Duration, done: LockDone) {
         let (image, begin) = (Arc::clone(self), Instant::now());
-        self.connection
-            .calls
+        self.calls
             .post(move || image.lock_or_try_later(begin, patience, done));
     }
 
@@ -269,19 +269,18 @@ impl Image {
         };
         if begin.elapsed() < limit {
             std::thread::sleep(LOCK_RETRY);
-            let connection = Arc::clone(&self.connection);
-            connection
-                .calls
-                .post(move || self.lock_or_try_later(begin, patience, done));
+            let image = Arc::clone(&self);
+            self.calls
+                .post(move || image.lock_or_try_later(begin, patience, done));
         } else {
             done(result);
         }
     }
 
-    /// Releases the exclusive lock on the connection's thread; a failure is logged.
+    /// Releases the exclusive lock on the image's thread; a failure is logged.
     pub fn spawn_unlock(self: &Arc<Self>) {
         let image = Arc::clone(self);
-        self.connection.calls.post(move || {
+        self.calls.post(move || {
             // SAFETY: the image is open.
             let released =
                 check(unsafe { (image.connection.functions.rbd_lock_release)(image.pointer.0) });
@@ -310,7 +309,7 @@ impl Image {
         self.wait_for(CALL_TIMEOUT, watchers::addresses)
     }
 
-    /// Makes a call on the connection's thread. The image stays open until it is made: closing is queued behind it.
+    /// Makes a call on the image's thread. The image stays open until it is made: closing is queued behind it.
     fn wait_for<T: Send + 'static>(
         &self,
         timeout: Duration,
@@ -318,7 +317,6 @@ impl Image {
     ) -> Result<T, Errno> {
         let (functions, image) = (self.connection.functions, self.pointer);
         let result = self
-            .connection
             .calls
             .call(timeout, move || call(functions, image))
             .flatten();
@@ -340,7 +338,7 @@ impl Drop for Image {
     fn drop(&mut self) {
         self.connection.log.remove_image(&self.name);
         if let Some(handle) = self.handle.take() {
-            self.connection.calls.post(move || drop(handle));
+            self.calls.post(move || drop(handle));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An `rbd_image_t` with its pool and the watch of its size: opened and closed on the thread for waiting calls.
+//! An `rbd_image_t` with its pool and the watch of its size: opened and closed on a thread for waiting calls.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -6,8 +6,9 @@ use std::{mem, ptr};
 
 use engine::Errno;
 
+use crate::cluster_handle::ClusterHandle;
 use crate::errno::check;
-use crate::ffi::{ClusterPointer, ImagePointer, PoolPointer, c_str_or_null};
+use crate::ffi::{ImagePointer, PoolPointer, c_str_or_null};
 use crate::library::{Functions, ImageInfo};
 use crate::size_watch::{OnResize, SizeWatch};
 use crate::{ImageGeometry, ImageOptions};
@@ -46,18 +47,24 @@ pub(crate) enum OpenStep {
 struct Pool {
     functions: &'static Functions,
     io: PoolPointer,
+    /// Outlives the pool.
+    _cluster: Arc<ClusterHandle>,
 }
 
 impl Pool {
     fn open(
         functions: &'static Functions,
-        cluster: ClusterPointer,
+        cluster: Arc<ClusterHandle>,
         arguments: &OpenArguments,
     ) -> Result<Self, Errno> {
         let mut io = ptr::null_mut();
         // SAFETY: the cluster is connected, the name a string.
         check(unsafe {
-            (functions.rados_ioctx_create)(cluster.0, arguments.pool.as_ptr(), &raw mut io)
+            (functions.rados_ioctx_create)(
+                cluster.pointer().0,
+                arguments.pool.as_ptr(),
+                &raw mut io,
+            )
         })?;
         if let Some(namespace) = &arguments.namespace {
             // SAFETY: the pool is open, the name a string.
@@ -69,6 +76,7 @@ impl Pool {
         Ok(Pool {
             functions,
             io: PoolPointer(io),
+            _cluster: cluster,
         })
     }
 }
@@ -94,7 +102,7 @@ impl ImageHandle {
     /// Opens an image, and watches its size.
     pub(crate) fn open(
         functions: &'static Functions,
-        cluster: ClusterPointer,
+        cluster: Arc<ClusterHandle>,
         arguments: &OpenArguments,
         on_resize: OnResize,
     ) -> Result<(Self, ImageGeometry, Arc<SizeWatch>), (OpenStep, Errno)> {

@@ -1,11 +1,10 @@
-//! The thread that makes the calls of librados and librbd that wait, each with a deadline for its caller.
+//! Calls of librados and librbd that wait, each with a deadline for its caller, on a thread that makes them in order.
 //!
 //! A cluster that does not answer keeps such a call for an arbitrary time. The caller goes on at its deadline; the call is then
 //! abandoned: it is left out if it has not begun, otherwise its result is dropped on the thread when it ends.
 
-use std::io;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::Errno;
@@ -18,24 +17,20 @@ const THREAD_NAME: &str = "ceph";
 /// A call, to be made on the thread.
 type Call = Box<dyn FnOnce() + Send>;
 
-/// The thread, which ends after all calls when this is dropped.
-#[derive(Debug)]
+/// Calls that are made one after another, on a thread that runs as long as there are some. Those that are queued when this is
+/// dropped are made too.
+#[derive(Default)]
 pub(crate) struct WaitingCalls {
-    calls: Sender<Call>,
+    queue: Arc<Mutex<CallQueue>>,
+}
+
+#[derive(Default)]
+struct CallQueue {
+    calls: VecDeque<Call>,
+    has_thread: bool,
 }
 
 impl WaitingCalls {
-    /// Starts the thread.
-    pub(crate) fn start() -> io::Result<Self> {
-        let (calls, received): (_, Receiver<Call>) = mpsc::channel();
-        spawn_thread(THREAD_NAME, move || {
-            for call in received {
-                call();
-            }
-        })?;
-        Ok(Self { calls })
-    }
-
     /// Makes a call, and waits for its result until the timeout.
     ///
     /// Error: [`Errno::TIMEDOUT`]; the call is abandoned.
@@ -56,11 +51,38 @@ impl WaitingCalls {
 
     /// Makes a call later, without waiting for it.
     pub(crate) fn post(&self, call: impl FnOnce() + Send + 'static) {
-        if self.calls.send(Box::new(call)).is_err() {
-            // Only a panic ends the thread earlier.
-            tracing::error!("the thread for calls to Ceph has ended: a call is lost");
+        let starts = {
+            let mut queue = lock(&self.queue);
+            queue.calls.push_back(Box::new(call));
+            !std::mem::replace(&mut queue.has_thread, true)
+        };
+        if starts {
+            let queue = Arc::clone(&self.queue);
+            if let Err(error) = spawn_thread(THREAD_NAME, move || make_calls(&queue)) {
+                tracing::error!(%error, "no thread for calls to Ceph: they wait until the next one");
+                lock(&self.queue).has_thread = false;
+            }
         }
     }
+}
+
+/// Makes calls until there are none.
+fn make_calls(queue: &Mutex<CallQueue>) {
+    while let Some(call) = next_call(queue) {
+        call();
+    }
+}
+
+/// The next call; `None` ends the thread.
+fn next_call(queue: &Mutex<CallQueue>) -> Option<Call> {
+    let mut queue = lock(queue);
+    let call = queue.calls.pop_front();
+    queue.has_thread = call.is_some();
+    call
+}
+
+fn lock(queue: &Mutex<CallQueue>) -> MutexGuard<'_, CallQueue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The result of a call, between its caller and the thread.
@@ -127,15 +149,12 @@ impl<T> Outcome<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
     use std::thread::{self, ThreadId};
 
     use test_support::deadline::STUCK_AFTER;
 
     use super::*;
-
-    fn start() -> WaitingCalls {
-        WaitingCalls::start().unwrap()
-    }
 
     /// Records the thread that drops it.
     struct DropRecord(Arc<Mutex<Option<ThreadId>>>);
@@ -147,21 +166,24 @@ mod tests {
     }
 
     #[test]
-    fn calls_run_on_one_thread_which_makes_all_before_it_ends() {
-        let calls = start();
-        let id = || thread::current().id();
-        let first = calls.call(STUCK_AFTER, id).unwrap();
-        assert_eq!(calls.call(STUCK_AFTER, id), Ok(first));
-        assert_ne!(first, thread::current().id());
-        let (made, last) = mpsc::channel();
-        calls.post(move || made.send(()).unwrap());
-        drop(calls);
-        last.recv_timeout(STUCK_AFTER).unwrap();
+    fn calls_run_in_order_on_another_thread_which_makes_all_before_it_ends() {
+        let calls = WaitingCalls::default();
+        let thread = calls.call(STUCK_AFTER, || thread::current().id());
+        assert_ne!(thread, Ok(thread::current().id()));
+        let (made, numbers) = mpsc::channel();
+        for number in 0..9 {
+            let made = made.clone();
+            calls.post(move || made.send(number).unwrap());
+        }
+        drop((calls, made));
+        let received = (0..9).map(|_| numbers.recv_timeout(STUCK_AFTER).unwrap());
+        assert!(received.eq(0..9));
+        numbers.recv_timeout(STUCK_AFTER).unwrap_err();
     }
 
     #[test]
     fn a_caller_goes_on_at_its_deadline_and_the_thread_drops_the_result() {
-        let calls = start();
+        let calls = WaitingCalls::default();
         let (resume, paused) = mpsc::channel::<()>();
         let dropped = Arc::new(Mutex::new(None));
         let record = DropRecord(Arc::clone(&dropped));
@@ -171,13 +193,14 @@ mod tests {
         });
         assert_eq!(abandoned.err(), Some(Errno::TIMEDOUT));
         resume.send(()).unwrap();
-        let of_calls = calls.call(STUCK_AFTER, || thread::current().id());
-        assert_eq!(*dropped.lock().unwrap(), of_calls.ok());
+        calls.call(STUCK_AFTER, || ()).unwrap();
+        let dropped_on = dropped.lock().unwrap().unwrap();
+        assert_ne!(dropped_on, thread::current().id());
     }
 
     #[test]
     fn a_call_that_has_not_begun_at_its_deadline_is_left_out() {
-        let calls = start();
+        let calls = WaitingCalls::default();
         let (resume, paused) = mpsc::channel::<()>();
         calls.post(move || {
             let _ = paused.recv();

@@ -209,7 +209,7 @@ fn threads_of_the_libraries_inherit_the_privileges_of_the_launcher() {
             .map(|thread| status_field(&thread.text, "NoNewPrivs"))
             .collect::<Vec<_>>()
     };
-    for name in ["ceph", "ceph-log", "msgr-worker-0", "io_context_pool"] {
+    for name in ["ceph-log", "msgr-worker-0", "io_context_pool"] {
         let values = confined(name);
         assert!(
             !values.is_empty() && values.iter().all(|value| value == "1"),

@@ -149,6 +149,13 @@ fn an_image_whose_osds_do_not_answer_does_not_stop_others_of_its_connection() {
     let mut requester = Requester::new(&running);
     requester.write(0, &data).unwrap();
     assert_eq!(requester.read(0, 4096), Ok(data));
+    // Its lock waits, and theirs do not.
+    let (locked, answer) = mpsc::channel();
+    let done = Box::new(move |result| locked.send(result).unwrap());
+    stopped.spawn_lock(STUCK_AFTER, done);
+    running.lock().unwrap();
+    drop(client.open("running"));
+    assert!(matches!(answer.try_recv(), Err(TryRecvError::Empty)));
     cluster.ceph([
         "osd",
         "pool",
@@ -160,4 +167,5 @@ fn an_image_whose_osds_do_not_answer_does_not_stop_others_of_its_connection() {
     for requester in &mut requesters {
         assert!(requester.finish().iter().all(|done| done.result.is_ok()));
     }
+    answer.recv_timeout(STUCK_AFTER).unwrap().unwrap();
 }
