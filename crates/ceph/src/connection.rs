@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::Errno;
@@ -20,9 +19,6 @@ const LOG_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// librados' default of the client's name.
 const DEFAULT_USER: &str = "admin";
 
-/// The error of all requests of a client that is on the cluster's blocklist (`EBLOCKLISTED` in Ceph's sources).
-const BLOCKLISTED: Errno = Errno::SHUTDOWN;
-
 /// A client of a cluster.
 ///
 /// Dropping it does not wait: the connection is closed later, by another thread, when its images are. See
@@ -34,8 +30,6 @@ pub struct Connection {
     /// `None` only at the end.
     cluster: Option<Arc<ClusterHandle>>,
     status: Arc<ConnectionStatus>,
-    /// A call has found the client on the cluster's blocklist.
-    is_blocklisted: AtomicBool,
 }
 
 impl Connection {
@@ -75,7 +69,6 @@ impl Connection {
             log,
             cluster: Some(Arc::new(cluster)),
             status,
-            is_blocklisted: AtomicBool::new(false),
         }))
     }
 
@@ -96,25 +89,6 @@ impl Connection {
         self.cluster
             .as_ref()
             .map_or(0, |cluster| cluster.client_id())
-    }
-
-    /// Whether a call has found this client on the cluster's blocklist, where it stays for an hour by default. Its images have
-    /// to be opened anew, with another connection.
-    #[must_use]
-    pub fn is_blocklisted(&self) -> bool {
-        self.is_blocklisted.load(Ordering::Relaxed)
-    }
-
-    /// Takes notice of the error of a call.
-    pub(crate) fn record_error(&self, errno: Errno) {
-        if errno == BLOCKLISTED && !self.is_blocklisted.swap(true, Ordering::Relaxed) {
-            tracing::error!(
-                fsid = self.fsid(),
-                monitors = self.log.monitors(),
-                advice = "restart, or reopen the nodes of its images (blockdev-reopen)",
-                "the Ceph cluster refuses this client: it is on the blocklist (ceph osd blocklist ls)"
-            );
-        }
     }
 
     /// The handle, for calls that wait. `None` only at the end.

@@ -1,6 +1,6 @@
 //! The state of a connection for operators: readable by any thread without waiting, also after the connection is closed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,12 +12,15 @@ use crate::request_stats::{Activity, RequestStats, now_in_ticks};
 /// A cluster that has answered no request for this long counts as not answering. An OSD that is slow or restarts takes less.
 const SILENCE: Duration = Duration::from_secs(5);
 
+/// The error of all requests of a client that is on the cluster's blocklist (`EBLOCKLISTED` in Ceph's sources).
+const BLOCKLISTED: Errno = Errno::SHUTDOWN;
+
 /// What is known of the connection's cluster from its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
     /// It answers, as far as there are requests.
     Connected,
-    /// It refuses this client's requests (`ceph osd blocklist ls`).
+    /// It has refused this client's requests (`ceph osd blocklist ls`), see [`ConnectionStatus::is_blocklisted`].
     Blocklisted,
     /// It has answered no request for so long, at least 5 s, although there are some.
     NotAnswering(Duration),
@@ -46,8 +49,8 @@ pub struct ConnectionStatus {
     monitors: String,
     user: String,
     images: Mutex<Vec<Weak<RequestStats>>>,
-    /// When a request was last refused since the client is blocklisted, in ticks; 0: it is not.
-    blocklisted_at: AtomicU64,
+    /// A request or a call was refused since the client is on the blocklist.
+    is_blocklisted: AtomicBool,
 }
 
 impl ConnectionStatus {
@@ -60,7 +63,7 @@ impl ConnectionStatus {
             monitors,
             user,
             images: Mutex::default(),
-            blocklisted_at: AtomicU64::new(0),
+            is_blocklisted: AtomicBool::new(false),
         }
     }
 
@@ -103,11 +106,22 @@ impl ConnectionStatus {
     /// The state, as of the last answers.
     #[must_use]
     pub fn state(&self) -> ConnectionState {
-        if self.blocklisted_at.load(Ordering::Relaxed) != 0 {
+        if self.is_blocklisted() {
             return ConnectionState::Blocklisted;
         }
         let ticks = self.activity().silent_ticks(now_in_ticks());
         state_after_silence(Duration::from_nanos(Scale::measure().to_ns(ticks)))
+    }
+
+    /// Whether the cluster has refused this client since it is on the blocklist. Its images have to be opened anew, with another
+    /// connection.
+    ///
+    /// This does not end with the entry (`ceph osd blocklist rm`, or an hour): reads then succeed again, but librbd (16.2) still
+    /// fails writes, flushes and the lock of each image that was open. Nor does the same connection serve an image that is
+    /// opened anew: librbd does not break the lock that this client had.
+    #[must_use]
+    pub fn is_blocklisted(&self) -> bool {
+        self.is_blocklisted.load(Ordering::Relaxed)
     }
 
     /// Adds an image, until its statistics are dropped.
@@ -117,18 +131,16 @@ impl ConnectionStatus {
         images.push(Arc::downgrade(requests));
     }
 
-    /// Learns from a call's error whether the client is blocklisted.
+    /// Learns from the error of a request or a call whether the client is on the blocklist.
     pub(crate) fn learn_from_error(&self, errno: Errno) {
-        if errno == Errno::SHUTDOWN {
-            self.blocklisted_at.store(now_in_ticks(), Ordering::Relaxed);
-        }
-    }
-
-    /// Learns from a request that was sent at this time, and succeeded.
-    pub(crate) fn learn_from_success(&self, sent: u64) {
-        let blocklisted_at = self.blocklisted_at.load(Ordering::Relaxed);
-        if blocklisted_at != 0 && sent > blocklisted_at {
-            self.blocklisted_at.store(0, Ordering::Relaxed);
+        if errno == BLOCKLISTED && !self.is_blocklisted.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                fsid = self.fsid,
+                monitors = self.monitors,
+                connection = self.number,
+                advice = "restart, or reopen the nodes of its images (blockdev-reopen)",
+                "the Ceph cluster refuses this client: it is on the blocklist (ceph osd blocklist ls)"
+            );
         }
     }
 
@@ -163,17 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_blocklisted_until_a_later_request_succeeds() {
+    fn a_client_is_blocklisted_after_the_first_refusal() {
         let status = status();
-        let before = now_in_ticks();
         status.learn_from_error(Errno::IO);
         assert_eq!(status.state(), ConnectionState::Connected);
         status.learn_from_error(Errno::SHUTDOWN);
-        // An answer that was on the way.
-        status.learn_from_success(before);
         assert_eq!(status.state(), ConnectionState::Blocklisted);
-        status.learn_from_success(now_in_ticks() + 1);
-        assert_eq!(status.state(), ConnectionState::Connected);
     }
 
     #[test]

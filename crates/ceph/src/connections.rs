@@ -42,7 +42,7 @@ impl Connections {
             .filter(|(of, _)| of == options)
             .filter_map(|(_, connection)| connection.upgrade())
             .find(|connection| {
-                !connection.is_blocklisted()
+                !connection.status().is_blocklisted()
                     && connection.log.images() < options.images_per_connection
             })
     }

@@ -83,7 +83,7 @@ impl Image {
             })
             .unwrap_or_else(|errno| Err((OpenStep::Image, errno)));
         let (handle, geometry, watch) = opened.map_err(|(step, errno)| {
-            connection.record_error(errno);
+            connection.status().learn_from_error(errno);
             connection.log.remove_image(&name);
             failed(step, errno)
         })?;
@@ -220,12 +220,19 @@ impl Image {
         let name = self.name.clone();
         let lock = self.exclusive_lock();
         let attempt = self.calls.call(CALL_TIMEOUT, move || lock.acquire(&name));
-        attempt.unwrap_or_else(|errno| {
+        let attempt = attempt.unwrap_or_else(|errno| {
             Err(LockError::Failed {
                 image: self.name.clone(),
                 errno,
             })
-        })
+        });
+        attempt.inspect_err(|error| self.learn_from_lock_error(error))
+    }
+
+    fn learn_from_lock_error(&self, error: &LockError) {
+        if let LockError::Failed { errno, .. } = error {
+            self.connection.status().learn_from_error(*errno);
+        }
     }
 
     fn exclusive_lock(&self) -> Lock {
@@ -256,9 +263,7 @@ impl Image {
                 is_alive: true,
             }),
             Err(error) => {
-                if let LockError::Failed { errno, .. } = error {
-                    self.connection.status().learn_from_error(errno);
-                }
+                self.learn_from_lock_error(&error);
                 Err(error)
             }
         };
@@ -285,6 +290,7 @@ impl Image {
             let released =
                 check(unsafe { (image.connection.functions.rbd_lock_release)(image.pointer.0) });
             if let Err(errno) = released {
+                image.connection.status().learn_from_error(errno);
                 tracing::warn!(image = image.name, %errno, "the exclusive lock was not released");
             }
         });
@@ -320,7 +326,7 @@ impl Image {
             .calls
             .call(timeout, move || call(functions, image))
             .flatten();
-        result.inspect_err(|errno| self.connection.record_error(*errno))
+        result.inspect_err(|errno| self.connection.status().learn_from_error(*errno))
     }
 
     /// The functions of librbd, for queues.

@@ -209,9 +209,8 @@ impl ImageQueue {
             if sent_at != 0 {
                 let bytes = returned.is_ok().then_some(request.len);
                 stats.count_answered(request.op, sent_at, completed_at, bytes);
-                match returned {
-                    Ok(_) => connection.learn_from_success(sent_at),
-                    Err(errno) => connection.learn_from_error(errno),
+                if let Err(errno) = returned {
+                    connection.learn_from_error(errno);
                 }
             }
             let result = returned.map(|moved| {

@@ -38,7 +38,7 @@ impl RbdDisk {
         let open = || {
             let connection = Connections::of_process().get(&options.cluster)?;
             let opened = Image::open(&connection, &image_options, options.on_resize.clone());
-            Ok::<_, NodeError>((opened, connection.is_blocklisted()))
+            Ok::<_, NodeError>((opened, connection.status().is_blocklisted()))
         };
         let image = match open()? {
             // The client is on the cluster's blocklist; another one is not.
@@ -62,7 +62,7 @@ impl RbdDisk {
             return Ok(());
         }
         let flushed = self.image.flush();
-        if flushed.is_err() && self.image.connection().is_blocklisted() {
+        if flushed.is_err() && self.image.connection().status().is_blocklisted() {
             // A flush that had to succeed would keep the node as long as the client is there.
             tracing::warn!(
                 image = self.image.name(),
