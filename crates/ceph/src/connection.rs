@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::Errno;
 
@@ -15,6 +15,10 @@ use crate::{ClusterOptions, ConnectError, ConnectionStatus};
 
 /// How long the report of a refusal waits for the end of the log, which has the reason.
 const LOG_END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long other monitors may take to accept a client that one has refused. A monitor refuses the key of a user only if the cluster
+/// does not have it, or has not sent it to this monitor yet.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// librados' default of the client's name.
 const DEFAULT_USER: &str = "admin";
@@ -47,10 +51,13 @@ impl Connection {
             options.key.clone(),
         ));
         let connected = {
+            let end = Instant::now() + options.connect_timeout;
+            let deadline = || {
+                let refused_at = log.refused_at();
+                refused_at.map_or(end, |at| end.min(at + ACCEPT_TIMEOUT))
+            };
             let (options, log) = (options.clone(), Arc::clone(&log));
-            calls.call(options.connect_timeout, move || {
-                connect(functions, &options, &log)
-            })
+            calls.call_until(deadline, move || connect(functions, &options, &log))
         };
         let (cluster, fsid) =
             connected.unwrap_or_else(|_| Err(refusal(Errno::TIMEDOUT, options, &log)))?;
@@ -149,7 +156,7 @@ fn refusal(errno: Errno, options: &ClusterOptions, log: &LogContext) -> ConnectE
             user,
             detail,
         },
-        Errno::TIMEDOUT if log.is_refused() => ConnectError::Refused {
+        Errno::TIMEDOUT if log.refused_at().is_some() => ConnectError::Refused {
             monitors,
             user,
             detail,

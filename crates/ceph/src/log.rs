@@ -17,7 +17,8 @@ use line::Severity;
 
 pub(crate) use pipe::LogPipe;
 
-/// Part of the line of a client that a monitor refuses: librados goes on to other monitors, and in the end only the time is over.
+/// Part of the line of a client that a monitor refuses. librados returns an error when all monitors that it asks have refused it; while
+/// one of them does not answer, only the time is over in the end.
 const REFUSAL: &str = "handle_auth_bad_method";
 
 /// Names for the events of a connection's log, and its last error.
@@ -35,8 +36,8 @@ struct State {
     /// Names of the images that are open, or being opened.
     images: Vec<String>,
     last_error: Option<String>,
-    /// A monitor has refused the client's way of authentication, or its key.
-    is_refused: bool,
+    /// When a monitor first refused the client's way of authentication, or its key.
+    refused_at: Option<Instant>,
     limit: LineLimit,
 }
 
@@ -49,7 +50,7 @@ impl LogContext {
                 monitors,
                 images: Vec::new(),
                 last_error: None,
-                is_refused: false,
+                refused_at: None,
                 limit: LineLimit::new(Instant::now()),
             }),
         }
@@ -90,9 +91,9 @@ impl LogContext {
         state.last_error.as_ref().map(detail).unwrap_or_default()
     }
 
-    /// Whether a monitor has refused the client.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.lock().is_refused
+    /// When a monitor first refused the client.
+    pub(crate) fn refused_at(&self) -> Option<Instant> {
+        self.lock().refused_at
     }
 
     /// Emits a line of the log, unless it is a warning or an error and there were too many of them, and keeps the last error.
@@ -102,7 +103,9 @@ impl LogContext {
         let (monitors, images, verdict) = {
             let mut state = self.lock();
             if line.severity == Severity::Error {
-                state.is_refused |= line.text.contains(REFUSAL);
+                if line.text.contains(REFUSAL) {
+                    state.refused_at.get_or_insert_with(Instant::now);
+                }
                 state.last_error = Some(line.text.to_owned());
             }
             let verdict = match line.severity {

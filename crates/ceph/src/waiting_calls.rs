@@ -14,6 +14,9 @@ use crate::thread_launcher::spawn_thread;
 /// The kernel shows it as the thread's name. Threads of librados have names of their own.
 const THREAD_NAME: &str = "ceph";
 
+/// How often a caller asks for a deadline that may change.
+const DEADLINE_POLL: Duration = Duration::from_millis(100);
+
 /// A call, to be made on the thread.
 type Call = Box<dyn FnOnce() + Send>;
 
@@ -39,6 +42,16 @@ impl WaitingCalls {
         timeout: Duration,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Errno> {
+        let deadline = Instant::now() + timeout;
+        self.call_until(|| deadline, call)
+    }
+
+    /// The same with a deadline that may come closer while the caller waits.
+    pub(crate) fn call_until<T: Send + 'static>(
+        &self,
+        deadline: impl Fn() -> Instant,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Errno> {
         let outcome = Arc::new(Outcome::default());
         let for_thread = Arc::clone(&outcome);
         self.post(move || {
@@ -46,7 +59,7 @@ impl WaitingCalls {
                 for_thread.finish(call());
             }
         });
-        outcome.wait(timeout).ok_or(Errno::TIMEDOUT)
+        outcome.wait(deadline).ok_or(Errno::TIMEDOUT)
     }
 
     /// Makes a call later, without waiting for it.
@@ -125,18 +138,17 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// In the caller: the result, or `None` at the end of the time.
-    fn wait(&self, timeout: Duration) -> Option<T> {
-        let deadline = Instant::now() + timeout;
+    /// In the caller: the result, or `None` at the deadline.
+    fn wait(&self, deadline: impl Fn() -> Instant) -> Option<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while matches!(*state, State::Pending) {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline().saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             state = self
                 .finished
-                .wait_timeout(state, left)
+                .wait_timeout(state, left.min(DEADLINE_POLL))
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
@@ -196,6 +208,24 @@ mod tests {
         calls.call(STUCK_AFTER, || ()).unwrap();
         let dropped_on = dropped.lock().unwrap().unwrap();
         assert_ne!(dropped_on, thread::current().id());
+    }
+
+    #[test]
+    fn a_deadline_may_come_closer_while_the_caller_waits() {
+        let calls = start();
+        let (resume, paused) = mpsc::channel::<()>();
+        let (begun, begins) = mpsc::channel();
+        let far = Instant::now() + 2 * STUCK_AFTER;
+        let deadline = || match begins.try_recv() {
+            Ok(()) => Instant::now(),
+            Err(_) => far,
+        };
+        let abandoned = calls.call_until(deadline, move || {
+            let _ = begun.send(());
+            let _ = paused.recv_timeout(STUCK_AFTER);
+        });
+        assert_eq!(abandoned, Err(Errno::TIMEDOUT));
+        drop(resume);
     }
 
     #[test]
