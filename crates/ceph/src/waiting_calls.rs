@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_deadline_may_come_closer_while_the_caller_waits() {
-        let calls = start();
+        let calls = WaitingCalls::default();
         let (resume, paused) = mpsc::channel::<()>();
         let (begun, begins) = mpsc::channel();
         let far = Instant::now() + 2 * STUCK_AFTER;
