@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use engine::Errno;
 
+use crate::blocklist::Blocklist;
+use crate::client_record;
 use crate::cluster_handle::ClusterHandle;
 use crate::library::{self, Functions};
-use crate::lock_owner;
 use crate::log::{LogContext, LogPipe};
 use crate::waiting_calls::WaitingCalls;
 use crate::{ClusterOptions, ConnectError, ConnectionStatus};
@@ -34,6 +35,8 @@ pub struct Connection {
     /// `None` only at the end.
     cluster: Option<Arc<ClusterHandle>>,
     status: Arc<ConnectionStatus>,
+    /// Dead clients.
+    pub(crate) blocklist: Blocklist,
 }
 
 impl Connection {
@@ -44,7 +47,7 @@ impl Connection {
     pub fn open(options: &ClusterOptions) -> Result<Arc<Connection>, ConnectError> {
         let functions = library::functions()?;
         // A sandbox may deny it later.
-        lock_owner::read_identity();
+        client_record::read_identity();
         let calls = WaitingCalls::default();
         let log = Arc::new(LogContext::new(
             options.monitors.join(","),
@@ -76,6 +79,7 @@ impl Connection {
             log,
             cluster: Some(Arc::new(cluster)),
             status,
+            blocklist: Blocklist::default(),
         }))
     }
 

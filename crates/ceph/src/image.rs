@@ -77,9 +77,20 @@ impl Image {
             .ok_or_else(|| failed(OpenStep::Pool, Errno::SHUTDOWN))?;
         connection.log.add_image(&name);
         let calls = WaitingCalls::default();
+        let (of_thread, read_only) = (Arc::clone(connection), options.read_only);
         let opened = calls
             .call(CALL_TIMEOUT, move || {
-                ImageHandle::open(functions, cluster, &arguments, on_resize)
+                let opened = ImageHandle::open(functions, cluster, &arguments, on_resize)?;
+                if !read_only {
+                    let lock = Lock {
+                        connection: of_thread,
+                        pool: opened.0.pool(),
+                        image: opened.0.pointer(),
+                    };
+                    // A failure is reported when this process has the lock.
+                    let _ = lock.record_this_process();
+                }
+                Ok(opened)
             })
             .unwrap_or_else(|errno| Err((OpenStep::Image, errno)));
         let (handle, geometry, watch) = opened.map_err(|(step, errno)| {
@@ -237,10 +248,9 @@ impl Image {
 
     fn exclusive_lock(&self) -> Lock {
         Lock {
-            functions: self.connection.functions,
+            connection: Arc::clone(&self.connection),
             pool: self.pool,
             image: self.pointer,
-            client_id: self.connection.client_id(),
         }
     }
 

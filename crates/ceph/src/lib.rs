@@ -6,6 +6,8 @@
 //! to the image has an [`ImageQueue`]: librbd's threads append completions to its list, and wake its owner once per batch.
 
 mod allocations;
+mod blocklist;
+mod client_record;
 mod cluster_handle;
 mod connect_error;
 mod connection;
@@ -14,6 +16,7 @@ mod connections;
 mod errno;
 mod exit;
 mod ffi;
+mod header;
 mod image;
 mod image_handle;
 mod image_queue;
@@ -21,11 +24,10 @@ mod key;
 mod library;
 mod lock;
 mod lock_error;
-mod lock_owner;
 mod log;
-mod metadata;
 mod open_error;
 mod options;
+mod records;
 mod request_stats;
 mod size_watch;
 mod thread_launcher;

@@ -1,36 +1,27 @@
 //! The exclusive lock of an image, and how it gets free after a process of ours was killed.
 //!
-//! librbd's lock stays with a killed client until its watch ends (`osd_client_watch_timeout`, 30 s). Waiting for that would keep a
-//! restarted daemon's disks from their guests, so the owner leaves a record in the image's metadata: if it names a process of this
-//! host that is dead, its lock is broken.
+//! For the cluster a killed client lives until its watch ends (`osd_client_watch_timeout`, 30 s). If it has the lock, the lock stays
+//! with it. If it only has the image open, each notification of the image's clients waits 5 s for it, and a release of the lock
+//! waits for those. So each client that opens the image for writing leaves a [record](records) in the image's metadata, and those
+//! whose record names a process of this host that is dead are put on the cluster's blocklist before the lock is taken. That ends
+//! their watches.
 //!
-//! librbd puts the dead client on the cluster's blocklist before it breaks the lock, and waits for the map with that entry
-//! (`rados_blocklist_add`). From then on our requests name that map, and an OSD gets it before it serves them: requests of the
-//! dead client are either done before ours or refused.
+//! `rados_blocklist_add` waits for the map with that entry. From then on our requests name that map, and an OSD gets it before it
+//! serves them: requests of a dead client are either done before ours or refused. So its lock can be broken, and it cannot get the
+//! lock later by a request that was still on the way.
 
-use std::ffi::{CString, c_char, c_int};
-use std::ptr;
+use std::ffi::c_int;
+use std::sync::Arc;
 
 use engine::Errno;
 
-use crate::LockError;
+use crate::client_record::ClientRecord;
 use crate::errno::check;
-use crate::ffi::{ImagePointer, PoolPointer, text_of};
+use crate::ffi::{ImagePointer, PoolPointer};
+use crate::header::Header;
 use crate::library::{EXCLUSIVE_LOCK_FEATURE, Functions, LOCK_MODE_EXCLUSIVE};
-use crate::lock_owner::LockOwner;
-use crate::{metadata, watchers};
-
-/// The records' key in the image's metadata.
-const RECORDS_KEY: &std::ffi::CStr = c"blockplane.lock_owner";
-
-/// Bytes of the longest records that are read.
-const RECORDS_BYTES: usize = 1024;
-
-/// Records that are kept: one, and those of servers that were killed in a row.
-const MOST_RECORDS: usize = 4;
-
-/// Owners for which there is room: an exclusive lock has one.
-const MOST_OWNERS: usize = 8;
+use crate::watchers::{self, WatchingClient};
+use crate::{Connection, LockError, records};
 
 /// The owner of a lock after an attempt to take it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +37,17 @@ pub(crate) enum Attempt {
 
 /// The lock of an open image.
 pub(crate) struct Lock {
-    pub(crate) functions: &'static Functions,
+    pub(crate) connection: Arc<Connection>,
     pub(crate) pool: PoolPointer,
     pub(crate) image: ImagePointer,
-    /// The number that the cluster gave this client.
-    pub(crate) client_id: u64,
+}
+
+/// The clients of an image.
+struct Clients {
+    /// All that have it open for writing.
+    watching: Vec<WatchingClient>,
+    /// Records of those that are processes of ours, and of some that were.
+    records: Vec<ClientRecord>,
 }
 
 impl Lock {
@@ -64,43 +61,49 @@ impl Lock {
         if !self.is_supported().map_err(failed)? {
             return Err(LockError::Unsupported { image: name() });
         }
-        if !self.is_ours().map_err(failed)? {
-            let owner = match self.live_owner().map_err(failed)? {
-                None => None,
-                Some(address) => {
-                    let owner = self.recorded_owner(&address).map_err(failed)?;
-                    if owner.as_ref().is_some_and(LockOwner::is_this_process) {
-                        return Ok(Attempt::HeldHere { address });
-                    }
-                    let is_alive = owner.as_ref().is_some_and(LockOwner::is_alive);
-                    let owner = owner.filter(LockOwner::is_dead);
-                    Some(owner.ok_or_else(|| LockError::Held {
-                        image: name(),
-                        owner_address: address,
-                        is_alive,
-                    })?)
+        if self.is_ours().map_err(failed)? {
+            // librbd may have taken it by itself.
+            return self.take().map(|()| Attempt::Locked).map_err(failed);
+        }
+        let header = self.header().map_err(failed)?;
+        let clients = Clients::read(self, &header).map_err(failed)?;
+        let shut_out = self.shut_out_dead(&clients);
+        if let Some(owner) = header.lock_owner().map_err(failed)? {
+            match clients.record_of(&owner.address) {
+                Some(record) if record.is_dead() => {
+                    tracing::warn!(
+                        image = image_name,
+                        address = record.address,
+                        pid = record.pid,
+                        "breaking the lock of a process of ours that has ended"
+                    );
+                    self.shut_out(record).map_err(failed)?;
+                    header.break_lock(&owner).map_err(failed)?;
                 }
-            };
-            // A failure is reported when this process has the lock.
-            let _ = self.record_this_process_first();
-            if let Some(LockOwner { pid, address, .. }) = owner {
-                tracing::warn!(
-                    image = image_name,
-                    address,
-                    pid,
-                    "breaking the lock of a process of ours that has ended"
-                );
-                self.break_lock_of(&address).map_err(failed)?;
+                // librbd itself breaks the lock of a client whose watch has ended.
+                _ if !clients.is_watching(&owner.address) => {}
+                Some(record) if record.is_this_process() => {
+                    return Ok(Attempt::HeldHere {
+                        address: owner.address,
+                    });
+                }
+                record => {
+                    return Err(LockError::Held {
+                        image: name(),
+                        is_alive: record.is_some_and(ClientRecord::is_alive),
+                        owner_address: owner.address,
+                    });
+                }
             }
         }
         match self.take() {
             Ok(()) => {}
             // Another client was faster.
             Err(errno @ (Errno::ROFS | Errno::BUSY)) => {
-                return Err(match self.owner().map_err(failed)? {
-                    Some(owner_address) => LockError::Held {
+                return Err(match header.lock_owner().map_err(failed)? {
+                    Some(owner) => LockError::Held {
                         image: name(),
-                        owner_address,
+                        owner_address: owner.address,
                         is_alive: false,
                     },
                     None => failed(errno),
@@ -108,7 +111,16 @@ impl Lock {
             }
             Err(errno) => return Err(failed(errno)),
         }
-        if let Err(errno) = self.record_this_process() {
+        if let Err(errno) = shut_out {
+            tracing::warn!(
+                image = image_name,
+                %errno,
+                "a process of ours that has ended is not on the blocklist: for 30 s, the cluster waits for it when the lock is released"
+            );
+        }
+        if !clients.has_record_of(self)
+            && let Err(errno) = self.record_this_process()
+        {
             tracing::warn!(
                 image = image_name,
                 %errno,
@@ -118,133 +130,95 @@ impl Lock {
         Ok(Attempt::Locked)
     }
 
+    /// Records this process as a client of the image, and removes the records of clients that have gone.
+    pub(crate) fn record_this_process(&self) -> Result<(), Errno> {
+        let header = self.header()?;
+        let clients = Clients::read(self, &header)?;
+        records::write(&header, self.own_address(&clients)?)?;
+        let records = clients.records.iter();
+        let mut gone = records.filter(|record| !clients.is_watching(&record.address));
+        // The lock may still have to be broken.
+        let owner = header.lock_owner()?.map(|owner| owner.address);
+        gone.try_for_each(|record| match &owner {
+            Some(owner) if *owner == record.address => Ok(()),
+            _ => records::remove(&header, record),
+        })
+    }
+
+    fn functions(&self) -> &'static Functions {
+        self.connection.functions
+    }
+
+    fn header(&self) -> Result<Header, Errno> {
+        Header::new(self.functions(), self.pool, self.image)
+    }
+
     fn is_supported(&self) -> Result<bool, Errno> {
         let mut features = 0;
         // SAFETY: the image is open.
-        check(unsafe { (self.functions.rbd_get_features)(self.image.0, &raw mut features) })?;
+        check(unsafe { (self.functions().rbd_get_features)(self.image.0, &raw mut features) })?;
         Ok(features & EXCLUSIVE_LOCK_FEATURE != 0)
     }
 
     fn is_ours(&self) -> Result<bool, Errno> {
-        let mut is_owner = 0;
+        let mut is_owner: c_int = 0;
         // SAFETY: the image is open.
         let asked = check(unsafe {
-            (self.functions.rbd_is_exclusive_lock_owner)(self.image.0, &raw mut is_owner)
+            (self.functions().rbd_is_exclusive_lock_owner)(self.image.0, &raw mut is_owner)
         });
         asked.map(|()| is_owner != 0)
     }
 
-    /// The address of the owner.
-    fn owner(&self) -> Result<Option<String>, Errno> {
-        let mut mode: c_int = 0;
-        let mut owners: [*mut c_char; MOST_OWNERS] = [ptr::null_mut(); MOST_OWNERS];
-        let mut count = MOST_OWNERS;
-        // SAFETY: the image is open, and there is room for as many as named.
-        let listed = check(unsafe {
-            (self.functions.rbd_lock_get_owners)(
-                self.image.0,
-                &raw mut mode,
-                owners.as_mut_ptr(),
-                &raw mut count,
-            )
-        });
-        match listed {
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(errno),
-            Ok(()) => {
-                // SAFETY: librbd has written the addresses, and they are freed below.
-                let owner = (count > 0).then(|| unsafe { text_of(owners[0]) });
-                // SAFETY: as many were written by librbd.
-                unsafe { (self.functions.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count) };
-                Ok(owner)
-            }
-        }
+    /// Puts the dead clients that the cluster takes for living ones on its blocklist.
+    fn shut_out_dead(&self, clients: &Clients) -> Result<(), Errno> {
+        let records = clients.records.iter();
+        let watching = records.filter(|record| clients.is_watching(&record.address));
+        let mut dead = watching.filter(|record| record.is_dead());
+        dead.try_for_each(|record| self.shut_out(record))
     }
 
-    /// The address of the owner, unless its watch has ended: librbd itself breaks such a lock.
-    fn live_owner(&self) -> Result<Option<String>, Errno> {
-        let Some(owner) = self.owner()? else {
-            return Ok(None);
-        };
-        let watchers = watchers::addresses(self.functions, self.image)?;
-        Ok(watchers.contains(&owner).then_some(owner))
-    }
-
-    /// The record of this owner, if there is one.
-    fn recorded_owner(&self, address: &str) -> Result<Option<LockOwner>, Errno> {
-        let mut owners = self.read_records()?.into_iter();
-        Ok(owners.find(|owner| owner.address == address))
-    }
-
-    /// Records this process, which is about to take the lock, before dead ones: if it is killed now, its successor knows the
-    /// owner. A dead one may be the owner later than this sees it, since its request for the lock may still be on the way.
-    fn record_this_process_first(&self) -> Result<(), Errno> {
-        let mut clients = watchers::list(self.functions, self.image)?.into_iter();
-        let this = clients.find(|client| client.id == self.client_id);
-        let this = LockOwner::this_process(this.ok_or(Errno::NOENT)?.address);
-        let this = this.ok_or(Errno::NOENT)?;
-        let earlier = self.read_records()?.into_iter();
-        let dead = earlier.filter(LockOwner::is_dead);
-        self.write_records(std::iter::once(this).chain(dead).take(MOST_RECORDS))
-    }
-
-    /// Records this process, which has the lock, unless its record is there: another client may have replaced it.
-    fn record_this_process(&self) -> Result<(), Errno> {
-        let address = self.owner()?.ok_or(Errno::NOLCK)?;
-        let this = LockOwner::this_process(address).ok_or(Errno::NOENT)?;
-        if self.read_records()?.contains(&this) {
-            return Ok(());
-        }
-        self.write_records([this])
-    }
-
-    /// Breaks the lock of an owner, and puts the owner on the blocklist.
-    fn break_lock_of(&self, address: &str) -> Result<(), Errno> {
-        let address = CString::new(address).map_err(|_| Errno::INVAL)?;
-        // SAFETY: the image is open, and the address a string.
-        let broken = check(unsafe {
-            (self.functions.rbd_lock_break)(self.image.0, LOCK_MODE_EXCLUSIVE, address.as_ptr())
-        });
-        match broken {
-            // The cluster has released it meanwhile.
-            Err(Errno::NOENT) => Ok(()),
-            broken => broken,
-        }
+    fn shut_out(&self, dead: &ClientRecord) -> Result<(), Errno> {
+        let cluster = self.connection.cluster().ok_or(Errno::SHUTDOWN)?;
+        let blocklist = &self.connection.blocklist;
+        blocklist.add(self.functions(), cluster.pointer(), &dead.address)
     }
 
     /// Takes the lock so that it stays ours when others ask for it.
     fn take(&self) -> Result<(), Errno> {
         // SAFETY: the image is open.
-        check(unsafe { (self.functions.rbd_lock_acquire)(self.image.0, LOCK_MODE_EXCLUSIVE) })
+        check(unsafe { (self.functions().rbd_lock_acquire)(self.image.0, LOCK_MODE_EXCLUSIVE) })
     }
 
-    /// The records, one in a line.
-    fn read_records(&self) -> Result<Vec<LockOwner>, Errno> {
-        let mut text = [0_u8; RECORDS_BYTES];
-        let mut len = text.len();
-        // SAFETY: the image is open, the key a string, and there is room for as many bytes as named.
-        let read = check(unsafe {
-            (self.functions.rbd_metadata_get)(
-                self.image.0,
-                RECORDS_KEY.as_ptr(),
-                text.as_mut_ptr().cast(),
-                &raw mut len,
-            )
-        });
-        match read {
-            Err(Errno::NOENT | Errno::RANGE) => Ok(Vec::new()),
-            Err(errno) => Err(errno),
-            Ok(()) => {
-                let text = std::ffi::CStr::from_bytes_until_nul(&text).map_err(|_| Errno::IO)?;
-                let text = text.to_string_lossy();
-                Ok(text.lines().filter_map(LockOwner::parse).collect())
-            }
-        }
+    /// The address of this client as the cluster knows it.
+    fn own_address<'a>(&self, clients: &'a Clients) -> Result<&'a str, Errno> {
+        let own_id = self.connection.client_id();
+        let mut watching = clients.watching.iter();
+        let this = watching.find(|client| client.id == own_id);
+        this.map(|client| &*client.address).ok_or(Errno::NOENT)
+    }
+}
+
+impl Clients {
+    fn read(lock: &Lock, header: &Header) -> Result<Self, Errno> {
+        // Records first: a client that opens the image in between is then not taken for one that has gone.
+        let records = records::read(header)?;
+        let watching = watchers::list(lock.functions(), lock.image)?;
+        Ok(Self { watching, records })
     }
 
-    fn write_records(&self, owners: impl IntoIterator<Item = LockOwner>) -> Result<(), Errno> {
-        let lines = owners.into_iter().map(|owner| owner.to_string());
-        let text = lines.collect::<Vec<_>>().join("\n");
-        metadata::set(self.functions, self.pool, self.image, RECORDS_KEY, &text)
+    fn is_watching(&self, address: &str) -> bool {
+        let mut watching = self.watching.iter();
+        watching.any(|client| client.address == address)
+    }
+
+    /// Whether this process was recorded when the image was opened.
+    fn has_record_of(&self, lock: &Lock) -> bool {
+        let own_address = lock.own_address(self).ok();
+        own_address.is_some_and(|address| self.record_of(address).is_some())
+    }
+
+    fn record_of(&self, address: &str) -> Option<&ClientRecord> {
+        let mut records = self.records.iter();
+        records.find(|record| record.address == address)
     }
 }

@@ -1,6 +1,8 @@
 //! Traces of a killed server in a cluster: its writes that arrive late never replace what a later server has written, and its
 //! lock is waited for if it may not be broken.
 
+use std::collections::BTreeMap;
+
 use rustix::process::Signal;
 use test_support::ceph::{Auth, Cluster, ClusterOptions, ObjectStore};
 use test_support::deadline::eventually;
@@ -17,8 +19,6 @@ const BLOCKS: u64 = 16;
 const DISK_BYTES: u64 = BLOCKS * BLOCK as u64;
 /// The block that is written.
 const WRITTEN: usize = 5;
-/// Key of the record of the lock's owner, in the metadata of an image.
-const RECORD: &str = "blockplane.lock_owner";
 /// Of clusters for a test of their own.
 const OPTIONS: ClusterOptions = ClusterOptions {
     store: ObjectStore::BlueStore,
@@ -129,7 +129,8 @@ fn lock_of_an_unknown_client_is_waited_for_until_the_cluster_releases_it() {
     let (mut server, mut guest) = (server(image), guest());
     let link = connect(&mut server, &mut guest);
     write(&mut guest, &link);
-    cluster.rbd(["image-meta", "remove", "unknown", RECORD]);
+    let (key, _) = record(&cluster, "unknown");
+    cluster.rbd(["image-meta", "remove", "unknown", &key]);
     server.kill();
     let link = connect(&mut server, &mut guest);
     let last = write(&mut guest, &link);
@@ -150,13 +151,21 @@ fn set_watch_timeout(cluster: &mut Cluster, seconds: u32) {
     cluster.start_osd();
 }
 
+/// The record of the only client of an image, with its key.
+fn record(cluster: &Cluster, image: &str) -> (String, String) {
+    let metadata = cluster.rbd(["image-meta", "list", "--format", "json", image]);
+    let metadata: BTreeMap<String, String> = serde_json::from_str(&metadata).unwrap();
+    let [record] = Vec::from_iter(metadata).try_into().unwrap();
+    record
+}
+
 /// Changes the record of the lock's owner: another process had its number, and has ended.
 fn declare_owner_dead(cluster: &Cluster, image: &str) {
-    let record = cluster.rbd(["image-meta", "get", image, RECORD]);
+    let (key, record) = record(cluster, image);
     let words = record.split_whitespace().map(|word| {
         let is_start = word.starts_with("start-ticks=");
         if is_start { "start-ticks=1" } else { word }
     });
     let record = words.collect::<Vec<_>>().join(" ");
-    cluster.rbd(["image-meta", "set", image, RECORD, &record]);
+    cluster.rbd(["image-meta", "set", image, &key, &record]);
 }

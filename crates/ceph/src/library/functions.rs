@@ -109,6 +109,12 @@ table! {
     rados_exec = fn(
         RawPool, *const c_char, *const c_char, *const c_char, *const c_char, size_t, *mut c_char, size_t
     ) -> c_int;
+    rados_list_lockers = fn(
+        RawPool, *const c_char, *const c_char, *mut c_int, *mut c_char, *mut size_t, *mut c_char, *mut size_t,
+        *mut c_char, *mut size_t, *mut c_char, *mut size_t
+    ) -> ssize_t;
+    rados_break_lock = fn(RawPool, *const c_char, *const c_char, *const c_char, *const c_char) -> c_int;
+    rados_blocklist_add = fn(RawCluster, *mut c_char, u32) -> c_int;
     rados_ioctx_destroy = fn(RawPool);
     }
     rbd {
@@ -133,10 +139,9 @@ table! {
     rbd_is_exclusive_lock_owner = fn(RawImage, *mut c_int) -> c_int;
     rbd_lock_acquire = fn(RawImage, c_int) -> c_int;
     rbd_lock_release = fn(RawImage) -> c_int;
-    rbd_lock_break = fn(RawImage, c_int, *const c_char) -> c_int;
-    rbd_lock_get_owners = fn(RawImage, *mut c_int, *mut *mut c_char, *mut size_t) -> c_int;
-    rbd_lock_get_owners_cleanup = fn(*mut *mut c_char, size_t);
-    rbd_metadata_get = fn(RawImage, *const c_char, *mut c_char, *mut size_t) -> c_int;
+    rbd_metadata_list = fn(
+        RawImage, *const c_char, u64, *mut c_char, *mut size_t, *mut c_char, *mut size_t
+    ) -> c_int;
     rbd_get_id = fn(RawImage, *mut c_char, size_t) -> c_int;
     rbd_watchers_list = fn(RawImage, *mut Watcher, *mut size_t) -> c_int;
     rbd_watchers_list_cleanup = fn(*mut Watcher, size_t);

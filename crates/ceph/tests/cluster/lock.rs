@@ -15,53 +15,109 @@ use test_support::ceph::Cluster;
 use test_support::deadline::eventually;
 use test_support::process::Process;
 
-use crate::client::{Client, image, options};
+use crate::client::{Client, Turn, image, options};
 use crate::requester::{Requester, pattern};
 
 const MIB: u64 = 1 << 20;
 
-/// Environment variables of the process that holds a lock: the configuration and the image.
+/// Key of a client's record in the metadata of an image; its address follows.
+const RECORD: &str = "blockplane.client.";
+
+/// Environment variables of another process: the configuration, its images, and whether it takes their locks.
 const CONF: &str = "CEPH_TEST_LOCK_CONF";
-const IMAGE: &str = "CEPH_TEST_LOCK_IMAGE";
+const IMAGES: &str = "CEPH_TEST_LOCK_IMAGES";
+const TAKES: &str = "CEPH_TEST_LOCK_TAKES";
 
 /// The test that is such a process if they are set.
-const HOLDER: &str = "lock::the_lock_of_another_live_client_is_refused_with_its_address";
+const OTHER: &str = "lock::the_lock_of_another_live_client_is_refused_with_its_address";
 
 /// Another process that holds the lock of an image.
 fn holder(cluster: &Cluster, name: &str) -> Process {
+    other_process(cluster, &[name], true)
+}
+
+/// Another process that has images open, and their locks if it takes them.
+fn other_process(cluster: &Cluster, names: &[&str], takes_locks: bool) -> Process {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", HOLDER, "--nocapture"]);
-    command.env(CONF, cluster.conf()).env(IMAGE, name);
+    command.args(["--exact", OTHER, "--nocapture"]);
+    command
+        .env(CONF, cluster.conf())
+        .env(IMAGES, names.join(" "));
+    if takes_locks {
+        command.env(TAKES, "1");
+    }
     command.process_group(0);
     let mut process = Process::spawn(command);
     let output = process.stderr_file();
-    process.wait_until("holds the lock", || {
-        test_support::process::text(&output).contains("locked")
+    process.wait_until("has its images", || {
+        test_support::process::text(&output).contains("ready")
     });
     process
 }
 
-/// In that process: takes the lock and keeps it until the process is killed.
-fn hold_lock(conf: PathBuf) -> ! {
+/// In that process: keeps the images until it is killed.
+fn keep_images(conf: PathBuf) -> ! {
     let options = ClusterOptions {
         conf: Some(conf),
         ..Default::default()
     };
     let connection = Connection::open(&options).unwrap();
-    let name = env::var(IMAGE).unwrap();
-    let image = Image::open(&connection, &image(&name), Arc::new(|| ())).unwrap();
-    image.lock().unwrap();
-    Requester::new(&image).write(0, &pattern(1, 4096)).unwrap();
-    eprintln!("locked");
+    let names = env::var(IMAGES).unwrap();
+    let open = |name| Image::open(&connection, &image(name), Arc::new(|| ())).unwrap();
+    let images: Vec<_> = names.split(' ').map(open).collect();
+    for image in images.iter().filter(|_| env::var_os(TAKES).is_some()) {
+        image.lock().unwrap();
+        Requester::new(image).write(0, &pattern(1, 4096)).unwrap();
+    }
+    eprintln!("ready");
     loop {
         std::thread::park();
     }
 }
 
+/// SIGKILL.
+fn kill(process: Process) {
+    process.signal(Signal::KILL);
+    assert_eq!(process.ended().code, None);
+}
+
+/// The connection of a user with the rights that the documentation asks for.
+fn minimal_options(cluster: &Cluster) -> ClusterOptions {
+    let osd = ("osd", "profile rbd pool=rbd");
+    cluster.create_user("minimal", &[("mon", "profile rbd"), osd]);
+    options_of(cluster, "minimal")
+}
+
+fn options_of(cluster: &Cluster, user: &str) -> ClusterOptions {
+    ClusterOptions {
+        user: Some(user.to_owned()),
+        ..options(cluster)
+    }
+}
+
+/// The watchers of an image, sorted.
+fn watchers(image: &Image) -> Vec<String> {
+    let mut watchers = image.watchers().unwrap();
+    watchers.sort();
+    watchers
+}
+
+/// The addresses of an image's clients that have a record, sorted.
+fn recorded(cluster: &Cluster, name: &str) -> Vec<String> {
+    let metadata = cluster.rbd(["image-meta", "list", name]);
+    let keys = metadata
+        .lines()
+        .filter_map(|line| line.strip_prefix(RECORD));
+    let addresses = keys.map(|key| key.split_whitespace().next().unwrap().to_owned());
+    let mut addresses: Vec<_> = addresses.collect();
+    addresses.sort();
+    addresses
+}
+
 #[test]
 fn the_lock_of_another_live_client_is_refused_with_its_address() {
     if let Some(conf) = env::var_os(CONF) {
-        hold_lock(conf.into());
+        keep_images(conf.into());
     }
     let Some(cluster) = Cluster::shared_or_report() else {
         return;
@@ -96,17 +152,10 @@ fn the_lock_of_a_killed_process_of_ours_is_broken_at_once() {
     let Err(LockError::Held { owner_address, .. }) = image.lock() else {
         panic!("not held");
     };
-    holder.signal(Signal::KILL);
-    assert_eq!(holder.ended().code, None);
+    kill(holder);
     // Its watch has not ended: only the record makes the difference.
     assert!(image.watchers().unwrap().contains(&owner_address));
     image.lock().unwrap();
-    // A process that was killed in between would have left both records.
-    let records = cluster.rbd(["image-meta", "get", "rbd/orphaned", "blockplane.lock_owner"]);
-    let new_address = &image.watchers().unwrap().pop().unwrap();
-    for address in [&owner_address, new_address] {
-        assert!(records.contains(&format!("address={address}")), "{records}");
-    }
     let blocked = cluster.ceph(["osd", "blocklist", "ls"]);
     assert!(blocked.contains(&owner_address), "{blocked}");
     let mut requester = Requester::new(&image);
@@ -122,16 +171,99 @@ fn the_lock_of_a_killed_client_without_a_record_is_not_broken() {
     cluster.create_image("rbd/unrecorded", MIB);
     let client = Client::connect(cluster);
     let holder = holder(cluster, "unrecorded");
-    cluster.rbd([
-        "image-meta",
-        "remove",
-        "rbd/unrecorded",
-        "blockplane.lock_owner",
-    ]);
+    let [address] = recorded(cluster, "unrecorded").try_into().unwrap();
+    let record = format!("{RECORD}{address}");
+    cluster.rbd(["image-meta", "remove", "unrecorded", &record]);
     let image = client.open("unrecorded");
-    holder.signal(Signal::KILL);
-    assert_eq!(holder.ended().code, None);
+    kill(holder);
     assert!(matches!(image.lock(), Err(LockError::Held { .. })));
+}
+
+/// Notifications, for which a release of the lock waits, would wait for each dead watcher for 5 s.
+#[test]
+fn a_killed_process_that_never_had_the_lock_is_not_waited_for_and_a_living_one_stays() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    cluster.create_image("rbd/opened", MIB);
+    let turn = Turn::wait();
+    let connection = Connection::open(&minimal_options(cluster)).unwrap();
+    let image = Image::open(&connection, &image("opened"), Arc::new(|| ())).unwrap();
+    let own = watchers(&image);
+    let living = other_process(cluster, &["opened"], false);
+    let two = watchers(&image);
+    let killed = other_process(cluster, &["opened"], false);
+    let three = watchers(&image);
+    assert_eq!([own.len(), two.len(), three.len()], [1, 2, 3]);
+    assert_eq!(recorded(cluster, "opened"), three);
+    kill(killed);
+    assert_eq!(watchers(&image), three);
+
+    image.lock().unwrap();
+    assert_eq!(watchers(&image), two);
+    image.unlock().unwrap();
+    // Of a client that has gone, no record stays.
+    let again = Image::open(&connection, &self::image("opened"), Arc::new(|| ())).unwrap();
+    assert_eq!(recorded(cluster, "opened"), two);
+    let blocked = cluster.ceph(["osd", "blocklist", "ls"]);
+    for address in &three {
+        let is_dead = !two.contains(address);
+        assert_eq!(blocked.contains(address), is_dead, "{address}: {blocked}");
+    }
+    drop((image, again, connection));
+    drop(turn);
+    drop(living);
+}
+
+#[test]
+fn without_the_right_to_block_clients_only_the_lock_of_a_dead_one_is_refused() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    cluster.create_image("rbd/watched", MIB);
+    cluster.create_image("rbd/owned", MIB);
+    let osd = ("osd", "profile rbd pool=rbd");
+    cluster.create_user("weak", &[("mon", "allow r"), osd]);
+    kill(other_process(cluster, &["watched"], false));
+    kill(holder(cluster, "owned"));
+    let turn = Turn::wait();
+    let connection = Connection::open(&options_of(cluster, "weak")).unwrap();
+    let open = |name| Image::open(&connection, &image(name), Arc::new(|| ())).unwrap();
+    open("watched").lock().unwrap();
+    let refused = open("owned").lock().unwrap_err();
+    assert!(matches!(refused, LockError::Failed { .. }), "{refused}");
+    drop(connection);
+    drop(turn);
+}
+
+/// A monitor may add one client in a second.
+#[test]
+fn a_killed_process_is_put_on_the_blocklist_once_for_all_of_its_images() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let names = ["first", "second", "third"];
+    for name in names {
+        cluster.create_image(name, MIB);
+    }
+    let client = Client::connect(cluster);
+    let images = names.map(|name| client.open(name));
+    let own = watchers(&images[0]);
+    let killed = other_process(cluster, &names, true);
+    let mut dead = watchers(&images[0]);
+    dead.retain(|address| !own.contains(address));
+    kill(killed);
+    let entries = images.map(|image| {
+        image.lock().unwrap();
+        let list = cluster.ceph(["osd", "blocklist", "ls"]);
+        let mut entries = list.lines().filter(|entry| entry.contains(&dead[0]));
+        entries.next().unwrap().to_owned()
+    });
+    // With the time of its end, which another addition would change.
+    assert!(
+        entries.iter().all(|entry| *entry == entries[0]),
+        "{entries:?}"
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! The record of a lock's owner: a process of a host, and its client's address.
+//! The record of a client: its address, and the process of a host that it is.
 //!
-//! It must never name a dead process when the owner is alive. So a host is named by the boot of its kernel, which a cloned disk or
+//! It must never name a dead process when the client is alive. So a host is named by the boot of its kernel, which a cloned disk or
 //! another machine cannot repeat, a process by its number and its start in a namespace of process numbers: within another
 //! namespace nothing can be said about it.
 
@@ -11,9 +11,9 @@ use std::sync::OnceLock;
 use rustix::io::Errno;
 use rustix::process::{Pid, getpriority_process};
 
-/// A process, and the address of its client.
+/// A client's address and its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LockOwner {
+pub(crate) struct ClientRecord {
     process: ProcessIdentity,
     /// Number of the process, for messages.
     pub(crate) pid: i32,
@@ -52,7 +52,7 @@ fn this_process() -> Option<&'static ProcessIdentity> {
     .as_ref()
 }
 
-impl LockOwner {
+impl ClientRecord {
     /// This process; `None` if its identity cannot be read.
     pub(crate) fn this_process(address: String) -> Option<Self> {
         Some(Self {
@@ -62,33 +62,33 @@ impl LockOwner {
         })
     }
 
-    /// Reads a record; `None` if it is not one of this version.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    /// Reads the record of the client with this address; `None` if it is not one of this version.
+    pub(crate) fn parse(address: &str, text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let mut value = |key| words.next()?.strip_prefix(key)?.strip_prefix('=');
-        let owner = Self {
+        let record = Self {
             process: ProcessIdentity {
                 boot: value("boot")?.to_owned(),
                 pid_namespace: value("pid-namespace")?.to_owned(),
                 start_ticks: value("start-ticks")?.parse().ok()?,
             },
             pid: value("pid")?.parse().ok()?,
-            address: value("address")?.to_owned(),
+            address: address.to_owned(),
         };
-        Some(owner)
+        Some(record)
     }
 
-    /// Whether this process is the owner.
+    /// Whether it is a client of this process.
     pub(crate) fn is_this_process(&self) -> bool {
         this_process().is_some_and(|process| *process == self.process) && self.pid == own_pid()
     }
 
-    /// Whether the owner is certainly dead: a process of this host, in our namespace of process numbers, that has ended.
+    /// Whether the client is certainly dead: a process of this host, in our namespace of process numbers, that has ended.
     pub(crate) fn is_dead(&self) -> bool {
         self.is_on_this_host() && has_ended(self.pid, self.process.start_ticks)
     }
 
-    /// Whether the owner is a process of this host, in our namespace of process numbers, that has not ended.
+    /// Whether the client is a process of this host, in our namespace of process numbers, that has not ended.
     pub(crate) fn is_alive(&self) -> bool {
         self.is_on_this_host() && !has_ended(self.pid, self.process.start_ticks)
     }
@@ -100,7 +100,7 @@ impl LockOwner {
     }
 }
 
-impl fmt::Display for LockOwner {
+impl fmt::Display for ClientRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ProcessIdentity {
             boot,
@@ -109,8 +109,8 @@ impl fmt::Display for LockOwner {
         } = &self.process;
         write!(
             f,
-            "boot={boot} pid-namespace={pid_namespace} start-ticks={start_ticks} pid={} address={}",
-            self.pid, self.address
+            "boot={boot} pid-namespace={pid_namespace} start-ticks={start_ticks} pid={}",
+            self.pid
         )
     }
 }
@@ -165,11 +165,11 @@ mod tests {
 
     use super::*;
 
-    fn owner(pid: i32, start_ticks: u64) -> LockOwner {
-        let mut owner = LockOwner::this_process("192.0.2.1:0/1234".to_owned()).unwrap();
-        owner.pid = pid;
-        owner.process.start_ticks = start_ticks;
-        owner
+    fn record(pid: i32, start_ticks: u64) -> ClientRecord {
+        let mut record = ClientRecord::this_process("192.0.2.1:0/1234".to_owned()).unwrap();
+        record.pid = pid;
+        record.process.start_ticks = start_ticks;
+        record
     }
 
     fn start_ticks(pid: i32) -> u64 {
@@ -179,27 +179,29 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        let owner = LockOwner::this_process("192.0.2.1:0/1234".to_owned()).unwrap();
-        assert_eq!(LockOwner::parse(&owner.to_string()), Some(owner.clone()));
-        assert!(owner.is_this_process());
-        assert!(!owner.is_dead());
+        let address = "192.0.2.1:0/1234";
+        let record = ClientRecord::this_process(address.to_owned()).unwrap();
+        let read = ClientRecord::parse(address, &record.to_string());
+        assert_eq!(read.as_ref(), Some(&record));
+        assert!(record.is_this_process());
+        assert!(!record.is_dead());
     }
 
     #[test]
-    fn an_owner_is_dead_only_as_long_as_host_namespace_and_start_agree() {
+    fn a_client_is_dead_only_as_long_as_host_namespace_and_start_agree() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let alive = owner(pid, start_ticks(pid));
+        let alive = record(pid, start_ticks(pid));
         assert!(alive.is_alive() && !alive.is_dead() && !alive.is_this_process());
         // Another process has the number now.
-        assert!(owner(pid, alive.process.start_ticks + 1).is_dead());
+        assert!(record(pid, alive.process.start_ticks + 1).is_dead());
         child.kill().unwrap();
         test_support::deadline::eventually("a zombie", || alive.is_dead());
         child.wait().unwrap();
         assert!(alive.is_dead());
         for change in [
-            |owner: &mut LockOwner| owner.process.boot.push('0'),
-            |owner: &mut LockOwner| owner.process.pid_namespace.push('0'),
+            |record: &mut ClientRecord| record.process.boot.push('0'),
+            |record: &mut ClientRecord| record.process.pid_namespace.push('0'),
         ] {
             let mut elsewhere = alive.clone();
             change(&mut elsewhere);
@@ -219,7 +221,7 @@ mod tests {
         #[test]
         fn other_text_is_no_record(text in "[ -~]{0,100}") {
             prop_assume!(!text.starts_with("boot="));
-            prop_assert_eq!(LockOwner::parse(&text), None);
+            prop_assert_eq!(ClientRecord::parse("", &text), None);
         }
     }
 }
