@@ -108,22 +108,31 @@ impl ImageHandle {
     ) -> Result<(Self, ImageGeometry, Arc<SizeWatch>), (OpenStep, Errno)> {
         let pool =
             Pool::open(functions, cluster, arguments).map_err(|errno| (OpenStep::Pool, errno))?;
-        let open = if arguments.read_only {
-            functions.rbd_open_read_only
-        } else {
-            functions.rbd_open
+        let open_image = |read_only: bool| {
+            let open = if read_only {
+                functions.rbd_open_read_only
+            } else {
+                functions.rbd_open
+            };
+            let mut image = ptr::null_mut();
+            // SAFETY: the pool is open, the arguments strings or null.
+            let opened = unsafe {
+                open(
+                    pool.io.0,
+                    arguments.image.as_ptr(),
+                    &raw mut image,
+                    c_str_or_null(&arguments.snapshot),
+                )
+            };
+            check(opened).map(|()| image)
         };
-        let mut image = ptr::null_mut();
-        // SAFETY: the pool is open, the arguments strings or null.
-        let opened = unsafe {
-            open(
-                pool.io.0,
-                arguments.image.as_ptr(),
-                &raw mut image,
-                c_str_or_null(&arguments.snapshot),
-            )
+        let opened = match &arguments.snapshot {
+            // A client that watches the image notices that the snapshot is removed; another one would read zeroes. It needs the
+            // permission for that.
+            Some(_) => open_image(false).or_else(|_| open_image(true)),
+            None => open_image(arguments.read_only),
         };
-        check(opened).map_err(|errno| (OpenStep::Image, errno))?;
+        let image = opened.map_err(|errno| (OpenStep::Image, errno))?;
         let mut handle = ImageHandle {
             functions,
             image: ImagePointer(image),

@@ -5,6 +5,7 @@ use std::fs;
 use ceph::MAX_BYTES_IN_FLIGHT;
 use engine::{Errno, Op};
 use test_support::ceph::Cluster;
+use test_support::deadline::eventually;
 
 use crate::client::{Client, image};
 use crate::requester::{Requester, pattern};
@@ -282,4 +283,35 @@ fn bytes_in_flight_are_limited_and_requests_beyond_follow_in_order() {
         Err(Errno::IO),
         "beyond the end"
     );
+}
+
+#[test]
+fn a_snapshot_that_is_removed_while_it_is_read_fails_instead_of_reading_as_zeroes() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    cluster.create_image("rbd/forgotten", MIB as u64);
+    let client = Client::connect(cluster);
+    let data = pattern(1, 4096);
+    Requester::new(&client.open("forgotten"))
+        .write(0, &data)
+        .unwrap();
+    cluster.rbd(["snap", "create", "rbd/forgotten@before"]);
+    let mut options = image("forgotten");
+    options.snapshot = Some("before".to_owned());
+    options.read_only = true;
+    let mut before = Requester::new(&client.try_open(&options).unwrap());
+    assert_same(&before.read(0, 4096).unwrap(), &data);
+    // Its data is needed no more.
+    Requester::new(&client.open("forgotten"))
+        .write(0, &[2; 4096])
+        .unwrap();
+    cluster.rbd(["snap", "rm", "--no-progress", "rbd/forgotten@before"]);
+    eventually("a read fails", || match before.read(0, 4096) {
+        Ok(read) => {
+            assert_same(&read, &data);
+            false
+        }
+        Err(_) => true,
+    });
 }
