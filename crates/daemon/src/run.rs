@@ -16,6 +16,7 @@ use crate::process::pidfile::PidFile;
 use crate::process::signals::BlockedSignals;
 use crate::process::{ProcessOptions, confine, raise_descriptor_limit};
 use crate::service::ServiceManagerConnection;
+use crate::state::secret::SecretFiles;
 use crate::upgrade;
 use crate::upgrade::launcher::{LauncherConnection, LauncherOptions};
 
@@ -178,9 +179,9 @@ fn start_metrics_and_create_objects(
             Directive::Object(ObjectOptions::Iothread(options)) => {
                 control.objects.spawn_and_add_iothread(options)?
             }
-            Directive::Object(ObjectOptions::Secret(options)) => {
-                control.objects.read_and_add_secret(options)?
-            }
+            Directive::Object(ObjectOptions::Secret(options)) => control
+                .objects
+                .read_and_add_secret(options, SecretFiles::Any)?,
             Directive::Blockdev(options) => {
                 actions::node::open_and_add_node_retrying_locks(options, control, &mut lock_retry)?
             }

@@ -125,3 +125,17 @@ fn nodes_refer_to_secrets_that_are_keys() {
     client.done("object-del", json!({"id": "s"}));
     program.stop();
 }
+
+#[test]
+fn a_pipe_without_a_writer_is_refused_and_the_daemon_goes_on() {
+    let folder = Folder::new();
+    rustix::fs::mkfifoat(rustix::fs::CWD, folder.join("pipe"), rustix::fs::Mode::RWXU).unwrap();
+    let (program, mut client) = start(&folder, "");
+    for file in ["pipe", "/dev/zero"] {
+        let add = json!({"qom-type": "secret", "id": "a", "file": file});
+        let refused = client.fails("object-add", add);
+        assert!(refused.contains("regular file"), "{refused}");
+    }
+    client.done("query-block-exports", json!({}));
+    program.stop();
+}

@@ -10,6 +10,7 @@ use super::running_object_names::names_of_running_objects;
 use super::{iothread_properties, option_types, str_arg_or_empty};
 use crate::control::MainThread;
 use crate::state::iothread::Iothread;
+use crate::state::secret::SecretFiles;
 
 /// The commands for objects.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
@@ -85,7 +86,9 @@ fn add_object(control: &mut MainThread, arguments: &Arguments) -> Result<Value, 
     let options = names_of_running_objects(&control.objects)?.read_object(&json);
     let added = match options.map_err(|problem| error_of_invalid_options(&problem))? {
         ObjectOptions::Iothread(options) => control.objects.spawn_and_add_iothread(&options),
-        ObjectOptions::Secret(options) => control.objects.read_and_add_secret(&options),
+        ObjectOptions::Secret(options) => control
+            .objects
+            .read_and_add_secret(&options, SecretFiles::Regular),
     };
     added.map_err(|failure| error_of_failed_action(&failure))?;
     Ok(json!({}))

@@ -1,9 +1,9 @@
 //! Secrets in the daemon's state: reads their content when they are added, finds them for nodes, and removes them when no node
 //! uses them. Nothing here shows a content.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ pub(crate) struct Secret {
 
 impl Secret {
     /// Decodes the content of a file, or of the options.
-    fn read(options: &SecretOptions) -> Result<Self, BoxError> {
+    fn read(options: &SecretOptions, files: SecretFiles) -> Result<Self, BoxError> {
         let id = &options.id;
         let content = match (&options.file, options.decode_data()) {
             (Some(path), _) => {
                 let shown = path.display();
-                let content = read_at_most(path, MAX_SECRET_BYTES + 1)
+                let content = read_at_most(path, MAX_SECRET_BYTES + 1, files)
                     .map_err(|error| format!("secret '{id}': cannot read {shown}: {error}"))?;
                 warn_if_readable_by_all(id, path);
                 options
@@ -61,11 +61,30 @@ impl Secret {
     }
 }
 
+/// Files that a secret is read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SecretFiles {
+    /// All, such as the pipe of a command. Reading it may wait.
+    Any,
+    /// Regular files: a pipe without a writer would stop a daemon that runs.
+    Regular,
+}
+
 /// Reads the beginning of a file.
-fn read_at_most(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
+fn read_at_most(path: &Path, limit: usize, files: SecretFiles) -> io::Result<Vec<u8>> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    if files == SecretFiles::Regular {
+        // Opening a pipe waits for its writer otherwise.
+        options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    }
+    let file = options.open(path)?;
+    if files == SecretFiles::Regular && !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     let mut content = Vec::new();
     let limit = u64::try_from(limit).unwrap_or(u64::MAX);
-    File::open(path)?.take(limit).read_to_end(&mut content)?;
+    file.take(limit).read_to_end(&mut content)?;
     Ok(content)
 }
 
@@ -84,7 +103,11 @@ fn warn_if_readable_by_all(id: &str, path: &Path) {
 
 impl DaemonObjects {
     /// Adds a secret. Its content is that of the old process in a live upgrade, else it is read now.
-    pub fn read_and_add_secret(&mut self, options: &SecretOptions) -> Result<(), BoxError> {
+    pub fn read_and_add_secret(
+        &mut self,
+        options: &SecretOptions,
+        files: SecretFiles,
+    ) -> Result<(), BoxError> {
         let id = &options.id;
         if self.find_iothread(id).is_some() {
             return Err(format!(
@@ -97,7 +120,7 @@ impl DaemonObjects {
                 options: options.clone(),
                 content,
             },
-            None => Secret::read(options)?,
+            None => Secret::read(options, files)?,
         };
         self.secrets.push(Arc::new(secret));
         Ok(())

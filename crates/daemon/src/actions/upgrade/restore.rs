@@ -23,6 +23,7 @@ use crate::process::pidfile::PidFile;
 use crate::state::export::{Export, ExportState};
 use crate::state::node::OpenNode;
 use crate::state::objects::DaemonObjects;
+use crate::state::secret::SecretFiles;
 use crate::upgrade::PREDECESSOR_CHANNEL;
 use crate::upgrade::channel::{UpgradeChannel, UpgradeMessage};
 use crate::upgrade::state_json::{self, INVALID_STATE, IncomingFds};
@@ -187,7 +188,7 @@ fn create_objects_and_chardevs(
                 objects.spawn_and_add_iothread(&options)?
             }
             Directive::Object(ObjectOptions::Secret(options)) => {
-                objects.read_and_add_secret(&options)?
+                objects.read_and_add_secret(&options, SecretFiles::Any)?
             }
             Directive::Blockdev(options) => {
                 let first_new = objects.nodes.len();
