@@ -121,6 +121,12 @@ impl Image {
         self.geometry
     }
 
+    /// Whether it was opened for reading only.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
     /// The image's name: `POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]`.
     #[must_use]
     pub fn name(&self) -> &str {

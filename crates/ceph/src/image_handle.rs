@@ -9,7 +9,7 @@ use engine::Errno;
 use crate::cluster_handle::ClusterHandle;
 use crate::errno::check;
 use crate::ffi::{ImagePointer, PoolPointer, c_str_or_null};
-use crate::library::{Functions, ImageInfo};
+use crate::library::{Functions, ImageInfo, JOURNALING_FEATURE};
 use crate::size_watch::{OnResize, SizeWatch};
 use crate::{ImageGeometry, ImageOptions};
 
@@ -177,7 +177,16 @@ impl ImageHandle {
             object_bytes: info.object_bytes,
             stripe_unit,
             stripe_count,
+            reads_need_lock: self.reads_need_lock()?,
         })
+    }
+
+    /// Whether librbd reads from the image only while it has the lock.
+    fn reads_need_lock(&self) -> Result<bool, Errno> {
+        let mut features = 0;
+        // SAFETY: the image is open.
+        check(unsafe { (self.functions.rbd_get_features)(self.image.0, &raw mut features) })?;
+        Ok(features & JOURNALING_FEATURE != 0)
     }
 
     /// The pool, valid until this is dropped.

@@ -9,8 +9,8 @@ use libloading::Library;
 
 pub(crate) use functions::{
     DIFF_STOPPED, EXCLUSIVE_LOCK_FEATURE, FAST_DIFF_FEATURE, FAST_DIFF_INVALID_FLAG, Functions,
-    ImageInfo, LOCK_MODE_EXCLUSIVE, RawCluster, RawCompletion, RawImage, RawPool, Watcher,
-    ZEROES_THICK_PROVISION,
+    ImageInfo, JOURNALING_FEATURE, LOCK_MODE_EXCLUSIVE, RawCluster, RawCompletion, RawImage,
+    RawPool, Watcher, ZEROES_THICK_PROVISION,
 };
 
 const RADOS: &str = "librados.so.2";

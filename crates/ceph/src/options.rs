@@ -97,7 +97,7 @@ impl fmt::Display for ImageOptions {
     }
 }
 
-/// Sizes of an image when it was opened, in bytes.
+/// Properties of an image when it was opened. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageGeometry {
     /// The image.
@@ -108,6 +108,8 @@ pub struct ImageGeometry {
     pub stripe_unit: u64,
     /// Number of objects over which stripe units are distributed; 1 unless the image is striped.
     pub stripe_count: u64,
+    /// librbd reads from it only while it has the exclusive lock: the image has a journal.
+    pub reads_need_lock: bool,
 }
 
 #[cfg(test)]

@@ -54,6 +54,11 @@ impl RbdDisk {
         Ok(Arc::new(RbdDisk { image, writer_lock }))
     }
 
+    /// Whether reads need the lock too.
+    pub fn reads_need_lock(&self) -> bool {
+        !self.image.is_read_only() && self.image.geometry().reads_need_lock
+    }
+
     /// Makes all completed writes stable, and waits for that. Without the lock there are none since it was released, which
     /// had made them stable. For a client on the cluster's blocklist its failure is none: librbd's cache is off, or writes
     /// through.

@@ -14,10 +14,12 @@ use super::writer_lock::LockAnswer;
 pub(crate) struct RbdQueue {
     queue: ImageQueue,
     disk: Arc<RbdDisk>,
+    /// librbd would acquire the lock for a read on its own, and fail writes meanwhile.
+    reads_need_lock: bool,
     wake: Wake,
     /// The lock is being acquired.
     acquisition: Option<Arc<LockAnswer>>,
-    /// Requests that change the image and wait for the lock, in order.
+    /// Requests that wait for the lock, in order.
     waiting: VecDeque<Request>,
     /// Flushes that had nothing to do, complete at the next reap.
     empty_flushes: Vec<Completion>,
@@ -27,6 +29,7 @@ impl RbdQueue {
     pub fn new(disk: Arc<RbdDisk>, wake: Wake) -> Self {
         RbdQueue {
             queue: ImageQueue::new(disk.image.clone(), wake.clone()),
+            reads_need_lock: disk.reads_need_lock(),
             disk,
             wake,
             acquisition: None,
@@ -49,7 +52,8 @@ impl RbdQueue {
     /// # Safety
     /// As for [`IoBackend::start_or_queue`](engine::IoBackend::start_or_queue).
     pub unsafe fn start_or_wait_for_lock(&mut self, request: &Request) -> Result<(), Full> {
-        if request.op == Op::Read || self.disk.writer_lock.permits_changes() {
+        let needs_no_lock = request.op == Op::Read && !self.reads_need_lock;
+        if needs_no_lock || self.disk.writer_lock.permits_changes() {
             // SAFETY: our caller promises the same.
             return unsafe { self.queue.start(request) };
         }

@@ -101,7 +101,7 @@ impl WriterLock {
         let was_held = self.with_state(|state| {
             self.permits_changes
                 .store(self.locking == Locking::Off, Ordering::Release);
-            std::mem::take(&mut state.held)
+            std::mem::take(&mut state.held) && !state.unsupported
         });
         if was_held {
             self.image.spawn_unlock();
@@ -203,7 +203,7 @@ impl WriterLock {
             if state.held {
                 self.permits_changes.store(true, Ordering::Release);
             }
-            let release = result.is_ok() && has_left;
+            let release = result.is_ok() && has_left && !is_unsupported;
             (std::mem::take(&mut state.waiters), release)
         });
         if release {

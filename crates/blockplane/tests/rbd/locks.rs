@@ -138,3 +138,32 @@ fn image_without_the_feature_is_served_with_a_warning_and_refused_with_locking_o
         assert!(log.contains("no exclusive lock"), "{log}");
     }
 }
+
+#[test]
+fn the_first_read_of_an_image_with_a_journal_acquires_the_lock_and_writes_with_it_succeed() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let disk = Disk::create(cluster, "journal");
+    cluster.rbd(["feature", "enable", "journal", "journaling"]);
+    let folder = Folder::new();
+    let (program, _) = start(&folder, &disk.line());
+    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    guest.ask(0, 0, IN, 0, 0);
+    guest.ask(0, 1, OUT, 1, 1);
+    for slot in [0, 1] {
+        guest.watch(0, slot);
+        assert_eq!(guest.status(0, slot), 0);
+    }
+    program.stop();
+    disk.is_closed();
+    // librbd would acquire the lock on its own: other clients can take that one.
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, &disk.line());
+    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    guest.request(0, IN, 1, 0);
+    assert_eq!(guest.data(0, 0), [1; BLOCK]);
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    assert_eq!(nodes[0]["rbd"]["lock"], "held");
+    program.stop();
+}

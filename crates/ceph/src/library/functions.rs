@@ -24,6 +24,8 @@ pub(crate) const LOCK_MODE_EXCLUSIVE: c_int = 0;
 pub(crate) const ZEROES_THICK_PROVISION: c_int = 1;
 /// `RBD_FEATURE_EXCLUSIVE_LOCK`.
 pub(crate) const EXCLUSIVE_LOCK_FEATURE: u64 = 1 << 2;
+/// `RBD_FEATURE_JOURNALING`.
+pub(crate) const JOURNALING_FEATURE: u64 = 1 << 6;
 /// `RBD_FEATURE_FAST_DIFF`.
 pub(crate) const FAST_DIFF_FEATURE: u64 = 1 << 4;
 /// `RBD_FLAG_FAST_DIFF_INVALID`.
