@@ -77,11 +77,13 @@ impl Image {
             .ok_or_else(|| failed(OpenStep::Pool, Errno::SHUTDOWN))?;
         connection.log.add_image(&name);
         let calls = WaitingCalls::default();
-        let (of_thread, read_only) = (Arc::clone(connection), options.read_only);
+        let of_thread = Arc::clone(connection);
+        // Other clients' notifications wait for one that watches the image, also if it was killed.
+        let watches = !options.read_only || options.snapshot.is_some();
         let opened = calls
             .call(CALL_TIMEOUT, move || {
                 let opened = ImageHandle::open(functions, cluster, &arguments, on_resize)?;
-                if !read_only {
+                if watches {
                     let lock = Lock {
                         connection: of_thread,
                         pool: opened.0.pool(),
