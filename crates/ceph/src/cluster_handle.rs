@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::ptr;
 
 use engine::Errno;
@@ -17,8 +18,8 @@ use crate::{ClusterOptions, ConnectError};
 /// Bytes of a cluster's identity with the zero byte.
 const FSID_BYTES: usize = 37;
 
-/// Bytes for a list of monitors; a longer one is not shown.
-const MONITORS_BYTES: usize = 4096;
+/// Bytes for the value of an option, such as a list of monitors; a longer one is not shown.
+const VALUE_BYTES: usize = 4096;
 
 /// More than queues ever have in flight, for limits of librados.
 const UNLIMITED: &str = "1099511627776";
@@ -143,12 +144,33 @@ impl ClusterHandle {
 
     /// The addresses of monitors, as configured; empty if there are none.
     pub(crate) fn monitors(&self) -> String {
-        let mut text = [0_u8; MONITORS_BYTES];
-        // SAFETY: the handle is valid, and the buffer has room for as many bytes as named.
+        self.get(c"mon_host")
+    }
+
+    /// The files of which the first one that can be opened is the keyring; empty if a key is configured.
+    pub(crate) fn keyring_files(&self) -> Vec<PathBuf> {
+        if [c"key", c"keyfile"]
+            .iter()
+            .any(|option| !self.get(option).is_empty())
+        {
+            return Vec::new();
+        }
+        let files = self.get(c"keyring");
+        let files = files.split([',', ';']);
+        files
+            .filter(|file| !file.is_empty())
+            .map(PathBuf::from)
+            .collect()
+    }
+
+    /// The value of an option; empty if it has none.
+    fn get(&self, option: &CStr) -> String {
+        let mut text = [0_u8; VALUE_BYTES];
+        // SAFETY: the handle is valid, the name a string, and the buffer has room for as many bytes as named.
         let got = unsafe {
             (self.functions.rados_conf_get)(
                 self.rados.0,
-                c"mon_host".as_ptr(),
+                option.as_ptr(),
                 text.as_mut_ptr().cast(),
                 text.len(),
             )

@@ -42,6 +42,18 @@ pub enum ConnectError {
         "no address of a Ceph monitor is known: name monitors (server), or a ceph.conf with mon_host (conf)"
     )]
     NoMonitors,
+    /// There is no key, since no keyring can be read.
+    #[error("{user} has no key, since the keyring {} cannot be read: {error}{advice}", path.display())]
+    Keyring {
+        /// The client's name with its type.
+        user: String,
+        /// The first configured file that exists, or the first one of all.
+        path: PathBuf,
+        /// Why it cannot be read.
+        error: io::Error,
+        /// What may be the cause beside the file's permissions, after a semicolon; empty if there is nothing.
+        advice: &'static str,
+    },
     /// The cluster does not accept the client.
     #[error(
         "the Ceph cluster at {monitors} refuses {user}: check its key and its way of authentication; `ceph auth get {user}` shows the key{detail}"

@@ -1,6 +1,9 @@
 //! A connection to a cluster: one client.
 
 use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +14,7 @@ use crate::client_record;
 use crate::cluster_handle::ClusterHandle;
 use crate::library::{self, Functions};
 use crate::log::{LogContext, LogPipe};
+use crate::thread_launcher::has_launcher;
 use crate::waiting_calls::WaitingCalls;
 use crate::{ClusterOptions, ConnectError, ConnectionStatus};
 
@@ -141,11 +145,50 @@ fn connect(
     match cluster.connect().and_then(|()| cluster.fsid()) {
         Ok(fsid) => Ok((cluster, fsid)),
         Err(errno) => {
+            let keyring = unreadable_keyring(&cluster.keyring_files());
             // Shuts down, which writes the rest of the log.
             drop(cluster);
             log_end.wait(LOG_END_TIMEOUT);
-            Err(refusal(errno, options, log))
+            Err(match (refusal(errno, options, log), keyring) {
+                (
+                    ConnectError::Refused { user, .. } | ConnectError::Failed { user, .. },
+                    Some((path, error)),
+                ) => no_key(user, path, error),
+                (refusal, _) => refusal,
+            })
         }
+    }
+}
+
+/// The first of these files that exists, or the first one of all, if none can be opened.
+fn unreadable_keyring(files: &[PathBuf]) -> Option<(PathBuf, io::Error)> {
+    let mut first = None;
+    for path in files {
+        match File::open(path) {
+            Ok(_) => return None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                first.get_or_insert((path.clone(), error));
+            }
+            Err(error) => return Some((path.clone(), error)),
+        }
+    }
+    first
+}
+
+/// The error for a client without a keyring.
+fn no_key(user: String, path: PathBuf, error: io::Error) -> ConnectError {
+    let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+    let advice = match is_denied && has_launcher() {
+        true => {
+            "; the sandbox permits keyrings in /etc and in the folder of conf: move it there, or give the key as a secret"
+        }
+        false => "",
+    };
+    ConnectError::Keyring {
+        user,
+        path,
+        error,
+        advice,
     }
 }
 

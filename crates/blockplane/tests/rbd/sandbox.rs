@@ -1,11 +1,13 @@
 //! Images that a monitor adds to a daemon in its sandbox, which was started without one.
 
+use std::fs;
+
 use serde_json::json;
 use test_support::ceph::Cluster;
 
 use crate::disk::{Disk, SOCKET};
 use crate::guest::{BLOCK, Guest, IN, OUT};
-use crate::process::Folder;
+use crate::process::{Folder, Process, words};
 use crate::start;
 use crate::upgraded_daemon::Daemon;
 
@@ -22,6 +24,30 @@ fn image_added_by_a_monitor_needs_the_sandbox_to_allow_it() {
     program.stop();
     let (program, mut client) = start(&folder, "--sandbox off");
     client.done("blockdev-add", disk.node_json("d"));
+    program.stop();
+}
+
+/// A keyring may be in /etc, or beside the configuration.
+#[test]
+fn keyring_that_the_sandbox_hides_is_named() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let disk = Disk::create(cluster, "hidden-keyring");
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let keyring = elsewhere.join("keyring");
+    fs::copy(cluster.keyring(), &keyring).unwrap();
+    let (monitor, path) = (cluster.monitor_address(), keyring.display());
+    let conf = format!("[global]\nmon_host = v2:{monitor}\nkeyring = {path}\n");
+    fs::write(folder.join("ceph.conf"), conf).unwrap();
+    let line = format!(
+        "serve rbd:rbd/{}:conf=ceph.conf --socket {SOCKET}",
+        disk.name
+    );
+    let output = folder.run(&line);
+    output.assert_fails_naming(&["client.admin", &path.to_string(), "the sandbox permits"]);
+    let mut program = Process::spawn(folder.command(words(&format!("{line} --sandbox off"))));
+    drop(program.connection(&folder.join(SOCKET)));
     program.stop();
 }
 

@@ -1,5 +1,6 @@
 //! Connecting and opening: what is refused, and that the reason is named within the time limit.
 
+use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use ceph::{
     AuthMode, ClusterOptions, ConnectError, Connection, Connections, Image, Key, OpenError,
 };
 use test_support::ceph::Cluster;
+use test_support::process::Folder;
 use test_support::threads::{read_of_each_thread, status_field};
 
 use crate::client::{Client, Turn, image, options};
@@ -127,6 +129,34 @@ fn missing_configuration_is_named() {
     options.conf = Some("/dev/null".into());
     let error = refused(&options);
     assert!(matches!(error, ConnectError::NoMonitors), "{error}");
+}
+
+#[test]
+fn a_keyring_that_cannot_be_read_is_named() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let _turn = Turn::wait();
+    let folder = Folder::new();
+    let conf = folder.join("ceph.conf");
+    let configure = |keyring: &str| {
+        let monitor = cluster.monitor_address();
+        let text = format!("[global]\nmon_host = v2:{monitor}\nkeyring = {keyring}\n");
+        fs::write(&conf, text).unwrap();
+        Connection::open(&ClusterOptions {
+            conf: Some(conf.clone()),
+            ..Default::default()
+        })
+    };
+    // librados takes the first one that it can open.
+    let keyring = cluster.keyring();
+    drop(configure(&format!("/nonexistent/a,{}", keyring.display())).unwrap());
+    let error = configure("/nonexistent/a,/nonexistent/b").unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, ConnectError::Keyring { .. }), "{text}");
+    for part in ["client.admin", "/nonexistent/a", "No such file"] {
+        assert!(text.contains(part), "{text}");
+    }
 }
 
 #[test]
