@@ -8,7 +8,8 @@ use options::{
     BlockdevOptions, ChardevOptions, CommonChardevOptions, CommonExportOptions, CommonNodeOptions,
     DEFAULT_NULL_SIZE, Directive, Driver, ExportKind, ExportOptions, FileOptions, IothreadOptions,
     LunDeviceOptions, LunOptions, MonitorOptions, NullOptions, ObjectOptions, RbdOptions,
-    ServeDevice, ServeDisk, ServeSettings, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
+    SecretFormat, SecretOptions, ServeDevice, ServeDisk, ServeSettings, SocketAddr,
+    VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
 use daemon::process::ProcessOptions;
@@ -120,6 +121,10 @@ fn to_directives(options: &ServeSettings) -> Vec<Directive> {
         .collect();
     let node_names = node_names(options);
     let nodes = node_names.iter().zip(&options.disks);
+    directives.extend(nodes.clone().filter_map(|(node_name, disk)| {
+        let file = key_file_of_disk(disk)?;
+        Some(Directive::Object(key_secret(node_name, file)))
+    }));
     directives.extend(nodes.map(|(node_name, disk)| {
         Directive::Blockdev(BlockdevOptions {
             node_name: node_name.clone(),
@@ -127,12 +132,12 @@ fn to_directives(options: &ServeSettings) -> Vec<Directive> {
                 read_only: options.read_only || disk.is_snapshot(),
                 discard: options.discard,
                 cache_direct: match disk {
-                    ServeDisk::Rbd(_) => None,
+                    ServeDisk::Rbd { .. } => None,
                     ServeDisk::Path(_) | ServeDisk::NullCo => Some(options.cache_direct),
                 },
                 ..CommonNodeOptions::defaults()
             },
-            driver: node_driver(options, disk),
+            driver: node_driver(options, node_name, disk),
         })
     }));
     directives.push(Directive::Export(ExportOptions {
@@ -165,6 +170,29 @@ fn to_directives(options: &ServeSettings) -> Vec<Directive> {
         }));
     }
     directives
+}
+
+/// The file with the key of the user that an image needs.
+fn key_file_of_disk(disk: &ServeDisk) -> Option<&Path> {
+    match disk {
+        ServeDisk::Rbd { key_file, .. } => key_file.as_deref(),
+        ServeDisk::Path(_) | ServeDisk::NullCo => None,
+    }
+}
+
+/// The id of the secret that a node needs.
+fn key_secret_id(node_name: &str) -> String {
+    format!("{node_name}-key")
+}
+
+/// The secret that a node needs.
+fn key_secret(node_name: &str, file: &Path) -> ObjectOptions {
+    ObjectOptions::Secret(SecretOptions {
+        id: key_secret_id(node_name),
+        file: Some(file.to_owned()),
+        data: None,
+        format: SecretFormat::Base64,
+    })
 }
 
 /// The options of the iothread with an index.
@@ -231,8 +259,8 @@ fn lun_options(options: &ServeSettings, node_names: &[String]) -> Vec<LunOptions
 fn default_serial(options: &ServeSettings, disk: &ServeDisk, number: u16) -> String {
     let path = match disk {
         ServeDisk::Path(path) => path.clone(),
-        ServeDisk::Rbd(rbd) => {
-            let image = format!("rbd:{}", rbd.image_spec());
+        ServeDisk::Rbd { image, .. } => {
+            let image = format!("rbd:{}", image.image_spec());
             return serial_of_name(image.as_bytes());
         }
         ServeDisk::NullCo => {
@@ -252,13 +280,14 @@ fn serial_of_name(name: &[u8]) -> String {
 }
 
 /// The driver of a disk's node, which depends on whether its path is a device.
-fn node_driver(options: &ServeSettings, disk: &ServeDisk) -> Driver {
+fn node_driver(options: &ServeSettings, node_name: &str, disk: &ServeDisk) -> Driver {
     let path = match disk {
         ServeDisk::Path(path) => path,
-        ServeDisk::Rbd(rbd) => {
+        ServeDisk::Rbd { image, key_file } => {
             return Driver::Rbd(RbdOptions {
                 locking: options.locking,
-                ..rbd.clone()
+                key_secret: key_file.as_ref().map(|_| key_secret_id(node_name)),
+                ..(**image).clone()
             });
         }
         ServeDisk::NullCo => {

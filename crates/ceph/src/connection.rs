@@ -180,7 +180,7 @@ fn no_key(user: String, path: PathBuf, error: io::Error) -> ConnectError {
     let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
     let advice = match is_denied && has_launcher() {
         true => {
-            "; the sandbox permits keyrings in /etc and in the folder of conf: move it there, or give the key as a secret"
+            "; the sandbox permits keyrings in /etc and in the folder of conf: move it there, or give a file with the key (key-secret, or keyfile of serve)"
         }
         false => "",
     };

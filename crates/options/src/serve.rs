@@ -94,7 +94,7 @@ impl ServeSettings {
         }
         let mut name = match self.disks.first() {
             Some(ServeDisk::Path(path)) => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
-            Some(ServeDisk::Rbd(rbd)) => rbd.image.replace('/', "-").into(),
+            Some(ServeDisk::Rbd { image, .. }) => image.image.replace('/', "-").into(),
             Some(ServeDisk::NullCo) | None => "null-co".into(),
         };
         name.push(".sock");
@@ -109,14 +109,19 @@ pub enum ServeDisk {
     Path(PathBuf),
     /// `null-co:`: a disk without storage, for measuring.
     NullCo,
-    /// `rbd:POOL/IMAGE`: an image of a Ceph cluster. `locking` is that of [`ServeSettings`].
-    Rbd(RbdOptions),
+    /// `rbd:POOL/IMAGE`: an image of a Ceph cluster.
+    Rbd {
+        /// Its options. `locking` is that of [`ServeSettings`], and `key_secret` is `None`.
+        image: Box<RbdOptions>,
+        /// `keyfile`: a file with the user's key in base64.
+        key_file: Option<PathBuf>,
+    },
 }
 
 impl ServeDisk {
     /// Whether it can only be read: it is a snapshot.
     #[must_use]
     pub fn is_snapshot(&self) -> bool {
-        matches!(self, ServeDisk::Rbd(rbd) if rbd.snapshot.is_some())
+        matches!(self, ServeDisk::Rbd { image, .. } if image.snapshot.is_some())
     }
 }

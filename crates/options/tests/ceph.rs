@@ -259,7 +259,7 @@ fn secrets_have_tables_in_configuration_files() {
 #[test]
 fn serve_takes_images_as_qemu_and_ceph_write_them() {
     let image = |word: &str| match serve(&[word])?.disks.remove(0) {
-        ServeDisk::Rbd(rbd) => Ok(rbd),
+        ServeDisk::Rbd { image, .. } => Ok(*image),
         other => Err(format!("{other:?}")),
     };
     let plain = image("rbd:vms/disk").unwrap();
@@ -284,6 +284,7 @@ fn serve_takes_images_as_qemu_and_ceph_write_them() {
         ("rbd:a/b@c@d", "expected rbd:POOL/"),
         ("rbd:/b", "'pool' cannot be ''"),
         ("rbd:a/b:conf", "expected rbd:POOL/"),
+        ("rbd:a/b:keyfile=", "expected rbd:POOL/"),
         ("rbd:a/b:id=client.vm", "without 'client.'"),
     ] {
         let error = image(word).unwrap_err();
@@ -291,7 +292,23 @@ fn serve_takes_images_as_qemu_and_ceph_write_them() {
     }
     let error = image("rbd:a/b:id=vm:key=AQCsecret==").unwrap_err();
     assert!(error.contains("'key' does not go with serve"), "{error}");
+    assert!(error.contains("keyfile=FILE"), "{error}");
     assert!(!error.contains("AQC"), "{error}");
+}
+
+#[test]
+fn serve_takes_the_file_of_a_key() {
+    for (word, expected) in [
+        ("rbd:a/b:id=vm", None),
+        (r"rbd:a/b:keyfile=/c\:d:id=vm", Some("/c:d")),
+    ] {
+        let disk = serve(&[word]).unwrap().disks.remove(0);
+        let ServeDisk::Rbd { image, key_file } = disk else {
+            panic!("{disk:?}");
+        };
+        assert_eq!(image.user.as_deref(), Some("vm"));
+        assert_eq!(key_file, expected.map(PathBuf::from));
+    }
 }
 
 #[test]

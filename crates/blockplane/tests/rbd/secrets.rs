@@ -74,6 +74,40 @@ fn key_in_a_file_and_minimal_capabilities_suffice_and_the_key_is_never_logged() 
     }
 }
 
+/// In the sandbox that allows no other files.
+#[test]
+fn serve_reads_the_key_from_a_file_and_shows_it_nowhere() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let disk = Disk::create(cluster, "with-keyfile");
+    let key = cluster.create_user("served", &CAPABILITIES);
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let key_file = elsewhere.join("key");
+    fs::write(&key_file, format!("{key}\n")).unwrap();
+    let conf = format!("[global]\nmon_host = v2:{}\n", cluster.monitor_address());
+    fs::write(folder.join("conf"), conf).unwrap();
+    let mut program = Process::spawn(folder.command(words(&format!(
+        "serve rbd:rbd/{}:conf=conf:id=served:keyfile={} --socket {SOCKET} -vv",
+        disk.name,
+        key_file.display()
+    ))));
+    drop(program.connection(&folder.join(SOCKET)));
+    use_disk(&folder);
+    let pid = program.pid().as_raw_nonzero();
+    let seen_by_others = ["cmdline", "environ"].map(|file| {
+        let content = fs::read(format!("/proc/{pid}/{file}")).unwrap();
+        String::from_utf8_lossy(&content).into_owned()
+    });
+    let output = program.stop();
+    for shown in seen_by_others
+        .into_iter()
+        .chain([output.stderr, output.stdout])
+    {
+        assert!(!shown.contains(&key[..12]), "{shown}");
+    }
+}
+
 #[test]
 fn wrong_key_is_refused_with_user_and_monitors() {
     let Some(cluster) = Cluster::shared_or_report() else {

@@ -41,8 +41,9 @@ use crate::{
 struct ServeArgs {
     /// A file, a block device, rbd:POOL/IMAGE, or null-co: for a disk without storage (for measuring)
     ///
-    /// An image of a Ceph cluster is rbd:POOL/[NAMESPACE/]IMAGE[@SNAPSHOT][:conf=FILE][:id=USER]; a snapshot is read-only. A file
-    /// that is named like one is ./rbd:NAME.
+    /// An image of a Ceph cluster is rbd:POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]; a snapshot is read-only. Options follow as
+    /// [:conf=FILE][:id=USER][:keyfile=FILE]: keyfile has the user's key, as ceph auth get-key prints it [default: the key in
+    /// the keyring of conf]. A file that is named like an image is ./rbd:NAME.
     ///
     /// SCSI controllers have several: with virtio-scsi they are LUN 0, 1, ... of target 0, with lsi53c895a LUN 0 of
     /// targets 0, 1, ... (7 is the adapter itself).

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::{
-    Problem, RbdOptions, ServeDisk,
+    RbdOptions, ServeDisk,
     tree::{Object, Value},
 };
 
@@ -18,7 +18,7 @@ pub(super) fn parse_disk(word: &OsString) -> Result<ServeDisk, String> {
             "DISK '{}': nothing may follow null-co: (for its size there is --size; for a file of that name write ./{0})",
             word.display()
         )),
-        bytes if bytes.starts_with(b"rbd:") => parse_rbd_disk(word).map(ServeDisk::Rbd),
+        bytes if bytes.starts_with(b"rbd:") => parse_rbd_disk(word),
         bytes if bytes.ends_with(b"/") => Err(format!(
             "DISK '{}' is a directory: expected a file",
             word.display()
@@ -27,11 +27,11 @@ pub(super) fn parse_disk(word: &OsString) -> Result<ServeDisk, String> {
     }
 }
 
-/// Parses `rbd:POOL/[NAMESPACE/]IMAGE[@SNAPSHOT][:conf=FILE][:id=USER]`, as QEMU and Ceph write it. A backslash before one of the
-/// characters `:/@=\\` makes it a part of a name.
-fn parse_rbd_disk(word: &OsString) -> Result<RbdOptions, String> {
+/// Parses `rbd:POOL/[NAMESPACE/]IMAGE[@SNAPSHOT][:conf=FILE][:id=USER][:keyfile=FILE]`, as QEMU and Ceph write it: `keyfile` is an
+/// option of Ceph. A backslash before one of the characters `:/@=\\` makes it a part of a name.
+fn parse_rbd_disk(word: &OsString) -> Result<ServeDisk, String> {
     // Options of QEMU may have a key: only the image is shown.
-    const FORM: &str = "rbd:POOL/[NAMESPACE/]IMAGE[@SNAPSHOT][:conf=FILE][:id=USER]";
+    const FORM: &str = "rbd:POOL/[NAMESPACE/]IMAGE[@SNAPSHOT][:conf=FILE][:id=USER][:keyfile=FILE]";
     let malformed = |image: &str| {
         let image = crate::error::excerpt(image);
         format!("DISK 'rbd:{image}': expected {FORM}; for a file of that name write ./rbd:{image}")
@@ -60,27 +60,34 @@ fn parse_rbd_disk(word: &OsString) -> Result<RbdOptions, String> {
     push("image", name);
     namespace.iter().for_each(|name| push("namespace", name));
     snapshot.iter().for_each(|name| push("snapshot", name));
-    let (mut conf, mut user) = (None, None);
+    let (mut conf, mut user, mut key_file) = (None, None, None);
     for option in parts {
         match option.split_once('=') {
             Some(("conf", value)) => conf = Some(value),
             Some(("id", value)) => user = Some(value),
+            Some(("keyfile", "")) | None => return Err(malformed(image)),
+            Some(("keyfile", value)) => key_file = Some(unescape(value).into()),
             Some((key, _)) => {
                 let (image, key) = (crate::error::excerpt(image), crate::error::excerpt(key));
                 return Err(format!(
-                    "DISK 'rbd:{image}': '{key}' does not go with serve, conf and id do: put it into the file of conf, \
-                     or use --blockdev rbd,… without serve"
+                    "DISK 'rbd:{image}': '{key}' does not go with serve; conf, id, and keyfile=FILE with a key do: put it into the \
+                     file of conf, or use --blockdev rbd,… without serve"
                 ));
             }
-            None => return Err(malformed(image)),
         }
     }
     conf.iter().for_each(|value| push("conf", value));
     user.iter().for_each(|value| push("user", value));
-    RbdOptions::from_object(object).map_err(|problem: Problem| {
-        let image = crate::error::excerpt(image);
-        format!("DISK 'rbd:{image}': {problem}")
-    })
+    match RbdOptions::from_object(object) {
+        Ok(image) => Ok(ServeDisk::Rbd {
+            image: Box::new(image),
+            key_file,
+        }),
+        Err(problem) => {
+            let image = crate::error::excerpt(image);
+            Err(format!("DISK 'rbd:{image}': {problem}"))
+        }
+    }
 }
 
 /// Splits a text at a character, except after backslashes, which stay.
@@ -114,9 +121,11 @@ pub(super) fn check_options_of_rbd_disks(
     has_file_options: bool,
 ) -> Result<(), String> {
     let has_files = disks.iter().any(|disk| matches!(disk, ServeDisk::Path(_)));
-    let mut seen: Vec<&RbdOptions> = Vec::new();
+    let mut seen = Vec::new();
     for disk in disks {
-        let ServeDisk::Rbd(rbd) = disk else { continue };
+        let ServeDisk::Rbd { image: rbd, .. } = disk else {
+            continue;
+        };
         let image = rbd.image_spec();
         if has_size {
             return Err(format!(
