@@ -63,6 +63,7 @@ fn two_hundred_images_leave_no_thread_descriptor_or_watcher() {
         store: ObjectStore::MemStore,
         auth: Auth::None,
         manager: false,
+        watch_timeout: 5,
     });
     let Some(cluster) = cluster else {
         return;

@@ -11,6 +11,7 @@ const IN_MEMORY: ClusterOptions = ClusterOptions {
     store: ObjectStore::MemStore,
     auth: Auth::None,
     manager: false,
+    watch_timeout: 5,
 };
 
 /// The comparison's JSON, or its error.

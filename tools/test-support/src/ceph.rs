@@ -54,6 +54,8 @@ pub struct ClusterOptions {
     pub auth: Auth,
     /// With a manager: quotas and usage need it, requests do not.
     pub manager: bool,
+    /// Seconds after which a dead client's watches end, and its locks may be broken.
+    pub watch_timeout: u32,
 }
 
 /// A running cluster with a pool `rbd`.
@@ -91,6 +93,8 @@ impl Cluster {
             store: ObjectStore::BlueStore,
             auth: Auth::Cephx,
             manager: true,
+            // As by default: longer than a busy machine delays a test between a client's death and a look at its watch.
+            watch_timeout: 30,
         };
         static SHARED: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(OPTIONS));
         start::has_programs(OPTIONS).then(|| &*SHARED)

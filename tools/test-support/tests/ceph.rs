@@ -23,6 +23,7 @@ const IN_MEMORY: ClusterOptions = ClusterOptions {
     store: ObjectStore::MemStore,
     auth: Auth::None,
     manager: false,
+    watch_timeout: 5,
 };
 
 const IMAGE_BYTES: usize = 8 << 20;
@@ -33,6 +34,7 @@ fn image_survives_a_killed_osd_and_a_restarted_monitor() {
         store: ObjectStore::BlueStore,
         auth: Auth::Cephx,
         manager: false,
+        watch_timeout: 5,
     };
     let Some(mut cluster) = Cluster::start_or_report(options) else {
         return;

@@ -24,6 +24,7 @@ const OPTIONS: ClusterOptions = ClusterOptions {
     store: ObjectStore::BlueStore,
     auth: Auth::None,
     manager: false,
+    watch_timeout: 5,
 };
 
 fn server(image: Image) -> Server {
@@ -121,10 +122,14 @@ fn write_that_arrives_after_its_owners_lock_was_broken_is_refused() {
 /// As after the crash of another host, of whose processes nothing is known.
 #[test]
 fn lock_of_an_unknown_client_is_waited_for_until_the_cluster_releases_it() {
-    let Some(mut cluster) = Cluster::start_or_report(OPTIONS) else {
+    // A living owner is waited for for 10 s.
+    let options = ClusterOptions {
+        watch_timeout: 15,
+        ..OPTIONS
+    };
+    let Some(cluster) = Cluster::start_or_report(options) else {
         return;
     };
-    set_watch_timeout(&mut cluster, 15);
     let image = Image::rbd(&cluster, "unknown", DISK_BYTES);
     let (mut server, mut guest) = (server(image), guest());
     let link = connect(&mut server, &mut guest);
@@ -136,19 +141,6 @@ fn lock_of_an_unknown_client_is_waited_for_until_the_cluster_releases_it() {
     let last = write(&mut guest, &link);
     server.stop();
     assert_written(image, &server, last);
-}
-
-/// Changes the time after which the cluster releases the lock of a dead client. A living one is waited for for 10 s.
-fn set_watch_timeout(cluster: &mut Cluster, seconds: u32) {
-    let path = cluster.conf().with_file_name("daemons.conf");
-    let conf = std::fs::read_to_string(&path).unwrap();
-    let (before, after) = ["5", &seconds.to_string()]
-        .map(|value| format!("osd_client_watch_timeout = {value}\n"))
-        .into();
-    assert!(conf.contains(&before), "{conf}");
-    std::fs::write(path, conf.replace(&before, &after)).unwrap();
-    cluster.kill_osd();
-    cluster.start_osd();
 }
 
 /// The record of the only client of an image, with its key.

@@ -128,6 +128,7 @@ fn read_only_node_reads_and_takes_no_lock() {
     let (program, _) = start(&folder, &disk.line());
     Guest::connect(&folder.join(SOCKET), 1).request(0, OUT, 3, 9);
     program.stop();
+    disk.is_closed();
     let line = disk
         .line_with(",read-only=on", "")
         .replace(",writable=on", "");

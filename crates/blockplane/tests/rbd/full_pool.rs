@@ -39,8 +39,8 @@ fn requests_to_a_full_pool_are_parked_and_go_on_when_there_is_space() {
         );
         let (program, mut client) = start(&folder, &line);
         let mut guest = Guest::connect(&folder.join(SOCKET), 1);
-        // Each is an object of its own.
-        let mut blocks = (0..).map(|object| object * (4 * MIB) / BLOCK as u64);
+        // Each write needs more space than those before.
+        let mut blocks = 0..64 * MIB / BLOCK as u64;
         guest.request(0, OUT, blocks.next().unwrap(), 1);
         set_quota(cluster, pool, 4096);
         eventually("a pool that is full", || {
@@ -50,10 +50,12 @@ fn requests_to_a_full_pool_are_parked_and_go_on_when_there_is_space() {
                 .find(|line| line.contains(&format!("'{pool}'")));
             pool.unwrap().contains("full_quota")
         });
-        // The client gets the cluster's map a moment later.
+        // The OSD and the client get the cluster's map a moment later.
         let deadline = Deadline::default();
         let refused = loop {
-            let block = blocks.next().unwrap() % (64 * MIB / BLOCK as u64);
+            let block = blocks
+                .next()
+                .expect("a write is refused before the disk is full");
             guest.ask(0, 0, OUT, block, 2);
             while !guest.is_answered(0, 0) && io_status(&mut client) == "ok" {
                 deadline.pause("an answer");

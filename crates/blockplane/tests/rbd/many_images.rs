@@ -8,7 +8,7 @@ use std::fs;
 use rustix::process::Pid;
 use serde_json::json;
 use test_support::ceph::Cluster;
-use test_support::deadline::eventually_ok;
+use test_support::deadline::{eventually, eventually_ok};
 use test_support::threads::read_of_each_thread;
 
 use crate::disk::{Disk, OBJECT};
@@ -52,10 +52,11 @@ fn nodes_that_are_removed_leave_nothing() {
         client.done("blockdev-add", disk.node_json("n"));
         client.done("blockdev-del", json!({"node-name": "n"}));
     };
-    let settled = |expected: Option<(usize, usize)>| {
+    let settled = |most: Option<(usize, usize)>| {
         eventually_ok("nothing is open", || {
             let (now, open) = (used(program.pid()), connections(program.pid()));
-            let is_so = open == 0 && expected.is_none_or(|expected| now == expected);
+            // The first time, threads of a connection may still be ending.
+            let is_so = open == 0 && most.is_none_or(|most| now.0 <= most.0 && now.1 <= most.1);
             if is_so { Ok(now) } else { Err((now, open)) }
         })
     };
@@ -80,7 +81,8 @@ fn seventy_images_use_three_connections() {
     for image in 1..70 {
         client.done("blockdev-add", disk.node_json(&format!("n{image}")));
     }
-    assert_eq!(connections(program.pid()), 3);
+    // A thread gets its name when it runs.
+    eventually("three connections", || connections(program.pid()) == 3);
     let status = cluster.rbd(["status", "seventy"]);
     let clients: BTreeSet<_> = status
         .split_whitespace()

@@ -24,6 +24,7 @@ pub fn own_cluster(store: ObjectStore) -> Option<Cluster> {
         store,
         auth: Auth::Cephx,
         manager: false,
+        watch_timeout: 5,
     };
     Cluster::start_or_report(options)
 }

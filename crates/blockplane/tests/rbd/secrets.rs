@@ -65,6 +65,7 @@ fn key_in_a_file_and_minimal_capabilities_suffice_and_the_key_is_never_logged() 
         assert!(used.contains("'k'") && used.contains("in use"), "{used}");
         let nodes = client.done("query-named-block-nodes", json!({}));
         client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+        client.event("BLOCK_EXPORT_DELETED", "e");
         client.done("blockdev-del", json!({"node-name": "d"}));
         client.done("object-del", json!({"id": "k"}));
         let output = program.stop();

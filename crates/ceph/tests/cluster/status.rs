@@ -20,6 +20,7 @@ fn requests_are_counted_by_kind_and_those_in_flight_at_a_cluster_that_pauses() {
         store: ObjectStore::MemStore,
         auth: Auth::None,
         manager: false,
+        watch_timeout: 5,
     };
     let Some(mut cluster) = Cluster::start_or_report(options) else {
         return;
@@ -36,6 +37,7 @@ fn requests_are_counted_by_kind_and_those_in_flight_at_a_cluster_that_pauses() {
     requester.read(0, 4096).unwrap();
     // It does not reach the cluster.
     assert_eq!(requester.write(4 * MIB, &data), Err(Errno::IO));
+    assert_eq!(status.state(), ConnectionState::Connected);
     cluster.pause_osd();
     for block in 0..3 {
         let data = data.clone().into_boxed_slice();
@@ -45,7 +47,6 @@ fn requests_are_counted_by_kind_and_those_in_flight_at_a_cluster_that_pauses() {
         (status.in_flight(), image.request_stats().in_flight()),
         (3, 3)
     );
-    assert_eq!(status.state(), ConnectionState::Connected);
     eventually("a cluster that is not answering", || {
         matches!(status.state(), ConnectionState::NotAnswering(_))
     });

@@ -14,7 +14,8 @@ pub(super) const DAEMON_CONF: &str = "daemons.conf";
 /// Name of the clients' file.
 pub(super) const CLIENT_CONF: &str = "ceph.conf";
 
-/// Clients renew their watches each second. By default they do so every 5 s, which is too late for `osd_client_watch_timeout` below.
+/// Clients renew their watches each second. By default they do so every 5 s, which is too late for a short
+/// [`watch_timeout`](ClusterOptions::watch_timeout).
 const CLIENT_SETTINGS: &str = "objecter_tick_interval = 1\n";
 
 /// Writes both files.
@@ -25,7 +26,7 @@ pub(super) fn write(
     id: &str,
 ) {
     let common = common(options, monitor, id);
-    let daemons = daemons(&folder.path().display().to_string(), options.store);
+    let daemons = daemons(&folder.path().display().to_string(), options);
     let keyring = |name| match options.auth {
         Auth::Cephx => format!("keyring = {}\n", folder.join(name).display()),
         Auth::None => String::new(),
@@ -56,8 +57,9 @@ auth_client_required = {auth}
     )
 }
 
-fn daemons(folder: &str, store: ObjectStore) -> String {
-    let store = match store {
+fn daemons(folder: &str, options: ClusterOptions) -> String {
+    let watch_timeout = options.watch_timeout;
+    let store = match options.store {
         ObjectStore::MemStore => "memstore",
         ObjectStore::BlueStore => "bluestore",
     };
@@ -89,12 +91,12 @@ osd_pool_default_pg_num = 8
 osd_pool_default_pgp_num = 8
 osd_pool_default_pg_autoscale_mode = off
 
-# Decisions and statistics at once; a dead client's watch ends after 5 s instead of 30.
+# Decisions and statistics at once.
 paxos_propose_interval = 0.05
 mon_tick_interval = 1
 mgr_tick_period = 1
 mgr_stats_period = 1
-osd_client_watch_timeout = 5
+osd_client_watch_timeout = {watch_timeout}
 
 # A monitor on a nearly full disk gives up by default.
 mon_data_avail_warn = 1
