@@ -1,13 +1,15 @@
 //! An image of a test, and the options that serve it.
 
 use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use test_support::ceph::Cluster;
 use test_support::deadline::eventually;
 
 use crate::MIB;
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 
 /// Bytes of an object of the images: small, so that few requests use several.
 pub const OBJECT: u64 = 64 << 10;
@@ -49,6 +51,17 @@ impl<'a> Disk<'a> {
         )
     }
 
+    /// The node and its export, with a configuration of Ceph that has one more line.
+    pub fn line_with_setting(&self, file: &str, setting: &str) -> String {
+        let conf = self.cluster.conf();
+        let text = fs::read_to_string(&conf).unwrap();
+        // Beside the keyring, which the sandbox allows with it.
+        let changed: PathBuf = conf.with_file_name(file);
+        fs::write(&changed, format!("{text}{setting}\n")).unwrap();
+        let [conf, changed] = [conf, changed].map(|path| path.display().to_string());
+        self.line().replace(&conf, &changed)
+    }
+
     /// Arguments of `blockdev-add` for such a node.
     pub fn node_json(&self, node: &str) -> Value {
         json!({"driver": "rbd", "node-name": node, "pool": "rbd", "image": self.name, "conf": self.cluster.conf()})
@@ -75,6 +88,16 @@ impl<'a> Disk<'a> {
         self.cluster
             .rbd(["export", "--no-progress", self.name, file.to_str().unwrap()]);
         fs::read(file).unwrap()
+    }
+
+    /// Runs `rbd` with these arguments, which fails; returns what it says.
+    #[track_caller]
+    pub fn rbd_fails<const N: usize>(&self, args: [&str; N]) -> String {
+        let mut command = Command::new("rbd");
+        command.arg("--conf").arg(self.cluster.conf()).args(args);
+        let output = Process::spawn(command).ended();
+        assert_ne!(output.code, Some(0), "{output:?}");
+        output.stderr
     }
 
     /// Numbers of objects that have data, as `rbd diff` lists them.

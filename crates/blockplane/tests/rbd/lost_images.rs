@@ -139,13 +139,7 @@ fn image_in_use_is_not_removed_and_one_that_is_gone_is_named() {
     let (program, mut client) = start(&folder, &disk.line());
     let mut guest = Guest::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 0, 1);
-    let refused = std::process::Command::new("rbd")
-        .arg("--conf")
-        .arg(cluster.conf())
-        .args(["rm", "--no-progress", "removed"])
-        .output()
-        .unwrap();
-    let error = String::from_utf8_lossy(&refused.stderr);
+    let error = disk.rbd_fails(["rm", "--no-progress", "removed"]);
     assert!(error.contains("watchers"), "{error}");
     guest.request(0, IN, 0, 0);
     assert_eq!(guest.data(0, 0), [1; BLOCK]);

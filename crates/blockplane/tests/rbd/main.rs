@@ -1,6 +1,7 @@
 //! Images of a real Ceph cluster, served by the real program in its sandbox.
 //!
 //! - `data`: what front-ends write is what Ceph's own tools read; discards, zeroes, snapshots, windows.
+//! - `other_clients`: other programs that read and write a served image.
 //! - `resize`: images that grow and shrink while guests use them.
 //! - `osd_faults`: OSDs and monitors that end, restart and pause under a verifying load.
 //! - `full_pool`: a quota that is reached, and lifted.
@@ -28,6 +29,7 @@ mod locks;
 mod lost_images;
 mod many_images;
 mod osd_faults;
+mod other_clients;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../qmp/prometheus_client.rs"]
 mod prometheus_client;
@@ -54,7 +56,14 @@ const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monit
 
 /// The program with a monitor and these options besides, and a client of it.
 fn start(folder: &Folder, line: &str) -> (Process, Client) {
-    let mut program = Process::spawn(folder.command(words(&format!("{line} {MONITOR}"))));
+    start_logging(folder, line, "warn")
+}
+
+/// The same with a log of this level.
+fn start_logging(folder: &Folder, line: &str, level: &str) -> (Process, Client) {
+    let mut command = folder.command(words(&format!("{line} {MONITOR}")));
+    command.env("BLOCKPLANE_LOG", level);
+    let mut program = Process::spawn(command);
     let client = Client::of(program.connection(&folder.join("qmp")));
     (program, client)
 }

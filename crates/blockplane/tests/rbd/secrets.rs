@@ -5,11 +5,10 @@ use std::fs;
 use serde_json::{Value, json};
 use test_support::ceph::Cluster;
 
-use crate::client::Client;
 use crate::disk::{Disk, SOCKET, export_of};
 use crate::guest::{BLOCK, Guest, IN, OUT};
-use crate::process::{Folder, Process, words};
-use crate::{MONITOR, start};
+use crate::process::Folder;
+use crate::{start, start_logging};
 
 /// What docs/ceph.md gives to the user of a daemon.
 const CAPABILITIES: [(&str, &str); 2] = [("mon", "profile rbd"), ("osd", "profile rbd pool=rbd")];
@@ -33,17 +32,6 @@ fn use_disk(folder: &Folder) {
     assert_eq!(guest.data(0, 0), [5; BLOCK]);
 }
 
-/// The program, which logs everything, and its client.
-fn start_logging_everything(folder: &Folder, line: &str) -> (Process, Client) {
-    let mut program = Process::spawn({
-        let mut command = folder.command(words(&format!("{line} {MONITOR}")));
-        command.env("BLOCKPLANE_LOG", "trace");
-        command
-    });
-    let client = Client::of(program.connection(&folder.join("qmp")));
-    (program, client)
-}
-
 #[test]
 fn key_in_a_file_and_minimal_capabilities_suffice_and_the_key_is_never_logged() {
     let Some(cluster) = Cluster::shared_or_report() else {
@@ -59,7 +47,7 @@ fn key_in_a_file_and_minimal_capabilities_suffice_and_the_key_is_never_logged() 
             "--object secret,id=k,format=base64,{secret} --blockdev {node} {}",
             export_of("d", "")
         );
-        let (program, mut client) = start_logging_everything(&folder, &line);
+        let (program, mut client) = start_logging(&folder, &line, "trace");
         use_disk(&folder);
         let used = client.fails("object-del", json!({"id": "k"}));
         assert!(used.contains("'k'") && used.contains("in use"), "{used}");

@@ -1,8 +1,5 @@
 //! State of images for operators: monitors, metrics, `blockplane info` and `top`, and the log.
 
-use std::fs;
-use std::path::Path;
-
 use serde_json::{Value, json};
 use test_support::ceph::{Cluster, ObjectStore};
 use test_support::deadline::eventually;
@@ -211,14 +208,9 @@ fn admin_socket_of_the_configuration_is_no_error_in_the_sandbox() {
     };
     let disk = Disk::create(cluster, "quiet");
     let folder = Folder::new();
-    let text = fs::read_to_string(cluster.conf()).unwrap();
     let socket = folder.join("asok");
-    let text = format!("{text}admin_socket = {}\n", socket.display());
-    // Beside the keyring, which the sandbox allows with it.
-    let conf = cluster.conf().with_file_name("admin-socket.conf");
-    fs::write(&conf, text).unwrap();
-    let path = |conf: &Path| conf.display().to_string();
-    let node = disk.line().replace(&path(&cluster.conf()), &path(&conf));
+    let setting = format!("admin_socket = {}", socket.display());
+    let node = disk.line_with_setting("admin-socket.conf", &setting);
     let (program, mut client) = start(&folder, &node);
     assert_eq!(state(&mut client)["state"], "connected");
     let log = program.stderr();
