@@ -7,7 +7,7 @@ use test_support::ceph::Cluster;
 
 use crate::disk::{Disk, SOCKET, export_of};
 use crate::guest::{BLOCK, Guest, IN, OUT};
-use crate::process::Folder;
+use crate::process::{Folder, Process, words};
 use crate::{start, start_logging};
 
 /// What docs/ceph.md gives to the user of a daemon.
