@@ -17,15 +17,16 @@ pub(crate) fn adopt_announced_size(control: &mut MainThread, node_name: &str) {
     let Some(open) = control.objects.find_node(node_name) else {
         return;
     };
+    if open.check_not_reserved().is_err() {
+        // The command may replace the node by one of another size.
+        return adopt_later(control, node_name);
+    }
     let node = open.node.clone();
     let Some(size) = node.announced_image_size() else {
         return;
     };
     if size.next_multiple_of(SECTOR_BYTES) == node.size() {
         return;
-    }
-    if open.check_not_reserved().is_err() {
-        return adopt_later(control, node_name);
     }
     let plan = match resize::plan_adoption_and_reserve_nodes(&mut control.objects, node, size) {
         Ok(plan) => plan,

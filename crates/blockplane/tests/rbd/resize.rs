@@ -68,6 +68,30 @@ fn resize_by_another_client_reaches_the_guest() {
     assert_eq!(disk.content().len() as u64, 4 * MIB);
 }
 
+/// librbd watches images that are open for writing only.
+#[test]
+fn image_that_is_only_read_has_its_new_size_when_it_is_reopened() {
+    let Some(cluster) = Cluster::shared_or_report() else {
+        return;
+    };
+    let disk = Disk::create(cluster, "read-resized");
+    let folder = Folder::new();
+    let line = format!(
+        "--blockdev rbd,{},read-only=on {}",
+        disk.node(),
+        export_of("d", "")
+    );
+    let (program, mut client) = start(&folder, &line.replace("writable=on", "writable=off"));
+    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    rbd_resize(&disk, 2 * MIB);
+    let mut node = disk.node_json("d");
+    node["read-only"] = true.into();
+    client.done("blockdev-reopen", json!({"options": [node]}));
+    eventually("the new size", || guest.capacity() == 2 * MIB);
+    assert_eq!(last_block(&mut guest, IN, 2 * MIB), 0);
+    program.stop();
+}
+
 #[test]
 fn block_resize_changes_the_image() {
     let Some(cluster) = Cluster::shared_or_report() else {

@@ -59,14 +59,16 @@ impl ImageOpener {
         let settings = &node.settings;
         let unmap = settings.discard == Discard::Unmap;
         let open = |read_only| Node::open_rbd(&node.node_name, read_only, unmap, &image);
-        match open(settings.read_only) {
+        let opened = match open(settings.read_only) {
             Err(error @ NodeError::OpenImage(_))
                 if settings.auto_read_only && !settings.read_only =>
             {
                 open(true).map_err(|_| error)
             }
             opened => opened,
-        }
+        };
+        // A node that is opened anew keeps its size at first. The image may have another one since librbd last notified it.
+        opened.inspect(|_| (image.on_resize)())
     }
 
     fn cluster_options(&self, rbd: &RbdOptions) -> ceph::ClusterOptions {
