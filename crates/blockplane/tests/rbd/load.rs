@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use test_support::deadline::{Deadline, STUCK_AFTER};
 use test_support::verifying::blocks::BLOCK;
@@ -70,6 +71,21 @@ impl Load {
                 assert_eq!(self.guest.sleep(&self.wire), Ok(()));
             }
         }
+    }
+
+    /// Makes requests until a condition holds; returns the longest time without a write that was answered.
+    #[track_caller]
+    pub fn run_until(&mut self, is_over: impl Fn() -> bool) -> Duration {
+        let (mut longest, mut last) = (Duration::ZERO, Instant::now());
+        while !is_over() {
+            let before = self.guest.writes;
+            self.run(1);
+            if self.guest.writes > before {
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+            }
+        }
+        longest
     }
 
     /// Makes as many requests as there is room for, and waits for none. Answers that have come are taken before.

@@ -1,6 +1,8 @@
 //! Live upgrades of a daemon with an image, under a verifying load.
+//!
+//! `BLOCKPLANE_UPGRADES=10` upgrades so often instead of three times. With `--nocapture`, the longest time without a completed write
+//! of each upgrade is printed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use test_support::ceph::Cluster;
@@ -13,6 +15,14 @@ use crate::guest::{BLOCK, Guest, IN, OUT};
 use crate::load::Load;
 use crate::process::Folder;
 use crate::upgraded_daemon::Daemon;
+
+/// Upgrades under load by default.
+const UPGRADES: u32 = 3;
+
+fn upgrades() -> u32 {
+    let value = std::env::var("BLOCKPLANE_UPGRADES").ok();
+    value.map_or(UPGRADES, |upgrades| upgrades.parse().expect("a number"))
+}
 
 #[test]
 fn upgrades_under_load_lose_nothing_and_leave_one_client() {
@@ -32,25 +42,23 @@ fn upgrades_under_load_lose_nothing_and_leave_one_client() {
     // The old process has ended, and closed the image before: the cluster would wait for it whenever the lock changes hands.
     assert_eq!(disk.watchers(), 1);
     let mut holders = Vec::new();
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let running = scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                load.run(50);
-            }
-        });
-        for _ in 0..3 {
-            let holder = disk.lock_holder();
-            holders.extend(holder.clone());
-            daemon.upgrade();
-            eventually("the new process has the lock", || {
-                let now = disk.lock_holder();
-                assert!(!running.is_finished(), "the load has failed");
-                now.is_some() && now != holder
+    for _ in 0..upgrades() {
+        let holder = disk.lock_holder();
+        let pause = thread::scope(|scope| {
+            let upgrading = scope.spawn(|| {
+                daemon.upgrade();
+                eventually("the new process has the lock", || {
+                    let now = disk.lock_holder();
+                    now.is_some() && now != holder
+                });
             });
-        }
-        is_over.store(true, Ordering::Relaxed);
-    });
+            let pause = load.run_until(|| upgrading.is_finished());
+            upgrading.join().unwrap();
+            pause
+        });
+        println!("longest time without a completed write: {pause:?}");
+        holders.extend(holder);
+    }
     load.read_all();
     // The old processes have released the lock themselves.
     let blocked = cluster.ceph(["osd", "blocklist", "ls"]);
