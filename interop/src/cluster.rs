@@ -9,6 +9,7 @@ const OPTIONS: ClusterOptions = ClusterOptions {
     store: ObjectStore::BlueStore,
     auth: Auth::None,
     manager: false,
+    watch_timeout: 5,
 };
 
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(OPTIONS));
