@@ -24,20 +24,17 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same for a resize: shrinking removes objects one by one.
 const RESIZE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Time between two attempts to take a lock that another image of this process has.
-const RELEASE_POLL: Duration = Duration::from_millis(50);
+/// Time between two attempts to take a lock that another image or client has.
+const LOCK_RETRY: Duration = Duration::from_millis(50);
 
-/// Longest wait for that: closing an image takes two rounds to the cluster.
+/// Longest wait for another image of this process: closing an image takes two rounds to the cluster.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Called on the image's thread with the result of [`Image::spawn_lock`].
-pub type LockDone = Box<dyn FnOnce(Result<(), LockError>) + Send>;
 
 /// How long the cluster keeps the lock of a client that has died, with a margin: `osd_client_watch_timeout` is 30 s by default.
 const DEAD_OWNER_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Time between two tries to take a lock that another client has.
-const LOCK_RETRY: Duration = Duration::from_millis(50);
+/// Called on the image's thread with the result of [`Image::spawn_lock`].
+pub type LockDone = Box<dyn FnOnce(Result<(), LockError>) + Send>;
 
 /// An opened image.
 ///
@@ -54,7 +51,6 @@ pub struct Image {
     geometry: ImageGeometry,
     options: ImageOptions,
     name: String,
-    read_only: bool,
     request_stats: Arc<RequestStats>,
 }
 
@@ -110,7 +106,6 @@ impl Image {
             handle: Some(handle),
             watch,
             geometry,
-            read_only: options.read_only || options.snapshot.is_some(),
             options: options.clone(),
             name,
             request_stats,
@@ -126,7 +121,7 @@ impl Image {
     /// Whether it was opened for reading only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.read_only
+        self.options.read_only || self.options.snapshot.is_some()
     }
 
     /// The image's name: `POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]`.
@@ -216,7 +211,7 @@ impl Image {
     /// # Errors
     /// [`LockError`].
     pub fn lock(&self) -> Result<(), LockError> {
-        if self.read_only {
+        if self.is_read_only() {
             return Err(LockError::ReadOnly {
                 image: self.name.clone(),
             });
@@ -230,7 +225,7 @@ impl Image {
                     is_alive: true,
                 });
             }
-            std::thread::sleep(RELEASE_POLL);
+            std::thread::sleep(LOCK_RETRY);
         }
         Ok(())
     }
