@@ -9,6 +9,7 @@ use libc::size_t;
 
 use crate::ImageGeometry;
 use crate::errno::check;
+use crate::features::has_feature;
 use crate::ffi::ImagePointer;
 use crate::library::{DIFF_STOPPED, FAST_DIFF_FEATURE, FAST_DIFF_INVALID_FLAG, Functions};
 
@@ -63,9 +64,8 @@ fn is_cheap(
     image: ImagePointer,
     geometry: &ImageGeometry,
 ) -> Result<bool, Errno> {
-    let (mut features, mut flags, mut overlap) = (0, 0, 0);
-    // SAFETY: the image is open.
-    check(unsafe { (functions.rbd_get_features)(image.0, &raw mut features) })?;
+    let (mut flags, mut overlap) = (0, 0);
+    let has_table = has_feature(functions, image, FAST_DIFF_FEATURE)?;
     // SAFETY: the image is open.
     check(unsafe { (functions.rbd_get_flags)(image.0, &raw mut flags) })?;
     // SAFETY: the image is open.
@@ -75,7 +75,7 @@ fn is_cheap(
         Err(Errno::NOENT) => false,
         Err(errno) => return Err(errno),
     };
-    Ok(features & FAST_DIFF_FEATURE != 0
+    Ok(has_table
         && flags & FAST_DIFF_INVALID_FLAG == 0
         && geometry.stripe_unit == geometry.object_bytes
         && geometry.stripe_count == 1

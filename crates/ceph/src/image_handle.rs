@@ -8,6 +8,7 @@ use engine::Errno;
 
 use crate::cluster_handle::ClusterHandle;
 use crate::errno::check;
+use crate::features::has_feature;
 use crate::ffi::{ImagePointer, PoolPointer, c_str_or_null};
 use crate::library::{Functions, ImageInfo, JOURNALING_FEATURE};
 use crate::size_watch::{OnResize, SizeWatch};
@@ -183,10 +184,7 @@ impl ImageHandle {
 
     /// Whether librbd reads from the image only while it has the lock.
     fn reads_need_lock(&self) -> Result<bool, Errno> {
-        let mut features = 0;
-        // SAFETY: the image is open.
-        check(unsafe { (self.functions.rbd_get_features)(self.image.0, &raw mut features) })?;
-        Ok(features & JOURNALING_FEATURE != 0)
+        has_feature(self.functions, self.image, JOURNALING_FEATURE)
     }
 
     /// The pool, valid until this is dropped.

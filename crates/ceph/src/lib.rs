@@ -15,6 +15,7 @@ mod connection_status;
 mod connections;
 mod errno;
 mod exit;
+mod features;
 mod ffi;
 mod header;
 mod image;

@@ -17,6 +17,7 @@ use engine::Errno;
 
 use crate::client_record::ClientRecord;
 use crate::errno::check;
+use crate::features::has_feature;
 use crate::ffi::{ImagePointer, PoolPointer};
 use crate::header::Header;
 use crate::library::{EXCLUSIVE_LOCK_FEATURE, Functions, LOCK_MODE_EXCLUSIVE};
@@ -154,10 +155,7 @@ impl Lock {
     }
 
     fn is_supported(&self) -> Result<bool, Errno> {
-        let mut features = 0;
-        // SAFETY: the image is open.
-        check(unsafe { (self.functions().rbd_get_features)(self.image.0, &raw mut features) })?;
-        Ok(features & EXCLUSIVE_LOCK_FEATURE != 0)
+        has_feature(self.functions(), self.image, EXCLUSIVE_LOCK_FEATURE)
     }
 
     fn is_ours(&self) -> Result<bool, Errno> {
