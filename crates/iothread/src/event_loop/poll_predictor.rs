@@ -244,8 +244,8 @@ pub enum AwaitedSide {
         /// Number of requests in flight.
         in_flight: u32,
     },
-    /// Requests are in flight at a library, whose own threads complete them. It is not polled for: polling could take the processor
-    /// that these threads need.
+    /// All disks are served by a library, whose own threads do their requests. Neither it nor the guest is polled for: polling could take
+    /// the processor that these threads need, and a wake-up hardly shows in what they take.
     Library,
 }
 

@@ -123,7 +123,7 @@ fn counts_never_overflow_and_are_never_all_forgotten() {
 }
 
 #[test]
-fn requests_of_a_library_are_not_polled_for_and_the_guest_is() {
+fn the_guest_is_polled_for_and_a_library_is_not() {
     let mut predictor = PollPredictor::default();
     let (mut now_ns, mut progress) = (1, 0);
     for _ in 0..20 {
