@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `aio` | the ways to the kernel, and the choice among them |
 //! | `disk_file` | an opened file or block device, with its locks and its blocking I/O |
+//! | `throttle` | limits that disks share, and the gates that hold requests back |
 //! | `null_disk`, `faults` | null disks; faults that a filter injects |
 //! | `rbd` | images of Ceph clusters |
 //! | `range_lock`, `lease` | locks of byte ranges; leases on places in a mapping |
@@ -40,6 +41,7 @@ mod simulation;
 mod source;
 #[cfg(any(test, feature = "simulation"))]
 mod testing;
+mod throttle;
 pub mod token;
 
 /// `lease`, `range_lock` and `woken` use this module: the models in `interleavings/` put loom's in its place.
@@ -64,6 +66,10 @@ pub use null_disk::NullOptions;
 pub use rbd::{ImageStatus, RbdOptions, WriterLockState};
 pub use resize::ResizeError;
 pub use source::{AllocationQuery, AttachedDisk, DiskCall, DiskIo, SourceIo};
+pub use throttle::{
+    LimitKind, LimitsError, RateLimit, ThrottleGroup, ThrottleLimits, ThrottleMember,
+    ThrottleStats, WAIT_BOUNDS_NS,
+};
 
 /// Bytes of a sector, the unit in which virtio and SCSI count whatever the disk's own block is.
 pub const SECTOR_BYTES: u64 = 512;

@@ -11,3 +11,4 @@ pub(crate) mod open;
 pub(crate) mod raw;
 pub(crate) mod rbd;
 mod ring_range;
+pub(crate) mod throttle;

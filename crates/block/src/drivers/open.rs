@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::blkdebug::BlkdebugFilter;
 use super::raw::Window;
+use super::throttle::ThrottleFilter;
 use super::{file, host_device, null_co, rbd};
 use crate::disk_file::DiskFile;
 use crate::disk_file::open::FileOptions;
@@ -13,6 +14,7 @@ use crate::faults::Faults;
 use crate::node::{Driver, Geometry, Node};
 use crate::null_disk::NullOptions;
 use crate::rbd::RbdOptions;
+use crate::throttle::{ThrottleGroup, ThrottleMember};
 
 /// Options for opening a node.
 #[derive(Clone, Debug)]
@@ -135,6 +137,24 @@ impl Node {
         let filter = BlkdebugFilter {
             below: below.clone(),
             faults,
+        };
+        Node::new_above(name, below, size, read_only, unmap, Box::new(filter))
+    }
+
+    /// A filter in front of another node, which is a member of a throttle group: a node of the `throttle` driver. Discards
+    /// reach the disk if `unmap`.
+    #[must_use]
+    pub fn new_throttle(
+        name: &str,
+        below: &Arc<Node>,
+        group: &Arc<ThrottleGroup>,
+        read_only: bool,
+        unmap: bool,
+    ) -> Arc<Node> {
+        let size = (below.size(), below.size_policy);
+        let filter = ThrottleFilter {
+            below: below.clone(),
+            member: ThrottleMember::join(group),
         };
         Node::new_above(name, below, size, read_only, unmap, Box::new(filter))
     }

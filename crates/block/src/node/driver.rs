@@ -11,6 +11,7 @@ use crate::disk_file::allocation::Allocation;
 use crate::faults::Faults;
 use crate::rbd::RbdDisk;
 use crate::route::Route;
+use crate::throttle::ThrottleMember;
 
 /// A driver: the part of a node that differs between kinds of nodes.
 pub(crate) trait Driver: Send + Sync {
@@ -36,6 +37,11 @@ pub(crate) trait Driver: Send + Sync {
 
     /// The faults of a filter that injects them.
     fn faults(&self) -> Option<&Arc<Faults>> {
+        None
+    }
+
+    /// The membership in a throttle group of a filter that throttles.
+    fn throttle(&self) -> Option<&Arc<ThrottleMember>> {
         None
     }
 

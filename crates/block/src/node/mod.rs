@@ -24,6 +24,7 @@ use crate::disk_file::lock::Locking;
 use crate::error::NodeError;
 use crate::faults::Faults;
 use crate::rbd::{ImageStatus, RbdDisk};
+use crate::throttle::ThrottleMember;
 
 /// The limits of discards on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +125,12 @@ impl Node {
     #[must_use]
     pub fn faults(&self) -> Option<&Arc<Faults>> {
         self.driver.faults()
+    }
+
+    /// The membership in a throttle group of a node that throttles.
+    #[must_use]
+    pub fn throttle(&self) -> Option<&Arc<ThrottleMember>> {
+        self.driver.throttle()
     }
 
     /// The faults of all filters below it.

@@ -32,11 +32,7 @@ pub(crate) struct GatedRoute {
 }
 
 impl GatedRoute {
-    /// The route with a gate in front of reads, and of what changes data. Flushes and discards do not wait.
-    #[cfg_attr(
-        not(any(test, feature = "simulation")),
-        expect(dead_code, reason = "no driver with a gate yet")
-    )]
+    /// The route with a gate in front of reads, and of what changes data, discards among it. Flushes do not wait.
     pub fn gate_data_requests(gate: Rc<dyn Gate>, below: Route) -> Route {
         let gated = Rc::new(GatedRoute {
             gate,
@@ -47,6 +43,10 @@ impl GatedRoute {
             read: handler(),
             write: handler(),
             zeroes: handler(),
+            discard: match below.discard {
+                OpHandler::Nothing => OpHandler::Nothing,
+                _ => handler(),
+            },
             ..below
         }
     }

@@ -1,0 +1,266 @@
+//! The gate of a throttled node on the route of one queue: lets requests pass out of the queue's lease, and keeps the others
+//! waiting, reads and writes apart.
+//!
+//! The first request that waits in each direction has a timer, and lets pass all that may when it expires. Timers expire at
+//! multiples of [`TICK_NS`], so that an iothread wakes up once for all its throttled queues.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use engine::Request;
+
+use super::cost::{Cost, Direction};
+use super::group::{Account, Lease, OpenAccount, ThrottleMember};
+use crate::clock::now_ns;
+use crate::route::gate::Gate;
+use crate::route::task::{LocalFuture, TaskContext};
+
+/// Requests that wait are looked at as often as this, in nanoseconds: far below what a guest's timeouts or a burst of
+/// completions would show, and enough for few wake-ups.
+const TICK_NS: u64 = 500_000;
+
+/// The gate of one queue.
+pub(crate) struct ThrottleGate {
+    account: Account,
+    lease: Cell<Lease>,
+    /// Requests that wait, by [`Direction`].
+    waiting: [RefCell<VecDeque<Waiting>>; 2],
+    /// When the requests that wait are looked at again, by [`Direction`].
+    retry_ns: [Cell<u64>; 2],
+    /// The direction whose turn it is.
+    turn: Cell<Direction>,
+    arrivals: Cell<u64>,
+}
+
+/// A request that waits.
+struct Waiting {
+    arrival: u64,
+    request: Request,
+    waker: Waker,
+}
+
+impl ThrottleGate {
+    /// The gate of a new queue of a member.
+    pub fn new(member: &Arc<ThrottleMember>) -> Rc<Self> {
+        Rc::new(ThrottleGate {
+            account: Account::new(member),
+            lease: Cell::new(Lease::NONE),
+            waiting: Default::default(),
+            retry_ns: Default::default(),
+            turn: Cell::new(Direction::Read),
+            arrivals: Cell::new(0),
+        })
+    }
+
+    /// Opens the account, with what is left of the lease.
+    fn open_account(&self, now_ns: u64) -> OpenAccount<'_> {
+        self.account.open(self.lease.replace(Lease::NONE), now_ns)
+    }
+
+    fn has_waiting(&self, direction: Direction) -> bool {
+        !self.waiting[direction as usize].borrow().is_empty()
+    }
+
+    /// Takes the tokens of a request out of the lease, unless it has too few.
+    #[inline]
+    fn take_from_lease(&self, request: &Request) -> bool {
+        let mut lease = self.lease.get();
+        let units = Cost::of(request, lease.iops_size).units();
+        let is_covered = lease.generation == self.account.member().group().generation()
+            && units
+                .iter()
+                .all(|(kind, units)| lease.tokens[*kind as usize] >= *units);
+        if is_covered {
+            for (kind, units) in units {
+                lease.tokens[kind as usize] -= units;
+            }
+            self.lease.set(lease);
+        }
+        is_covered
+    }
+
+    /// Lets a request pass that the lease does not cover, if the account permits, and takes a new lease.
+    #[inline(never)]
+    fn take_from_account(&self, request: &Request) -> bool {
+        let mut account = self.open_account(now_ns());
+        if self.has_waiting(Direction::of(request).other()) && account.limits_totals() {
+            // They share tokens: the timer lets them pass in turn.
+            self.lease.set(account.into_lease());
+            return false;
+        }
+        let passes = account.try_pass(&Cost::of(request, account.iops_size()));
+        self.lease.set(account.into_lease());
+        passes
+    }
+
+    /// Lets pass what may of the requests that wait, in turn for both directions, and sets when to look again.
+    fn pass_waiting(&self) {
+        let now_ns = now_ns();
+        let mut account = self.open_account(now_ns);
+        let iops_size = account.iops_size();
+        while let Some(direction) =
+            [self.turn.get(), self.turn.get().other()]
+                .into_iter()
+                .find(|direction| {
+                    let waiting = self.waiting[*direction as usize].borrow();
+                    let first = waiting.front();
+                    first
+                        .is_some_and(|first| account.try_pass(&Cost::of(&first.request, iops_size)))
+                })
+        {
+            let passed = self.waiting[direction as usize].borrow_mut().pop_front();
+            if let Some(passed) = passed {
+                passed.waker.wake();
+            }
+            self.turn.set(direction.other());
+        }
+        for direction in Direction::ALL {
+            let waiting = self.waiting[direction as usize].borrow();
+            let Some(first) = waiting.front() else {
+                account.set_head(direction, None);
+                continue;
+            };
+            account.set_head(direction, Some(first.waker.clone()));
+            let cost = Cost::of(&first.request, iops_size);
+            if let Some((kind, ns)) = account.limit_that_is_hit(&cost) {
+                self.account.member().stats.count_limit_hit(kind);
+                let retry_ns = now_ns.saturating_add(ns).next_multiple_of(TICK_NS);
+                self.retry_ns[direction as usize].set(retry_ns);
+            }
+            // It has the timer from now on.
+            first.waker.wake_by_ref();
+        }
+        self.lease.set(account.into_lease());
+    }
+
+    /// Waits in the queue of a direction until a request may pass.
+    async fn wait(self: Rc<Self>, cx: TaskContext, request: Request) {
+        let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        let place = PlaceInQueue::take(&self, request, waker);
+        while !place.has_passed() {
+            let now_ns = now_ns();
+            let retry_ns = self.retry_ns[place.direction as usize].get();
+            let generation = self.account.member().group().generation();
+            if !place.is_first() {
+                pending_once().await;
+            } else if now_ns >= retry_ns || generation != self.lease.get().generation {
+                self.pass_waiting();
+            } else {
+                let mut timer = std::pin::pin!(cx.sleep_ns(retry_ns - now_ns));
+                // Also woken when the limits change.
+                let mut is_first_poll = true;
+                std::future::poll_fn(|cx| match timer.as_mut().poll(cx) {
+                    Poll::Pending if std::mem::take(&mut is_first_poll) => Poll::Pending,
+                    _ => Poll::Ready(()),
+                })
+                .await;
+            }
+        }
+    }
+}
+
+/// Is pending until the task is woken.
+async fn pending_once() {
+    let mut is_first_poll = true;
+    std::future::poll_fn(|_| match std::mem::take(&mut is_first_poll) {
+        true => Poll::Pending,
+        false => Poll::Ready(()),
+    })
+    .await;
+}
+
+impl Gate for ThrottleGate {
+    #[inline]
+    fn try_pass(&self, request: &Request) -> bool {
+        !self.has_waiting(Direction::of(request))
+            && (self.take_from_lease(request) || self.take_from_account(request))
+    }
+
+    fn wait_to_pass(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<()> {
+        Box::pin(self.wait(cx, request))
+    }
+
+    fn on_bypass(&self, request: &Request) {
+        let mut account = self.open_account(now_ns());
+        account.charge(&Cost::of(request, account.iops_size()));
+        self.lease.set(account.into_lease());
+    }
+}
+
+impl Drop for ThrottleGate {
+    /// Returns the lease; the account closes next.
+    fn drop(&mut self) {
+        self.open_account(now_ns());
+    }
+}
+
+/// The place of a request that waits. A request that stops waiting leaves it.
+struct PlaceInQueue<'a> {
+    gate: &'a ThrottleGate,
+    direction: Direction,
+    arrival: u64,
+    since_ns: u64,
+}
+
+impl<'a> PlaceInQueue<'a> {
+    /// Takes the last place. The first request of a queue looks at once whether it may pass.
+    fn take(gate: &'a ThrottleGate, request: Request, waker: Waker) -> Self {
+        let direction = Direction::of(&request);
+        let arrival = gate.arrivals.get();
+        gate.arrivals.set(arrival + 1);
+        let mut waiting = gate.waiting[direction as usize].borrow_mut();
+        if waiting.is_empty() {
+            gate.retry_ns[direction as usize].set(0);
+        }
+        waiting.push_back(Waiting {
+            arrival,
+            request,
+            waker,
+        });
+        gate.account.member().stats.begin_wait();
+        PlaceInQueue {
+            gate,
+            direction,
+            arrival,
+            since_ns: now_ns(),
+        }
+    }
+
+    fn first_arrival(&self) -> Option<u64> {
+        let waiting = self.gate.waiting[self.direction as usize].borrow();
+        waiting.front().map(|first| first.arrival)
+    }
+
+    fn is_first(&self) -> bool {
+        self.first_arrival() == Some(self.arrival)
+    }
+
+    fn has_passed(&self) -> bool {
+        self.first_arrival()
+            .is_none_or(|first| first > self.arrival)
+    }
+}
+
+impl Drop for PlaceInQueue<'_> {
+    /// Counts the wait. Unless the request has passed, removes it, and hands the timer to the next one.
+    fn drop(&mut self) {
+        let stats = &self.gate.account.member().stats;
+        stats.end_wait(now_ns().saturating_sub(self.since_ns));
+        if self.has_passed() {
+            return;
+        }
+        let is_first = self.is_first();
+        let mut waiting = self.gate.waiting[self.direction as usize].borrow_mut();
+        waiting.retain(|other| other.arrival != self.arrival);
+        if is_first {
+            drop(waiting);
+            self.gate.pass_waiting();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

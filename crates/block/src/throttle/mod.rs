@@ -1,0 +1,16 @@
+//! Throttle groups: limits on the operations and bytes per second of disks, each by itself or several together.
+//!
+//! A node of the `throttle` driver is a member of a group. Each route to it has a gate, which lets requests pass as the group
+//! permits; see `group` for how the members share, and `bucket` for what a limit permits.
+
+mod bucket;
+mod cost;
+mod gate;
+mod group;
+mod limits;
+mod stats;
+
+pub(crate) use gate::ThrottleGate;
+pub use group::{ThrottleGroup, ThrottleMember};
+pub use limits::{LimitKind, LimitsError, RateLimit, ThrottleLimits};
+pub use stats::{ThrottleStats, WAIT_BOUNDS_NS};
