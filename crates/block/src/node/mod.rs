@@ -135,11 +135,21 @@ impl Node {
 
     /// The faults of all filters below it.
     pub fn faults_below(&self) -> impl Iterator<Item = &Arc<Faults>> {
-        let nodes = std::iter::successors(Some(self), |node| {
+        self.chain().skip(1).filter_map(Node::faults)
+    }
+
+    /// The nodes that throttle its requests, from the top: itself, and those below it, each with its membership.
+    pub fn throttles(&self) -> impl Iterator<Item = (&Node, &Arc<ThrottleMember>)> {
+        self.chain()
+            .filter_map(|node| Some((node, node.throttle()?)))
+    }
+
+    /// The node and those below it.
+    fn chain(&self) -> impl Iterator<Item = &Node> {
+        std::iter::successors(Some(self), |node| {
             let (below, _) = node.driver.below()?;
             Some(below)
-        });
-        nodes.skip(1).filter_map(Node::faults)
+        })
     }
 
     /// The disk below all filters and windows, and the byte of it at which this node begins.

@@ -13,4 +13,4 @@ mod stats;
 pub(crate) use gate::ThrottleGate;
 pub use group::{ThrottleGroup, ThrottleMember};
 pub use limits::{LimitKind, LimitsError, RateLimit, ThrottleLimits};
-pub use stats::{ThrottleStats, WAIT_BOUNDS_NS};
+pub use stats::ThrottleStats;

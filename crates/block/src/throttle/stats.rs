@@ -2,25 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::limits::LimitKind;
+use telemetry::counters::SharedHistogram;
 
-/// Upper bounds of the classes of waiting times, in nanoseconds; a last class has the longer ones.
-pub const WAIT_BOUNDS_NS: [u64; 8] = [
-    1_000_000,
-    2_000_000,
-    5_000_000,
-    10_000_000,
-    100_000_000,
-    1_000_000_000,
-    10_000_000_000,
-    100_000_000_000,
-];
+use super::limits::LimitKind;
 
 /// Counts of a throttled node, since it was added. Requests that pass at once are in none of them.
 #[derive(Debug, Default)]
 pub struct ThrottleStats {
     waiting: AtomicU64,
-    waited: [AtomicU64; WAIT_BOUNDS_NS.len() + 1],
+    waits: SharedHistogram,
     waited_ns: AtomicU64,
     limit_hits: [AtomicU64; LimitKind::ALL.len()],
 }
@@ -32,12 +22,10 @@ impl ThrottleStats {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Requests that have waited, by the time that they waited: see [`WAIT_BOUNDS_NS`].
+    /// Requests that have waited, by the time that they waited, in nanoseconds.
     #[must_use]
-    pub fn waited(&self) -> [u64; WAIT_BOUNDS_NS.len() + 1] {
-        self.waited
-            .each_ref()
-            .map(|count| count.load(Ordering::Relaxed))
+    pub fn waits(&self) -> &SharedHistogram {
+        &self.waits
     }
 
     /// The time that they waited, in nanoseconds, added up.
@@ -60,8 +48,7 @@ impl ThrottleStats {
     /// Counts a request that has waited so long.
     pub(super) fn end_wait(&self, ns: u64) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        let class = WAIT_BOUNDS_NS.partition_point(|bound| *bound < ns);
-        self.waited[class].fetch_add(1, Ordering::Relaxed);
+        self.waits.add_durations(ns, 1);
         self.waited_ns.fetch_add(ns, Ordering::Relaxed);
     }
 

@@ -1,7 +1,9 @@
-//! Histograms of durations on a logarithmic scale, with one writer.
+//! Histograms of durations on a logarithmic scale, with one writer or several.
 //!
 //! Each power of two has 16 buckets of one width, so that a value in the middle of its bucket is within 3 % of
 //! any in it. Below 256 ticks buckets have 16 ticks. Finding a bucket takes no loop and no branch.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::counters::single_writer_u64::SingleWriterU64;
 
@@ -18,12 +20,51 @@ const LINEAR_BUCKETS: usize = PER_POWER;
 /// Ticks of the narrowest bucket, as a power of two.
 const NARROWEST_BITS: u32 = 4;
 
-/// Counts of durations. All-zero bytes are an empty one.
+/// Counts of durations by one thread. All-zero bytes are an empty one.
+pub type Histogram = HistogramOf<SingleWriterU64>;
+
+/// Counts of durations by any number of threads, each with a locked instruction.
+pub type SharedHistogram = HistogramOf<AtomicU64>;
+
+/// The count of a bucket.
+pub trait BucketCount: Default {
+    /// Adds to it.
+    fn add(&self, count: u64);
+
+    /// Its value.
+    fn get(&self) -> u64;
+}
+
+impl BucketCount for SingleWriterU64 {
+    #[inline(always)]
+    fn add(&self, count: u64) {
+        self.add(count);
+    }
+
+    #[inline(always)]
+    fn get(&self) -> u64 {
+        self.get()
+    }
+}
+
+impl BucketCount for AtomicU64 {
+    #[inline]
+    fn add(&self, count: u64) {
+        self.fetch_add(count, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn get(&self) -> u64 {
+        self.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts of durations: [`Histogram`] or [`SharedHistogram`].
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct Histogram([SingleWriterU64; BUCKETS]);
+pub struct HistogramOf<C>([C; BUCKETS]);
 
-impl Histogram {
+impl<C: BucketCount> HistogramOf<C> {
     /// Counts `count` durations of so many ticks.
     #[inline]
     pub fn add_durations(&self, ticks: u64, count: u64) {
@@ -42,24 +83,22 @@ impl Histogram {
     /// The sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0
-            .iter()
-            .map(SingleWriterU64::get)
-            .fold(0, u64::wrapping_add)
+        self.0.iter().map(C::get).fold(0, u64::wrapping_add)
     }
 
     /// The buckets that are not empty, from short to long: the first duration that is too long for the bucket, in ticks, and
     /// its count.
     pub fn nonempty_buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        let counts = self.0.iter().map(SingleWriterU64::get);
+        let counts = self.0.iter().map(C::get);
         let ends = (0..).map(bucket_end);
         ends.zip(counts).filter(|(_, count)| *count > 0)
     }
 
     /// The [buckets that are not empty](Self::nonempty_buckets) in the sum of several histograms.
-    pub fn nonempty_buckets_of_sum<'a>(
-        all: impl Iterator<Item = &'a Histogram>,
-    ) -> Vec<(u64, u64)> {
+    pub fn nonempty_buckets_of_sum<'a>(all: impl Iterator<Item = &'a Self>) -> Vec<(u64, u64)>
+    where
+        C: 'a,
+    {
         let mut sums = [0_u64; BUCKETS];
         for histogram in all {
             for (sum, count) in sums.iter_mut().zip(&histogram.0) {
@@ -71,9 +110,9 @@ impl Histogram {
     }
 }
 
-impl Default for Histogram {
+impl<C: BucketCount> Default for HistogramOf<C> {
     fn default() -> Self {
-        Histogram(std::array::from_fn(|_| SingleWriterU64::default()))
+        HistogramOf(std::array::from_fn(|_| C::default()))
     }
 }
 
@@ -142,5 +181,17 @@ mod tests {
         assert_eq!(histogram.total(), 12);
         let counts: Vec<_> = histogram.nonempty_buckets().collect();
         assert_eq!(counts, [(1024, 5), (1 << 38, 7)]);
+    }
+
+    #[test]
+    fn shared_histogram_loses_no_count_of_several_threads() {
+        let histogram = SharedHistogram::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..100_000).for_each(|_| histogram.add_durations(1000, 1)));
+            }
+        });
+        let counts: Vec<_> = histogram.nonempty_buckets().collect();
+        assert_eq!(counts, [(1024, 200_000)]);
     }
 }

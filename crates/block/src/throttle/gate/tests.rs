@@ -1,3 +1,5 @@
+//! Tests of the gate of a throttled node: what waits, what passes, and how waits end.
+
 use engine::{Completion, Op};
 
 use super::*;
@@ -76,7 +78,7 @@ fn requests_wait_until_the_limits_permit() {
     let done = testing::run_until_completed(&mut io, 4);
     assert_eq!(numbers(done), [2, 3, 4, 5]);
     assert_eq!(stats.waiting(), 0);
-    assert_eq!(stats.waited().iter().sum::<u64>(), 4);
+    assert_eq!(stats.waits().total(), 4);
     io.detach(disk);
 }
 
