@@ -30,6 +30,6 @@ impl Driver for ThrottleFilter {
         if !node.passes_discards() {
             below.discard = OpHandler::Nothing;
         }
-        GatedRoute::gate_data_requests(ThrottleGate::new(&self.member), below)
+        GatedRoute::gate_data_requests(ThrottleGate::new(&self.member, node.name()), below)
     }
 }

@@ -6,14 +6,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use engine::Request;
+use telemetry::tracepoints;
 
 use super::cost::{Cost, Direction};
-use super::group::{Account, Lease, OpenAccount, ThrottleMember};
+use super::group::{Account, Lease, OpenAccount, ThrottleMember, Tokens};
 use crate::clock::now_ns;
 use crate::route::gate::Gate;
 use crate::route::task::{LocalFuture, TaskContext};
@@ -24,6 +26,8 @@ const TICK_NS: u64 = 500_000;
 
 /// The gate of one queue.
 pub(crate) struct ThrottleGate {
+    /// The node's name, for tracepoints.
+    node: CString,
     account: Account,
     lease: Cell<Lease>,
     /// Requests that wait, by [`Direction`].
@@ -43,9 +47,10 @@ struct Waiting {
 }
 
 impl ThrottleGate {
-    /// The gate of a new queue of a member.
-    pub fn new(member: &Arc<ThrottleMember>) -> Rc<Self> {
+    /// The gate of a new queue of a member, the node of this name.
+    pub fn new(member: &Arc<ThrottleMember>, node: &str) -> Rc<Self> {
         Rc::new(ThrottleGate {
+            node: CString::new(node).unwrap_or_default(),
             account: Account::new(member),
             lease: Cell::new(Lease::NONE),
             waiting: Default::default(),
@@ -136,6 +141,24 @@ impl ThrottleGate {
         self.lease.set(account.into_lease());
     }
 
+    /// Fires the tracepoint of a request that begins to wait behind all others of its direction.
+    #[cold]
+    fn trace_wait(&self, request: &Request) {
+        let direction = Direction::of(request);
+        let mut ahead = Tokens::default();
+        let account = self.open_account(now_ns());
+        let iops_size = account.iops_size();
+        for waiting in &*self.waiting[direction as usize].borrow() {
+            for (kind, units) in Cost::of(&waiting.request, iops_size).units() {
+                ahead[kind as usize] += units;
+            }
+        }
+        let hit = account.limit_that_is_hit_after(&ahead, &Cost::of(request, iops_size));
+        self.lease.set(account.into_lease());
+        let (limit, ns) = hit.map_or((tracepoints::NO_LIMIT, 0), |(kind, ns)| (kind as u64, ns));
+        tracepoints::throttle_wait::fire(&self.node, direction as u64, request.len, limit, ns);
+    }
+
     /// Waits in the queue of a direction until a request may pass.
     async fn wait(self: Rc<Self>, cx: TaskContext, request: Request) {
         let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
@@ -201,6 +224,7 @@ impl Drop for ThrottleGate {
 struct PlaceInQueue<'a> {
     gate: &'a ThrottleGate,
     direction: Direction,
+    bytes: u64,
     arrival: u64,
     since_ns: u64,
 }
@@ -211,10 +235,14 @@ impl<'a> PlaceInQueue<'a> {
         let direction = Direction::of(&request);
         let arrival = gate.arrivals.get();
         gate.arrivals.set(arrival + 1);
+        if tracepoints::throttle_wait::enabled() {
+            gate.trace_wait(&request);
+        }
         let mut waiting = gate.waiting[direction as usize].borrow_mut();
         if waiting.is_empty() {
             gate.retry_ns[direction as usize].set(0);
         }
+        let bytes = request.len;
         waiting.push_back(Waiting {
             arrival,
             request,
@@ -224,6 +252,7 @@ impl<'a> PlaceInQueue<'a> {
         PlaceInQueue {
             gate,
             direction,
+            bytes,
             arrival,
             since_ns: now_ns(),
         }
@@ -247,8 +276,12 @@ impl<'a> PlaceInQueue<'a> {
 impl Drop for PlaceInQueue<'_> {
     /// Counts the wait. Unless the request has passed, removes it, and hands the timer to the next one.
     fn drop(&mut self) {
-        let stats = &self.gate.account.member().stats;
-        stats.end_wait(now_ns().saturating_sub(self.since_ns));
+        let waited_ns = now_ns().saturating_sub(self.since_ns);
+        self.gate.account.member().stats.end_wait(waited_ns);
+        if tracepoints::throttle_pass::enabled() {
+            let direction = self.direction as u64;
+            tracepoints::throttle_pass::fire(&self.gate.node, direction, self.bytes, waited_ns);
+        }
         if self.has_passed() {
             return;
         }

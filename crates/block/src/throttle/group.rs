@@ -71,7 +71,7 @@ pub struct ThrottleMember {
     group: Arc<ThrottleGroup>,
     id: u64,
     /// What its requests have waited.
-    pub(super) stats: ThrottleStats,
+    pub(super) stats: Arc<ThrottleStats>,
 }
 
 /// The account of one queue of a member.
@@ -190,7 +190,7 @@ impl ThrottleMember {
         Arc::new(ThrottleMember {
             group: group.clone(),
             id,
-            stats: ThrottleStats::default(),
+            stats: Arc::default(),
         })
     }
 
@@ -202,7 +202,7 @@ impl ThrottleMember {
 
     /// What its requests have waited.
     #[must_use]
-    pub fn stats(&self) -> &ThrottleStats {
+    pub fn stats(&self) -> &Arc<ThrottleStats> {
         &self.stats
     }
 }
@@ -426,10 +426,15 @@ impl OpenAccount<'_> {
     /// The limit that a request has to wait for longest, and the nanoseconds if no other queue wants tokens. `None`: it may
     /// pass.
     pub fn limit_that_is_hit(&self, cost: &Cost) -> Option<(LimitKind, u64)> {
+        self.limit_that_is_hit_after(&Tokens::default(), cost)
+    }
+
+    /// As [`Self::limit_that_is_hit`], of a request that passes after others, which take so many tokens.
+    pub fn limit_that_is_hit_after(&self, ahead: &Tokens, cost: &Cost) -> Option<(LimitKind, u64)> {
         let account = self.state.accounts.get(&self.id)?;
         let wait = |kind: LimitKind| {
             let bucket = self.state.buckets[kind as usize].as_ref()?;
-            let tokens = account.tokens[kind as usize];
+            let tokens = account.tokens[kind as usize] - ahead[kind as usize];
             (tokens <= 0.0).then(|| (kind, bucket.ns_until_room(-tokens)))
         };
         let (kind, ns) = cost

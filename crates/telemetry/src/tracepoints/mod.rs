@@ -40,6 +40,13 @@ probes! {
     /// A SCSI command has completed: the controller's response, the unit's status, and its sense data as `0xKKCCQQ` (key, code, qualifier).
     scsi_status(export: str, queue: u64, head: u64, response: u64, status: u64, sense: u64);
 
+    /// A request begins to wait at a throttled node. It is a read (0) or a change (1). `limit` makes it wait longest, in the
+    /// order of `block::LimitKind`. It passes after `expected_ns` if no other queue wants tokens.
+    throttle_wait(node: str, direction: u64, bytes: u64, limit: u64, expected_ns: u64);
+
+    /// It no longer waits there, after so long.
+    throttle_pass(node: str, direction: u64, bytes: u64, waited_ns: u64);
+
     /// A queue publishes so many used entries to its guest, and signals the guest or not.
     notify(export: str, queue: u64, completions: u64, signalled: u64);
 
@@ -73,6 +80,9 @@ pub const IO_URING: u64 = 1;
 
 /// librbd in `submit_begin` and `submit_end`.
 pub const LIBRBD: u64 = 2;
+
+/// No limit in `throttle_wait`: the request only waits for its turn.
+pub const NO_LIMIT: u64 = 6;
 
 /// The status of a request that succeeded, or not: `VIRTIO_BLK_S_OK` and `VIRTIO_BLK_S_IOERR` (VIRTIO, section 5.2.6).
 #[must_use]

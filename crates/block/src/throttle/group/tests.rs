@@ -1,3 +1,5 @@
+//! Tests of throttle groups: rates, bursts, and the shares of members, in simulated time.
+
 use super::*;
 use crate::throttle::limits::RateLimit;
 use engine::{Op, Request};
@@ -214,6 +216,25 @@ fn large_requests_count_as_several_operations() {
         [512, 4096, 6144, 1 << 20].map(operations),
         [1.0, 1.0, 1.5, 256.0]
     );
+}
+
+/// As tracepoints expect it when a request begins to wait.
+#[test]
+fn a_request_waits_for_those_ahead_of_it() {
+    let member = ThrottleMember::join(&iops(10));
+    let account = Account::new(&member);
+    let mut open = account.open(Lease::NONE, SECOND);
+    let read = cost(Op::Read, 4096);
+    while open.try_pass(&read) {}
+    let debt = |open: &OpenAccount<'_>, ahead: f64| {
+        let mut tokens = Tokens::default();
+        tokens[LimitKind::IopsTotal as usize] = ahead;
+        let (kind, ns) = open.limit_that_is_hit_after(&tokens, &read).unwrap();
+        assert_eq!(kind, LimitKind::IopsTotal);
+        ns
+    };
+    assert_eq!(debt(&open, 5.0) - debt(&open, 0.0), SECOND / 2);
+    assert_eq!(open.limit_that_is_hit(&read).unwrap().1, debt(&open, 0.0));
 }
 
 /// Of a request that waits for hours, and of one that has just passed.
