@@ -27,6 +27,8 @@ pub mod process;
 pub mod run;
 pub mod service;
 mod state;
+#[cfg(test)]
+mod testing;
 pub mod upgrade;
 
 pub use devices::scsi_unit::world_wide_name;

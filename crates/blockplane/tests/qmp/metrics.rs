@@ -248,10 +248,9 @@ fn documentation_and_dashboard_name_existing_metrics() {
     program.stop();
 
     let mut documented = documented_samples();
-    // The tests of images compare those.
-    documented.retain(|(name, _)| {
-        !name.starts_with("blockplane_image_") && !name.starts_with("blockplane_ceph_")
-    });
+    // Tests of images and of throttled nodes compare those.
+    let of_others = ["image_", "ceph_", "throttle_"].map(|part| format!("blockplane_{part}"));
+    documented.retain(|(name, _)| !of_others.iter().any(|prefix| name.starts_with(prefix)));
     assert_eq!(documented, found);
 
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");

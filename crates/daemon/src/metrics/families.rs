@@ -1,5 +1,5 @@
 //! Writes all metric families of a snapshot as text: of exports, queues, iothreads and nodes here, of LUNs by [`luns`],
-//! of images by [`images`].
+//! of images by [`images`], of throttled nodes by [`throttles`].
 //! docs/metrics.md has the same list for users.
 
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use telemetry::queue::{QueueStats, RequestKind};
 use super::family::{BYTES, SECONDS, is_or_was_used, new_family};
 use super::latency_histogram::{LatencyHistogram, ns_to_seconds};
 use super::snapshot::{IothreadSnapshot, MetricsSnapshot};
-use super::{images, luns};
+use super::{images, luns, throttles};
 use crate::openmetrics::{Labels, MetricFamily, MetricType, MetricsTextEncoder, MetricsTextFormat};
 
 /// The counters of a queue, and its labels. Latencies are read once, so that all families agree.
@@ -84,6 +84,7 @@ pub(super) fn encode_all_families(snapshot: &MetricsSnapshot, format: MetricsTex
         out.add_integer_sample(&[("node", &node.name)], node.size_bytes);
     }
     images::write_image_families(snapshot, scale, &mut out);
+    throttles::write_throttle_families(snapshot, &mut out);
     out.finish()
 }
 

@@ -29,9 +29,15 @@ impl LatencyHistogram {
     ) -> Self {
         let counts = Histogram::nonempty_buckets_of_sum(stats.clone().map(|stats| &stats.latency));
         let ticks = stats.fold(0_u64, |sum, stats| sum.saturating_add(stats.ticks.get()));
+        let counts = counts.into_iter();
+        let counts = counts.map(|(end, count)| (scale.to_ns(end), count));
+        LatencyHistogram::from_buckets(counts, scale.to_ns(ticks))
+    }
+
+    /// The histogram of counts by ends of their buckets, in nanoseconds, which take so many nanoseconds together.
+    pub fn from_buckets(counts: impl Iterator<Item = (u64, u64)>, sum_ns: u64) -> Self {
         let counts: Vec<(f64, u64)> = counts
-            .into_iter()
-            .map(|(end, count)| (ns_to_seconds(scale.to_ns(end)), count))
+            .map(|(end, count)| (ns_to_seconds(end), count))
             .collect();
         let bounds = BOUND_POWERS.map(|power| 2.0_f64.powi(power));
         let (mut buckets, mut sum, mut next) = (Vec::new(), 0, 0);
@@ -46,7 +52,7 @@ impl LatencyHistogram {
         LatencyHistogram {
             buckets,
             operations: sum + above,
-            sum_seconds: ns_to_seconds(scale.to_ns(ticks)),
+            sum_seconds: ns_to_seconds(sum_ns),
         }
     }
 

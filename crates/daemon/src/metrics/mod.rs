@@ -11,6 +11,7 @@ mod images;
 mod latency_histogram;
 mod luns;
 mod snapshot;
+mod throttles;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};

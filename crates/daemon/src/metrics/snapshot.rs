@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use block::ImageStatus;
+use block::{ImageStatus, Node, ThrottleLimits, ThrottleStats};
 use iothread::{DroppedReports, ExportReporter, IothreadTotals, thread_cpu_time_ns};
 use options::Driver;
 use telemetry::queue::QueueStats;
@@ -57,6 +57,17 @@ pub(super) struct NodeSnapshot {
     pub size_bytes: u64,
     /// Of a node of driver `rbd`. Its lock is that of the moment.
     pub image: Option<ImageStatus>,
+    /// Of a node that throttles.
+    pub throttle: Option<ThrottleSnapshot>,
+}
+
+/// A node in its throttle group.
+pub(super) struct ThrottleSnapshot {
+    pub group: String,
+    /// The group's.
+    pub limits: ThrottleLimits,
+    /// The node's.
+    pub stats: Arc<ThrottleStats>,
 }
 
 impl MetricsSnapshot {
@@ -83,6 +94,7 @@ impl MetricsSnapshot {
                 .node
                 .image_status()
                 .filter(|_| matches!(open.options.driver, Driver::Rbd(_))),
+            throttle: ThrottleSnapshot::of_node(&open.node),
         });
         MetricsSnapshot {
             exports: objects.exports.iter().map(export).collect(),
@@ -104,6 +116,18 @@ fn snapshots_of_luns(export: &Export) -> Vec<LunSnapshot> {
         stats: disk.stats.clone(),
     });
     snapshots.collect()
+}
+
+impl ThrottleSnapshot {
+    /// Of a node that throttles. It does not keep the node in the group.
+    pub fn of_node(node: &Node) -> Option<Self> {
+        let member = node.throttle()?;
+        Some(ThrottleSnapshot {
+            group: member.group().name().to_owned(),
+            limits: member.group().limits(),
+            stats: member.stats().clone(),
+        })
+    }
 }
 
 impl IothreadSnapshot {

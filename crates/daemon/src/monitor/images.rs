@@ -2,14 +2,10 @@
 //!
 //! All of it is known without asking the cluster, which may not answer.
 
-use std::collections::HashMap;
-
 use block::{ImageStatus, WriterLockState};
 use ceph::ConnectionState;
 use qmp::{Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
-
-use crate::state::node::OpenNode;
 
 /// The type, with those of its members.
 pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
@@ -76,15 +72,6 @@ pub(super) fn image_info(status: &ImageStatus) -> Value {
         info[key] = value;
     }
     info
-}
-
-/// `BlockImageInfo` of all nodes that have one, by node.
-pub(super) fn infos_of_nodes(nodes: &[OpenNode]) -> HashMap<&str, Value> {
-    let infos = nodes.iter().filter_map(|open| {
-        let status = open.node.image_status()?;
-        Some((open.node.name(), image_info(&status)))
-    });
-    infos.collect()
 }
 
 /// Lines of `info block` about an image.

@@ -1,17 +1,19 @@
 //! The QMP command `query-blockstats`: statistics of exports, their queues and LUNs, and nodes.
 
 mod luns;
+mod throttles;
 mod totals;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use qmp::{Arguments, Command, CommandHandler, Member, ObjectType, Type, TypeDefinition};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use telemetry::counters::Scale;
 use telemetry::queue::QueueStats;
 
-use super::{histograms, images};
+use super::histograms;
+use super::images::image_info;
 use crate::control::MainThread;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
@@ -54,8 +56,10 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         Member::optional("luns", Type::list_of_named("BlockLunStats")),
         Member::optional("parent", Type::Named("BlockStats")),
         Member::optional("rbd", Type::Named("BlockImageInfo")),
+        Member::optional("throttle", Type::list_of_named("BlockThrottleStats")),
     ]);
     let mut definitions = totals::qmp_type_definitions();
+    definitions.extend(throttles::qmp_type_definitions());
     definitions.push(("BlockQueueStats", TypeDefinition::Object(queue)));
     definitions.push((
         "BlockLunStats",
@@ -80,15 +84,41 @@ fn query_blockstats(objects: &DaemonObjects, arguments: &Arguments) -> Value {
 /// `BlockStats` of all exports, in the order of their creation.
 pub(super) fn stats_of_exports(objects: &DaemonObjects) -> Vec<Value> {
     let scale = Scale::measure();
-    let images = images::infos_of_nodes(&objects.nodes);
+    let disks = disk_members_of_nodes(&objects.nodes);
     let exports = objects.exports.iter();
     exports
-        .map(|export| stats_of_export(export, &images, scale))
+        .map(|export| stats_of_export(export, &disks, scale))
         .collect()
 }
 
+/// Members of `BlockStats` and `BlockLunStats` about the disk behind a node, by node.
+type DiskMembers<'a> = HashMap<&'a str, Map<String, Value>>;
+
+/// The members about the disks behind all nodes.
+fn disk_members_of_nodes(nodes: &[OpenNode]) -> DiskMembers<'_> {
+    let members = nodes.iter().map(|OpenNode { node, .. }| {
+        let image = node.image_status().map(|status| image_info(&status));
+        let members = [
+            ("rbd", image),
+            ("throttle", throttles::stats_of_chain(node)),
+        ];
+        let known = members
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        (node.name(), known.collect())
+    });
+    members.collect()
+}
+
+/// Adds the members about a node's disk to an entry.
+fn add_disk_members(disks: &DiskMembers<'_>, node: &str, entry: &mut Value) {
+    for (name, value) in disks.get(node).into_iter().flatten() {
+        entry[name] = value.clone();
+    }
+}
+
 /// `BlockStats` of an export.
-fn stats_of_export(export: &Export, images: &HashMap<&str, Value>, scale: Scale) -> Value {
+fn stats_of_export(export: &Export, disks: &DiskMembers<'_>, scale: Scale) -> Value {
     let figures = &export.stats;
     let queues = figures.queues.iter().enumerate();
     let queues: Vec<Value> = queues
@@ -116,10 +146,8 @@ fn stats_of_export(export: &Export, images: &HashMap<&str, Value>, scale: Scale)
         "stats": sum_queues_with_histograms_to_json(figures.queues.iter().map(|queue| &*queue.stats), scale),
         "queues": queues,
     });
-    if let Some(image) = images.get(export.options.node_name.as_str()) {
-        entry["rbd"] = image.clone();
-    }
-    if let Some(luns) = luns::stats_of_luns(export, images, scale) {
+    add_disk_members(disks, &export.options.node_name, &mut entry);
+    if let Some(luns) = luns::stats_of_luns(export, disks, scale) {
         entry["luns"] = luns.into();
     }
     entry

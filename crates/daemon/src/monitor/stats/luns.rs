@@ -1,19 +1,18 @@
 //! Statistics in `query-blockstats` of the LUNs of a SCSI controller, and the counters that concern a node.
 
-use std::collections::HashMap;
-
 use qmp::{Member, ObjectType, Type};
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
 use telemetry::queue::QueueStats;
 
 use super::totals::{QueueTotals, latencies_to_json};
+use super::{DiskMembers, add_disk_members};
 use crate::state::export::Export;
 
 /// `BlockLunStats` of all LUNs; `None` for an export that has none.
 pub(super) fn stats_of_luns(
     export: &Export,
-    images: &HashMap<&str, Value>,
+    disks: &DiskMembers<'_>,
     scale: Scale,
 ) -> Option<Vec<Value>> {
     let luns = export.options.kind.luns()?;
@@ -28,9 +27,7 @@ pub(super) fn stats_of_luns(
             "stats": QueueTotals::sum_queues(stats()).to_json(scale),
             "latency": latencies_to_json(stats(), scale),
         });
-        if let Some(image) = images.get(lun.node_name.as_str()) {
-            entry["rbd"] = image.clone();
-        }
+        add_disk_members(disks, &lun.node_name, &mut entry);
         entry
     });
     Some(luns.collect())
@@ -46,6 +43,7 @@ pub(super) fn lun_stats_type() -> ObjectType {
         Member::required("stats", Type::Named("BlockDeviceStats")),
         Member::required("latency", Type::Named("BlockLatencies")),
         Member::optional("rbd", Type::Named("BlockImageInfo")),
+        Member::optional("throttle", Type::list_of_named("BlockThrottleStats")),
     ])
 }
 

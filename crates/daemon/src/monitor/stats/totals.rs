@@ -98,17 +98,16 @@ pub(super) fn latencies_to_json<'a>(
         let counts = Histogram::nonempty_buckets_of_sum(
             queues.clone().map(|queue| &queue.of_kind(kind).latency),
         );
-        (kind.name().to_owned(), histogram_to_json(counts, scale))
+        let counts = counts.into_iter();
+        let counts = counts.map(|(end, count)| (scale.to_ns(end), count));
+        (kind.name().to_owned(), histogram_to_json(counts))
     });
     Value::Object(members.collect())
 }
 
-/// `BlockLatency` of a histogram: the ends of its buckets and their counts.
-fn histogram_to_json(counts: impl IntoIterator<Item = (u64, u64)>, scale: Scale) -> Value {
-    let (bounds, counts): (Vec<u64>, Vec<u64>) = counts
-        .into_iter()
-        .map(|(end, count)| (scale.to_ns(end), count))
-        .unzip();
+/// `BlockLatency` of a histogram: the ends of its buckets in nanoseconds, and their counts.
+pub(super) fn histogram_to_json(counts: impl Iterator<Item = (u64, u64)>) -> Value {
+    let (bounds, counts): (Vec<u64>, Vec<u64>) = counts.unzip();
     json!({"bounds": bounds, "counts": counts})
 }
 

@@ -1,0 +1,84 @@
+//! `BlockThrottleStats`: requests that wait at the throttled nodes of a chain, in the result of `query-blockstats`.
+
+use block::{LimitKind, Node};
+use qmp::{Member, ObjectType, Type, TypeDefinition};
+use serde_json::{Map, Value, json};
+
+use super::totals::histogram_to_json;
+
+/// The type, with that of its member.
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+    let stats = ObjectType::with_members(vec![
+        Member::required("node-name", Type::Str),
+        Member::required("group", Type::Str),
+        Member::required("waiting", Type::Int),
+        Member::required("waited", Type::Int),
+        Member::required("waited-ns", Type::Int),
+        Member::required("waits", Type::Named("BlockLatency")),
+        Member::required("limit-hits", Type::Named("BlockThrottleLimitHits")),
+    ]);
+    let hits = LimitKind::ALL.map(|kind| Member::required(kind.name(), Type::Int));
+    let hits = ObjectType::with_members(hits.into());
+    vec![
+        ("BlockThrottleStats", TypeDefinition::Object(stats)),
+        ("BlockThrottleLimitHits", TypeDefinition::Object(hits)),
+    ]
+}
+
+/// `BlockThrottleStats` of all throttled nodes that a node's requests pass, from the top; `None` if there are none.
+pub(super) fn stats_of_chain(node: &Node) -> Option<Value> {
+    let throttles: Vec<Value> = node
+        .throttles()
+        .map(|(node, member)| {
+            let stats = member.stats();
+            let hits = LimitKind::ALL.map(|kind| {
+                let hits = stats.limit_hits(kind);
+                (kind.name().to_owned(), hits.into())
+            });
+            json!({
+                "node-name": node.name(),
+                "group": member.group().name(),
+                "waiting": stats.waiting(),
+                "waited": stats.waits().total(),
+                "waited-ns": stats.waited_ns(),
+                "waits": histogram_to_json(stats.waits().nonempty_buckets()),
+                "limit-hits": Map::from_iter(hits),
+            })
+        })
+        .collect();
+    (!throttles.is_empty()).then(|| throttles.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{ThrottledDisk, null_disk, throttle};
+
+    #[test]
+    fn waits_and_the_limit_are_reported_for_each_throttled_node() {
+        let mut disk = ThrottledDisk::with_waiting(3);
+        let outer = throttle("outer", "host", &disk.node).0;
+        let stats = stats_of_chain(&outer).unwrap();
+        assert_eq!(stats[0]["node-name"], "outer");
+        assert_eq!(stats[0]["group"], "host");
+        assert_eq!(stats[0]["waits"], json!({"bounds": [], "counts": []}));
+        let inner = &stats[1];
+        assert_eq!(inner["node-name"], "throttled");
+        assert_eq!(inner["group"], "tenant");
+        assert_eq!([&inner["waiting"], &inner["waited"]], [3, 0]);
+        assert_eq!(inner["limit-hits"]["bps-total"], 1);
+        assert_eq!(inner["limit-hits"]["iops-total"], 0);
+
+        disk.raise_limit_and_complete(3);
+        let stats = stats_of_chain(&disk.node).unwrap()[0].take();
+        assert_eq!([&stats["waiting"], &stats["waited"]], [0, 3]);
+        assert!(stats["waited-ns"].as_u64().unwrap() > 0);
+        let counts = stats["waits"]["counts"].as_array().unwrap();
+        assert_eq!(counts.iter().filter_map(Value::as_u64).sum::<u64>(), 3);
+    }
+
+    #[test]
+    fn disk_without_limits_has_no_such_member() {
+        assert_eq!(stats_of_chain(&null_disk()), None);
+    }
+}
