@@ -54,10 +54,14 @@ impl Histogram {
         Histogram(differences.filter(|&(_, count)| count > 0).collect())
     }
 
+    /// The number of requests.
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|&(_, count)| count).sum()
+    }
+
     /// The time in nanoseconds that `percent` of the requests did not exceed; `None` without requests.
     pub fn percentile(&self, percent: f64) -> Option<f64> {
-        let total: u64 = self.0.iter().map(|&(_, count)| count).sum();
-        let rank = total as f64 * percent / 100.0;
+        let rank = self.count() as f64 * percent / 100.0;
         let mut count_below = 0;
         for &(end, count) in &self.0 {
             if (count_below + count) as f64 >= rank {

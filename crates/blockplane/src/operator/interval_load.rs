@@ -9,6 +9,7 @@ use crate::operator::image::Image;
 use crate::operator::sample::{
     IothreadSample, LunSample, RequestCounters, Sample, SampledStatistics,
 };
+use crate::operator::throttle::ThrottleLoad;
 
 /// Load of all exports and iothreads in the time between two samples.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct ExportLoad {
     pub node: String,
     pub connected: bool,
     pub image: Option<Image>,
+    /// The throttled nodes that its requests pass.
+    pub throttles: Vec<ThrottleLoad>,
     pub load: IntervalLoad,
     pub queues: Vec<QueueLoad>,
     pub luns: Vec<LunLoad>,
@@ -37,6 +40,7 @@ pub(crate) struct LunLoad {
     pub lun: u64,
     pub node: String,
     pub image: Option<Image>,
+    pub throttles: Vec<ThrottleLoad>,
     pub load: IntervalLoad,
 }
 
@@ -112,6 +116,10 @@ impl DaemonLoad {
                     lun: lun.lun,
                     node: lun.node.clone(),
                     image: lun.image.clone(),
+                    throttles: ThrottleLoad::between(
+                        before.map_or(&[], |before| &before.throttles),
+                        &lun.throttles,
+                    ),
                     load: IntervalLoad::from_counter_increases(
                         before.map(|before| &before.statistics),
                         &lun.statistics,
@@ -123,6 +131,10 @@ impl DaemonLoad {
                 node: export.node.clone(),
                 connected: export.connected,
                 image: export.image.clone(),
+                throttles: ThrottleLoad::between(
+                    before.map_or(&[], |before| &before.throttles),
+                    &export.throttles,
+                ),
                 load,
                 queues,
                 luns: luns.collect(),
@@ -174,7 +186,7 @@ impl DaemonLoad {
             let queues: Vec<Value> = queues.collect();
             let mut json = json!({"export": export.id, "node-name": export.node, "connected": export.connected});
             self.insert_load_members(&export.load, &mut json);
-            insert_image_members(export.image.as_ref(), &mut json);
+            insert_disk_members(export.image.as_ref(), &export.throttles, &mut json);
             json["queues"] = queues.into();
             if !export.luns.is_empty() {
                 json["luns"] = export.luns.iter().map(|lun| self.lun_to_json(lun)).collect();
@@ -199,7 +211,7 @@ impl DaemonLoad {
     /// The rates of a unit as JSON.
     fn lun_to_json(&self, lun: &LunLoad) -> Value {
         let mut json = json!({"target": lun.target, "lun": lun.lun, "node-name": lun.node});
-        insert_image_members(lun.image.as_ref(), &mut json);
+        insert_disk_members(lun.image.as_ref(), &lun.throttles, &mut json);
         self.insert_load_members(&lun.load, &mut json);
         json
     }
@@ -228,11 +240,14 @@ impl DaemonLoad {
     }
 }
 
-/// Adds the members that describe an image to an object.
-fn insert_image_members(image: Option<&Image>, object: &mut Value) {
+/// Adds the members that describe an image and throttled nodes to an object.
+fn insert_disk_members(image: Option<&Image>, throttles: &[ThrottleLoad], object: &mut Value) {
     if let Some(image) = image {
         object["image"] = image.name.as_str().into();
         object["image_state"] = image.state.as_str().into();
+    }
+    if !throttles.is_empty() {
+        object["throttle"] = throttles.iter().map(ThrottleLoad::to_json).collect();
     }
 }
 

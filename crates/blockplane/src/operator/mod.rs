@@ -24,6 +24,7 @@ pub mod schema;
 mod table;
 #[cfg(test)]
 mod testing;
+mod throttle;
 pub mod top;
 mod units;
 pub mod upgrade;

@@ -8,6 +8,7 @@ use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 use crate::operator::histogram::Histogram;
 use crate::operator::image::Image;
+use crate::operator::throttle::ThrottleSample;
 
 /// All counters, and the time when they were read.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct ExportSample {
     pub connected: bool,
     /// The image of a Ceph cluster that the node is.
     pub image: Option<Image>,
+    /// The throttled nodes that its requests pass.
+    pub throttles: Vec<ThrottleSample>,
     pub queues: Vec<QueueSample>,
     /// Units of a SCSI controller.
     pub luns: Vec<LunSample>,
@@ -38,6 +41,7 @@ pub(crate) struct LunSample {
     pub lun: u64,
     pub node: String,
     pub image: Option<Image>,
+    pub throttles: Vec<ThrottleSample>,
     /// The same statistics as of a queue, except that units have no turns.
     pub statistics: SampledStatistics,
 }
@@ -137,6 +141,10 @@ fn parse_export(entry: &Value) -> ExportSample {
         node: string_or_empty(&entry["node-name"]),
         connected: entry["connected"] == true,
         image: Image::read(&entry["rbd"]),
+        throttles: array_or_empty(&entry["throttle"])
+            .iter()
+            .map(parse_throttle)
+            .collect(),
         queues: array_or_empty(&entry["queues"])
             .iter()
             .map(parse_queue)
@@ -165,8 +173,33 @@ fn parse_lun(entry: &Value) -> LunSample {
         lun: number_or_zero(&entry["lun"]),
         node: string_or_empty(&entry["node-name"]),
         image: Image::read(&entry["rbd"]),
+        throttles: array_or_empty(&entry["throttle"])
+            .iter()
+            .map(parse_throttle)
+            .collect(),
         statistics: read_statistics(entry),
     }
+}
+
+/// Reads a throttled node's `BlockThrottleStats`.
+fn parse_throttle(entry: &Value) -> ThrottleSample {
+    let hits = entry["limit-hits"].as_object().into_iter().flatten();
+    ThrottleSample {
+        node: string_or_empty(&entry["node-name"]),
+        group: string_or_empty(&entry["group"]),
+        waiting: number_or_zero(&entry["waiting"]),
+        waits: read_histogram(&entry["waits"]),
+        limit_hits: hits
+            .map(|(limit, hits)| (limit.clone(), number_or_zero(hits)))
+            .collect(),
+    }
+}
+
+/// Reads a `BlockLatency`.
+fn read_histogram(latency: &Value) -> Histogram {
+    let [ends, counts] =
+        ["bounds", "counts"].map(|key| array_or_empty(&latency[key]).iter().map(number_or_zero));
+    Histogram::from_bucket_ends_and_counts(ends, counts)
 }
 
 /// Reads the statistics that entries of queues and of units have in common.
@@ -174,10 +207,7 @@ fn read_statistics(entry: &Value) -> SampledStatistics {
     let stats = &entry["stats"];
     let mut latency = Histogram::default();
     for kind in ["read", "write"] {
-        let histogram = &entry["latency"][kind];
-        let [ends, counts] = ["bounds", "counts"]
-            .map(|key| array_or_empty(&histogram[key]).iter().map(number_or_zero));
-        latency.add(&Histogram::from_bucket_ends_and_counts(ends, counts));
+        latency.add(&read_histogram(&entry["latency"][kind]));
     }
     let failed = ["rd", "wr", "flush", "unmap"]
         .map(|kind| number_or_zero(&stats[format!("failed_{kind}_operations")]));

@@ -45,6 +45,7 @@ pub(crate) fn two_samples() -> [Sample; 2] {
             node: "d".to_owned(),
             connected: id == "busy",
             image: None,
+            throttles: Vec::new(),
             queues,
             luns: Vec::new(),
         };

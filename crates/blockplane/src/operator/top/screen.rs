@@ -151,7 +151,7 @@ pub(super) fn layout_screen(
     lines.extend(disks.map(|row| {
         let text = match row {
             Row::Load(name, load) => load_line_text(name_width, name, rates, load),
-            Row::Image(text) => truncate_name(text, size.columns.unwrap_or(MAX_NAME_WIDTH)),
+            Row::Disk(text) => truncate_name(text, size.columns.unwrap_or(MAX_NAME_WIDTH)),
         };
         styled_line(LineStyle::Plain, text)
     }));
@@ -166,7 +166,7 @@ pub(super) fn layout_screen(
 fn name_width(rates: &DaemonLoad, disks: &[Row<'_>], columns: Option<usize>) -> usize {
     let disks = disks.iter().filter_map(|row| match row {
         Row::Load(name, _) => Some(name),
-        Row::Image(_) => None,
+        Row::Disk(_) => None,
     });
     let names = disks.chain(rates.iothreads.iter().map(|thread| &thread.id));
     let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
