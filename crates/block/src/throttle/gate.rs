@@ -101,8 +101,9 @@ impl ThrottleGate {
         passes
     }
 
-    /// Lets pass what may of the requests that wait, in turn for both directions, and sets when to look again.
-    fn pass_waiting(&self) {
+    /// Lets pass what may of the requests that wait, in turn for both directions, and sets when to look again. `caller` is
+    /// the arrival of the request whose task runs, if it is one of them.
+    fn pass_waiting(&self, caller: Option<u64>) {
         let now_ns = now_ns();
         let mut account = self.open_account(now_ns);
         let iops_size = account.iops_size();
@@ -135,8 +136,10 @@ impl ThrottleGate {
                 let retry_ns = now_ns.saturating_add(ns).next_multiple_of(TICK_NS);
                 self.retry_ns[direction as usize].set(retry_ns);
             }
-            // It has the timer from now on.
-            first.waker.wake_by_ref();
+            if caller != Some(first.arrival) {
+                // It has the timer from now on.
+                first.waker.wake_by_ref();
+            }
         }
         self.lease.set(account.into_lease());
     }
@@ -170,7 +173,7 @@ impl ThrottleGate {
             if !place.is_first() {
                 pending_once().await;
             } else if now_ns >= retry_ns || generation != self.lease.get().generation {
-                self.pass_waiting();
+                self.pass_waiting(Some(place.arrival));
             } else {
                 let mut timer = std::pin::pin!(cx.sleep_ns(retry_ns - now_ns));
                 // Also woken when the limits change.
@@ -290,7 +293,7 @@ impl Drop for PlaceInQueue<'_> {
         waiting.retain(|other| other.arrival != self.arrival);
         if is_first {
             drop(waiting);
-            self.gate.pass_waiting();
+            self.gate.pass_waiting(None);
         }
     }
 }
