@@ -6,6 +6,8 @@
 //! blockplane-bench compare --backing FILE --client blocking --depth 32,128 --servers ours,raw --socket /tmp/relay.sock
 //! ```
 //!
+//! In place of FILE and `io_uring`, `POOL/IMAGE` and `rbd` are an image of Ceph RBD, of the cluster that `CEPH_CONF` names.
+//!
 //! One thread pops chains from a split ring, submits their reads with the guest's memory as buffers,
 //! and completes all that are done with one signal. It has one queue of one disk, which it
 //! reads past the page cache; there is no device, no merging, no fairness, no limit and no statistics. Its
@@ -22,9 +24,7 @@ mod bare;
 mod engine;
 
 use std::error::Error;
-use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
@@ -41,9 +41,9 @@ use virtqueue::queue_setup::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};
 
 use bare::{BareDisk, STATUS_OK, StopFlag, signal};
-use engine::Engine;
+use engine::{Disk, Engine};
 
-const USAGE: &str = "usage: bare_relay SOCKET FILE wait|answer|spin native|io_uring";
+const USAGE: &str = "usage: bare_relay SOCKET FILE|POOL/IMAGE wait|answer|spin native|io_uring|rbd";
 
 const SECTOR_BYTES: u64 = 512;
 const HEADER_BYTES: usize = 16;
@@ -80,7 +80,6 @@ struct Relay<'q> {
     chain: Chain,
     ring: &'q mut SplitRing,
     setup: &'q QueueSetup,
-    file: &'q File,
     epoll: OwnedFd,
     /// When the guest was signalled.
     signalled: Instant,
@@ -92,10 +91,9 @@ impl<'q> Relay<'q> {
         ring: &'q mut SplitRing,
         setup: &'q QueueSetup,
         stop: &StopFlag,
-        file: &'q File,
-        engine: &str,
+        disk: &Disk,
     ) -> Result<Self, Box<dyn Error>> {
-        let engine = Engine::new(engine)?;
+        let engine = Engine::new(disk)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // Edge-triggered, so that the eventfds need not be read.
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -119,7 +117,6 @@ impl<'q> Relay<'q> {
             chain: Chain::new(),
             ring,
             setup,
-            file,
             epoll,
             signalled: Instant::now(),
         })
@@ -215,10 +212,10 @@ impl<'q> Relay<'q> {
             busy: true,
         };
         let (offset, len) = (sector.wrapping_mul(SECTOR_BYTES), data.iov_len as u64);
-        let (file, buffer) = (self.file.as_fd(), &raw mut request.data);
+        let buffer = &raw mut request.data;
         // SAFETY: the buffer is guest memory that is mapped as long as the queue's setup; its entry
-        // in `requests` is not touched before the completion (`busy`), and outlives the engine; so does the file.
-        let read = unsafe { self.engine.read(file, offset, buffer, len, head.into()) };
+        // in `requests` is not touched before the completion (`busy`), and outlives the engine.
+        let read = unsafe { self.engine.read(offset, buffer, len, head.into()) };
         request.busy = read.is_ok();
         self.in_flight += usize::from(read.is_ok());
         read.is_ok()
@@ -265,19 +262,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         "spin" => Idle::Spin,
         _ => return Err(USAGE.into()),
     };
+    let opened = Disk::open(path, engine)?;
     // An error is reported now, and not when the first queue starts.
-    Engine::new(engine)?;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(path)?;
-    let sectors = file.metadata()?.len() / SECTOR_BYTES;
-    let engine = engine.clone();
+    Engine::new(&opened)?;
     let disk = BareDisk {
         name: "bare relay",
-        sectors,
+        sectors: opened.size()? / SECTOR_BYTES,
         serve: Arc::new(move |ring, setup, stop| {
-            match Relay::new(ring, setup, stop, &file, &engine) {
+            match Relay::new(ring, setup, stop, &opened) {
                 Ok(mut relay) => relay.run(stop, idle),
                 Err(error) => {
                     eprintln!("bare_relay: the queue is not served: {error}");
