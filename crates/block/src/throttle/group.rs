@@ -50,7 +50,7 @@ struct GroupState {
 struct MemberState {
     /// Scratch: the number of its accounts that take part.
     active_accounts: u32,
-    /// Debts (not positive) of queues that have ended, for the next one.
+    /// Debts (not positive) while it has no queue, for the next one.
     debt: Tokens,
 }
 
@@ -262,17 +262,25 @@ impl Account {
         }
     }
 
-    /// Closes the account: its tokens return to the buckets, and its debts are its member's.
+    /// Closes the account: its tokens return to the buckets, and its debts are those of the member's newest queue, as after an
+    /// exchange of nodes, or else of its next one.
     fn close(&self) {
         let state = &mut *self.member.group.lock();
         let Some(mut account) = state.accounts.remove(&self.id) else {
             return;
         };
         return_tokens(&mut state.buckets, &mut account.tokens);
-        if let Some(member) = state.members.get_mut(&self.member.id) {
-            for (debt, tokens) in member.debt.iter_mut().zip(account.tokens) {
-                *debt += tokens;
-            }
+        let mut others = state.accounts.values_mut().rev();
+        let newest = others.find(|other| other.member == account.member);
+        let debts = match newest {
+            Some(other) => &mut other.tokens,
+            None => match state.members.get_mut(&self.member.id) {
+                Some(member) => &mut member.debt,
+                None => return,
+            },
+        };
+        for (debt, tokens) in debts.iter_mut().zip(account.tokens) {
+            *debt += tokens;
         }
     }
 }
@@ -310,10 +318,11 @@ impl GroupState {
         let mut most = [f64::INFINITY; LimitKind::ALL.len()];
         for (kind, bucket) in self.buckets.iter_mut().enumerate() {
             let Some(bucket) = bucket else { continue };
-            let debts = self
-                .accounts
-                .values()
-                .map(|account| -account.tokens[kind].min(0.0))
+            let accounts = self.accounts.values().map(|account| &account.tokens);
+            let members = self.members.values().map(|member| &member.debt);
+            let debts = accounts
+                .chain(members)
+                .map(|tokens| -tokens[kind].min(0.0))
                 .sum();
             bucket.leak(as_f64(elapsed_ns), debts);
             most[kind] = bucket.rate() * ACCOUNT_NS / f64::from(active_members);

@@ -275,6 +275,43 @@ fn a_change_of_limits_forgets_debts_and_wakes_who_waits() {
     );
 }
 
+/// The queue of a node that is exchanged has a new account before its old one closes.
+#[test]
+fn debts_go_to_the_account_that_replaces_another() {
+    let group = iops(1_000);
+    let member = ThrottleMember::join(&group);
+    let (old, new) = (Account::new(&member), Account::new(&member));
+    let read = cost(Op::Read, 512);
+    let mut open = old.open(Lease::NONE, SECOND);
+    for _ in 0..1_000 {
+        open.charge(&read);
+    }
+    drop(open);
+    drop(old);
+    assert!(!new.open(Lease::NONE, SECOND + SECOND / 2).try_pass(&read));
+    assert!(new.open(Lease::NONE, 2 * SECOND).try_pass(&read));
+}
+
+/// A guest is paused for a snapshot, which lets its requests go, and continues an hour later.
+#[test]
+fn debts_are_paid_while_a_member_has_no_queue() {
+    let group = iops(100);
+    let member = ThrottleMember::join(&group);
+    let read = cost(Op::Read, 512);
+    let account = Account::new(&member);
+    let mut open = account.open(Lease::NONE, SECOND);
+    for _ in 0..1_000 {
+        open.charge(&read);
+    }
+    drop(open);
+    drop(account);
+    let account = Account::new(&member);
+    assert!(!account.open(Lease::NONE, 5 * SECOND).try_pass(&read));
+    drop(account);
+    let account = Account::new(&member);
+    assert!(account.open(Lease::NONE, 3600 * SECOND).try_pass(&read));
+}
+
 /// What a reset let go is paid for by the member, also with new queues, and not by its neighbours.
 #[test]
 fn debts_stay_with_their_member() {
