@@ -48,6 +48,8 @@ pub mod token;
 use std::sync;
 
 pub use aio::{Aio, AioChoice, AioProbe};
+#[cfg(feature = "simulation")]
+pub use clock::simulated as simulated_clock;
 pub use disk_file::allocation::Allocation;
 pub use disk_file::create::{CreateOutcome, create_sparse_or_check_size};
 pub use disk_file::lock::{Locking, set_keep_locks_on_close};
