@@ -122,6 +122,7 @@ impl Client {
         guest
             .trace
             .say(|| format!("client: #{id}: {kind:?} of {sectors} sectors at {sector}"));
+        guest.throttles.shown(id, kind, sectors);
         let buffer = Buffer::new(sectors, &bytes);
         lock(&self.connection).sent.push_back(DeviceRequest {
             id,
@@ -169,6 +170,7 @@ impl Client {
         let asked = self.asked.remove(&id).ok_or("was answered before")?;
         let now = guest.tick();
         self.answered += 1;
+        guest.throttles.answered(id, result.is_err());
         guest.trace.say(|| format!("client: #{id}: {result:?}"));
         if result.is_err() && !asked.may_fail {
             return Err(format!(
@@ -199,6 +201,7 @@ impl Client {
     pub fn forget(&mut self, guest: &mut Guest) {
         let now = guest.tick();
         for (id, asked) in std::mem::take(&mut self.asked) {
+            guest.throttles.forget(id);
             guest.model.ended(id, asked.range, Ended::Unknown, now);
         }
     }

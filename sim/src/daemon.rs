@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
+use block::ThrottleLimits;
 use engine::{AioKernel, Errno};
 use iothread::{
     DeviceCommand, DeviceSetup, ErrorPolicy, ExportReporter, Message, QueueReporter, Report,
@@ -17,11 +18,12 @@ use telemetry::queue::{QueueName, QueueStats};
 use virtio_blk::{Device, DeviceOptions};
 use virtqueue::queue_setup::{QueueCommand, QueueSetup};
 
+use crate::clock;
 use crate::guest::SERIAL;
 use crate::iothread::Iothread;
 use crate::kernel::Kernel;
 use crate::kernel::uring::Ring;
-use crate::nodes::Nodes;
+use crate::nodes::{Groups, Nodes};
 use crate::plan::{Config, Filters};
 use crate::poller::Wakeups;
 
@@ -51,6 +53,8 @@ pub struct Daemon {
     pub device: Arc<Device>,
     /// What it shows.
     pub nodes: Nodes,
+    /// Its throttle groups.
+    pub groups: Option<Groups>,
     reports: Arc<ExportReporter>,
     _mailbox: Receiver<Report>,
     /// By index; those that run.
@@ -66,14 +70,22 @@ fn descriptor() -> OwnedFd {
 }
 
 impl Daemon {
-    /// One without queues, for a simulated disk of this size with these filters.
-    pub fn new(config: &Config, kernel: &Kernel, sectors: usize, filters: Filters) -> Self {
-        let nodes = Nodes::open(config, kernel, sectors, filters);
+    /// One without queues, for a simulated disk of this size with these filters and limits.
+    pub fn new(
+        config: &Config,
+        kernel: &Kernel,
+        sectors: usize,
+        filters: Filters,
+        limits: ThrottleLimits,
+    ) -> Self {
+        let groups = Groups::new(config, limits);
+        let nodes = Nodes::open(config, kernel, sectors, filters, groups.as_ref());
         let faces: Vec<_> = (0..config.iothreads)
             .map(|index| kernel.of(index))
             .collect();
         let kernels = faces.iter().map(|face| Box::new(face.clone()) as Box<_>);
-        let daemon = Daemon::of(config, nodes, kernels);
+        let mut daemon = Daemon::of(config, nodes, kernels);
+        daemon.groups = groups;
         for (iothread, face) in daemon.iothreads.iter().zip(&faces) {
             face.set_uring(None);
             if config.io_uring {
@@ -98,7 +110,7 @@ impl Daemon {
             request_merging: config.merging,
             ..DeviceOptions::default()
         };
-        let device = Device::new(options, nodes.shown().geometry()).expect("a device");
+        let device = Device::new(options, nodes.shown(0).geometry()).expect("a device");
         let [reads, writes] = config.policy;
         let (reports, mailbox) = report_channel();
         let reports = ExportReporter::new(reports, "sim", "disk");
@@ -106,6 +118,7 @@ impl Daemon {
             iothreads: iothreads.map(RefCell::new).map(Rc::new).collect(),
             device: Arc::new(device),
             nodes,
+            groups: None,
             reports: Arc::new(reports.with_policy(ErrorPolicy { reads, writes })),
             _mailbox: mailbox,
             queues: vec![None; config.queues],
@@ -194,14 +207,16 @@ impl Daemon {
 
     /// All that run go on with the node that is shown, and answer when all is done that they had taken before.
     pub fn set_node(&self) -> Vec<Receiver<()>> {
-        let node = self.nodes.shown();
-        let asked = self.running().map(|queue| {
+        let node = |source| self.nodes.shown(source).clone();
+        let running = self.queues.iter().enumerate();
+        let running = running.filter_map(|(index, queue)| Some((index, (*queue)?)));
+        let asked = running.map(|(index, queue)| {
             let (reply, answer) = channel();
-            let command = DeviceCommand::SetNode(node.clone(), reply);
+            let command = DeviceCommand::SetNode(node(index), reply);
             self.send(queue.place, |place| Message::Device(place, command));
             answer
         });
-        let client = |reply| SocketDeviceCommand::SetNode(node.clone(), reply);
+        let client = |reply| SocketDeviceCommand::SetNode(node(self.queues.len()), reply);
         asked.chain(self.ask_client(client)).collect()
     }
 
@@ -230,11 +245,19 @@ impl Daemon {
         self.iothreads[iothread].borrow().wakeups.clone()
     }
 
+    /// When the next of its iothreads wakes up by itself.
+    pub fn due_ns(&self) -> Option<u64> {
+        let due = |iothread: &Rc<RefCell<Iothread>>| iothread.borrow().wakeups.state().due_ns();
+        self.iothreads.iter().filter_map(due).min()
+    }
+
     /// Time goes on until something is due; false if nothing is.
     pub fn pass(&self) -> bool {
-        let passes =
-            |due, iothread: &Rc<RefCell<Iothread>>| iothread.borrow().wakeups.state().pass() || due;
-        self.iothreads.iter().fold(false, passes)
+        let Some(due_ns) = self.due_ns() else {
+            return false;
+        };
+        clock::advance(due_ns.saturating_sub(clock::now_ns()));
+        true
     }
 
     /// How many jobs its workers have.
@@ -269,7 +292,7 @@ impl Daemon {
             name: QueueName::new("sim", queue),
             device: DeviceSetup::Blk {
                 device: self.device.clone(),
-                node: self.nodes.shown().clone(),
+                node: self.nodes.shown(index).clone(),
             },
             queue: start,
             fixed_buffers: false,
@@ -292,7 +315,7 @@ impl Daemon {
     pub fn start_client(&mut self, device: Box<dyn SocketDevice>) {
         let (iothread, cell) = self.iothread(self.iothreads.len() - 1);
         let (reply, answer) = channel();
-        let nodes = vec![self.nodes.shown().clone()];
+        let nodes = vec![self.nodes.shown(self.queues.len()).clone()];
         let message = Message::StartSocketDevice(device, nodes, reply);
         cell.borrow().send(message);
         let number = run_until(&cell, &answer);

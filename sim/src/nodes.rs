@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use block::{Aio, DiscardLimits, FaultRules, Faults, Geometry, Node};
+use block::{
+    Aio, DiscardLimits, FaultRules, Faults, Geometry, Node, ThrottleGroup, ThrottleLimits,
+};
 
 use crate::kernel::Kernel;
 use crate::model::SECTOR;
@@ -18,11 +20,63 @@ pub const REWRITTEN_SECTORS: u64 = 4;
 /// Lives as long as a node, or a route to it, is used.
 pub type Use = Weak<dyn Any + Send + Sync>;
 
+/// What nodes that are closed may still be used for.
+pub struct ClosedNodes {
+    /// The opening of the disk.
+    pub opening: Use,
+    /// The filter that passes on all that comes.
+    pub filter: Use,
+    /// The throttled nodes.
+    pub throttled: Vec<Use>,
+}
+
+/// The throttle groups of a daemon.
+#[derive(Clone)]
+pub struct Groups {
+    /// That of the disks, which take turns among so many members.
+    pub disks: Arc<ThrottleGroup>,
+    members: u8,
+    /// One whose members are below those.
+    tenant: Option<Arc<ThrottleGroup>>,
+}
+
+impl Groups {
+    /// Those of a new process, if there are any.
+    #[must_use]
+    pub fn new(config: &Config, limits: ThrottleLimits) -> Option<Self> {
+        let group = |name, limits| ThrottleGroup::new(name, limits).expect("limits make sense");
+        config.throttling.map(|throttling| Groups {
+            disks: group("disks", limits),
+            members: throttling.members,
+            tenant: throttling.tenant.map(|limits| group("tenant", limits)),
+        })
+    }
+
+    /// New members in front of a node.
+    fn members(&self, below: &Arc<Node>) -> Vec<Arc<Node>> {
+        let member = |_| {
+            let tenant = self.tenant.as_ref();
+            let tenant = tenant.map(|group| Node::new_throttle(NAME, below, group, false, true));
+            Node::new_throttle(
+                NAME,
+                tenant.as_ref().unwrap_or(below),
+                &self.disks,
+                false,
+                true,
+            )
+        };
+        (0..self.members).map(member).collect()
+    }
+}
+
 /// The nodes of a daemon.
 pub struct Nodes {
     /// What filters that come and go are in front of.
     base: Arc<Node>,
-    shown: Arc<Node>,
+    /// Throttled nodes in front of it.
+    members: Vec<Arc<Node>>,
+    /// What exports have: one, or as many as there are members.
+    shown: Vec<Arc<Node>>,
     use_of_opening: Use,
     use_of_filter: Use,
 }
@@ -48,7 +102,8 @@ impl Nodes {
         let unused: Use = Weak::<()>::new();
         Nodes {
             base: node.clone(),
-            shown: node,
+            members: Vec::new(),
+            shown: vec![node],
             use_of_opening: unused.clone(),
             use_of_filter: unused,
         }
@@ -56,7 +111,13 @@ impl Nodes {
 
     /// A simulated disk of this size, with these in front of it.
     #[must_use]
-    pub fn open(config: &Config, kernel: &Kernel, sectors: usize, filters: Filters) -> Self {
+    pub fn open(
+        config: &Config,
+        kernel: &Kernel,
+        sectors: usize,
+        filters: Filters,
+        groups: Option<&Groups>,
+    ) -> Self {
         let aio = match config.io_uring {
             true => Aio::IoUring,
             false => Aio::Native,
@@ -80,34 +141,60 @@ impl Nodes {
             use_of_opening: Arc::downgrade(&used),
             ..Nodes::of(base)
         };
-        nodes.filtered(filters.passes_on)
+        let groups = groups.filter(|_| filters.throttles);
+        nodes.throttled(groups, filters.passes_on)
     }
 
-    /// The same opening, with a filter in front of it that passes on all that comes, or without.
+    /// The same opening, with other throttled nodes in front of it, or none, and with a filter in front of these or without.
+    #[must_use]
+    pub fn throttled(&self, groups: Option<&Groups>, passes_on: bool) -> Self {
+        let members = groups.map_or_else(Vec::new, |groups| groups.members(&self.base));
+        self.with_in_front(members, passes_on)
+    }
+
+    /// The same opening and throttled nodes, with a filter in front of them that passes on all that comes, or without.
     #[must_use]
     pub fn filtered(&self, present: bool) -> Self {
+        self.with_in_front(self.members.clone(), present)
+    }
+
+    fn with_in_front(&self, members: Vec<Arc<Node>>, passes_on: bool) -> Self {
         let mut nodes = Nodes {
             use_of_opening: self.use_of_opening.clone(),
             ..Nodes::of(self.base.clone())
         };
-        if present {
+        if !members.is_empty() {
+            nodes.shown.clone_from(&members);
+        }
+        if passes_on {
             let faults = Faults::new(FaultRules::default());
             let used: Arc<dyn Any + Send + Sync> = faults.clone();
             nodes.use_of_filter = Arc::downgrade(&used);
-            nodes.shown = Node::new_filter(NAME, &self.base, faults, false, true);
+            for node in &mut nodes.shown {
+                *node = Node::new_filter(NAME, node, faults.clone(), false, true);
+            }
         }
+        nodes.members = members;
         nodes
     }
 
-    /// What exports have.
+    /// What a source of requests has: a queue by its index, or the client behind these.
     #[must_use]
-    pub fn shown(&self) -> &Arc<Node> {
-        &self.shown
+    pub fn shown(&self, source: usize) -> &Arc<Node> {
+        &self.shown[source % self.shown.len()]
     }
 
-    /// These nodes are closed; whether something uses the opening after that, or the filter.
+    /// These nodes are closed; what they may still be used for.
     #[must_use]
-    pub fn close(self) -> [Use; 2] {
-        [self.use_of_opening, self.use_of_filter]
+    pub fn close(self) -> ClosedNodes {
+        let throttled = self.members.into_iter().map(|node| {
+            let node: Arc<dyn Any + Send + Sync> = node;
+            Arc::downgrade(&node)
+        });
+        ClosedNodes {
+            opening: self.use_of_opening,
+            filter: self.use_of_filter,
+            throttled: throttled.collect(),
+        }
     }
 }

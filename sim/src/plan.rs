@@ -4,6 +4,7 @@
 //! any of them left out, which is how a finding is made small.
 
 mod event;
+mod throttling;
 mod weights;
 
 use iothread::OnError;
@@ -13,6 +14,7 @@ use crate::random::Random;
 use weights::Weights;
 
 pub use event::{DisconnectReason, DriverFeatures, End, Event, Exchange, Handover, Then};
+pub use throttling::Throttling;
 
 /// What a request of the guest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,8 @@ pub struct Config {
     pub io_uring: bool,
     /// What the first daemon has in front of its disk.
     pub filters: Filters,
+    /// Limits, and the disks that share them, if there are any.
+    pub throttling: Option<Throttling>,
     /// What an engine has in flight at most.
     pub max_events: u32,
     /// What memory direct I/O wants, bytes.
@@ -84,6 +88,8 @@ pub struct Config {
 pub struct Filters {
     /// A filter that passes on all that comes.
     pub passes_on: bool,
+    /// Throttled nodes, below that, if there are limits.
+    pub throttles: bool,
     /// A node that rewrites blocks, below that.
     pub rewrites: bool,
     /// A gate, below that, at which some requests wait for so many turns of their iothread; 0: none.
@@ -96,7 +102,7 @@ impl Filters {
     /// Whether requests may be tasks, which come to the disk in no particular order.
     #[must_use]
     pub fn are_tasks(self) -> bool {
-        self.passes_on || self.rewrites || self.gate_turns > 0
+        self.passes_on || self.throttles || self.rewrites || self.gate_turns > 0
     }
 }
 
@@ -134,6 +140,7 @@ impl Config {
             OnError::NoSpace,
             OnError::Ignore,
         ];
+        let throttling = Throttling::of(random);
         Config {
             packed,
             event_idx: random.one_in(2),
@@ -156,10 +163,12 @@ impl Config {
             io_uring: random.one_in(2),
             filters: Filters {
                 passes_on: random.one_in(8),
+                throttles: throttling.is_some() && !random.one_in(5),
                 rewrites: random.one_in(8),
                 gate_turns: random.pick(&[0, 0, 0, 0, 1, 8]),
                 marks: random.one_in(3),
             },
+            throttling,
             max_events: random.pick(&[1, 2, 4, 64, 64]),
             memory_alignment: random.pick(&[1, 1, 8, 512]),
             policy: [random.pick(&errors), random.pick(&errors)],

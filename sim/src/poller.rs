@@ -9,6 +9,8 @@ use iothread::event_loop::poller::Event;
 use iothread::event_loop::{Interest, Poller, Readiness};
 use rustix::io::Errno;
 
+use crate::clock;
+
 /// The loop's own descriptor, for its mail.
 const WAKE_COOKIE: u64 = u64::MAX;
 
@@ -23,7 +25,6 @@ pub struct State {
     /// It waits, until then if that is said.
     asleep: bool,
     due_ns: Option<u64>,
-    now_ns: u64,
 }
 
 impl State {
@@ -79,15 +80,15 @@ impl State {
     /// Whether there is a reason to run.
     #[must_use]
     pub fn is_awake(&self) -> bool {
-        !self.asleep || !self.ready.is_empty() || self.due_ns.is_some_and(|due| due <= self.now_ns)
+        !self.asleep
+            || !self.ready.is_empty()
+            || self.due_ns.is_some_and(|due| due <= clock::now_ns())
     }
 
-    /// Time goes on until something is due; false if nothing is.
-    pub fn pass(&mut self) -> bool {
-        if let Some(due_ns) = self.due_ns {
-            self.now_ns = self.now_ns.max(due_ns);
-        }
-        self.due_ns.is_some()
+    /// When it wakes up by itself.
+    #[must_use]
+    pub fn due_ns(&self) -> Option<u64> {
+        self.due_ns
     }
 }
 
@@ -135,7 +136,7 @@ impl Poller for Wakeups {
     fn wait(&mut self, events: &mut Vec<Event>, timeout_ns: Option<u64>) -> io::Result<()> {
         events.clear();
         let mut state = self.state();
-        state.now_ns += 1000;
+        clock::advance(1000);
         while let Some(fd) = state.ready.pop_front() {
             let (cookie, _) = state.watched[&fd];
             let readiness = Readiness {
@@ -145,14 +146,13 @@ impl Poller for Wakeups {
             events.push(Event { cookie, readiness });
         }
         state.asleep = events.is_empty() && timeout_ns != Some(0);
-        let now_ns = state.now_ns;
         state.due_ns = timeout_ns
             .filter(|_| state.asleep)
-            .map(|timeout_ns| now_ns + timeout_ns);
+            .map(|timeout_ns| clock::now_ns() + timeout_ns);
         Ok(())
     }
 
     fn now_ns(&self) -> u64 {
-        self.state().now_ns
+        clock::now_ns()
     }
 }

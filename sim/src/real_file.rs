@@ -102,6 +102,7 @@ fn config(random: &mut Random) -> Config {
         sectors: SECTORS,
         io_uring: false,
         filters: Filters::default(),
+        throttling: None,
         max_events: 16,
         memory_alignment: 512,
         policy: [OnError::Report; 2],

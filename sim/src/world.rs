@@ -8,22 +8,25 @@ mod exchange;
 mod machine;
 mod memory;
 mod migration;
+mod throttle;
 mod upgrade;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 
+use block::ThrottleLimits;
 use engine::Errno;
 use iothread::ResumeAction;
 
 use crate::client::Client;
+use crate::clock;
 use crate::daemon::Daemon;
 use crate::disk::Disk;
 use crate::guest::Guest;
 use crate::inflight_memory::InflightMemory;
 use crate::kernel::Kernel;
-use crate::nodes::Use;
+use crate::nodes::ClosedNodes;
 use crate::plan::{Config, DisconnectReason, Event, Exchange, Filters, Handover, Plan};
 use crate::trace::Trace;
 
@@ -69,7 +72,7 @@ enum Waits {
     /// And whether the next opening rewrites blocks.
     ExchangeSettled(bool, Vec<Receiver<()>>),
     /// And what was used before.
-    Exchanged(Exchange, [Use; 2], Vec<Receiver<()>>),
+    Exchanged(Exchange, ClosedNodes, Vec<Receiver<()>>),
     HandoverSettled(Handover, Vec<Receiver<()>>),
     /// And the queues that ran.
     HandoverStopped(Handover, Vec<usize>, Vec<(usize, Receiver<u32>)>),
@@ -83,6 +86,8 @@ pub struct World {
     daemon: Option<Daemon>,
     /// What daemons have in front of the disk.
     filters: Filters,
+    /// Limits that daemons begin with.
+    limits: ThrottleLimits,
     client: Client,
     known: Vec<KnownQueue>,
     waits: Option<Waits>,
@@ -112,6 +117,9 @@ impl World {
             kernel,
             daemon: None,
             filters: config.filters,
+            limits: config
+                .throttling
+                .map_or_else(ThrottleLimits::default, |throttling| throttling.limits),
             client: Client::default(),
             known: Vec::new(),
             waits: None,
@@ -132,6 +140,7 @@ impl World {
     /// # Errors
     /// What was found.
     pub fn run(plan: &Plan, trace: Trace) -> Result<Coverage, String> {
+        clock::begin();
         let mut world = World::new(plan, trace);
         world.connect();
         for event in &plan.events {
@@ -141,6 +150,10 @@ impl World {
         world.finish(plan.salt)?;
         world.seen.answered = world.guest.borrow().answered;
         world.seen.sent = world.client.answered;
+        let guest = world.guest.borrow();
+        world.seen.throttles.waited = guest.throttles.waited;
+        world.seen.throttles.let_go = guest.throttles.let_go;
+        drop(guest);
         Ok(world.seen)
     }
 
@@ -231,16 +244,19 @@ impl World {
                 };
                 self.resume(how);
             }
+            Event::Limits(limits) => self.change_limits(limits),
             Event::Time => {
                 if let Some(daemon) = &self.daemon {
                     daemon.pass();
                 }
             }
+            Event::Wait { ms } => clock::advance(u64::from(ms) * 1_000_000),
         }
     }
 
     /// Advances waiting parties, and checks for failures.
     fn look_around(&mut self) -> Result<(), String> {
+        self.note_what_waits();
         self.client.look(&mut self.guest.borrow_mut());
         self.look_for_answers();
         let came = std::mem::take(&mut self.kernel.state().came);

@@ -1,9 +1,10 @@
 //! Findings of the simulator, as short plans that are run again.
 
+use block::{LimitKind, RateLimit, ThrottleLimits};
 use iothread::OnError;
 use sim::plan::{
     Config, DisconnectReason, DriverFeatures, End, Event, Exchange, Filters, Handover, Kind, Plan,
-    Then,
+    Then, Throttling,
 };
 use sim::run::run;
 use sim::trace::Trace;
@@ -24,6 +25,7 @@ fn config() -> Config {
         sectors: 16,
         io_uring: false,
         filters: Filters::default(),
+        throttling: None,
         max_events: 64,
         memory_alignment: 1,
         policy: [OnError::Report; 2],
@@ -330,6 +332,45 @@ fn a_parked_request_does_not_keep_an_opening_of_the_disk() {
         run.clone(),
         Event::Exchange(Exchange::Reopened { rewrites: false }),
         run.clone(),
+        run,
+    ];
+    assert_eq!(found(config, &events), Ok(()));
+}
+
+/// A request is larger than what is left of a limit, and a filter comes in front of the throttled node: the next request pays
+/// for it.
+#[test]
+fn debts_at_a_limit_stay_when_a_filter_comes() {
+    let mut limits = ThrottleLimits::default();
+    *limits.rate_mut(LimitKind::BpsTotal) = RateLimit::of(1000);
+    let config = Config {
+        filters: Filters {
+            throttles: true,
+            ..Filters::default()
+        },
+        throttling: Some(Throttling {
+            limits,
+            members: 1,
+            tenant: None,
+        }),
+        ..config()
+    };
+    let run = iterations(3);
+    let look = Event::Look {
+        queue: 0,
+        then: Then::Polls,
+    };
+    let events = [
+        ask(Kind::Write, 4),
+        SHOW,
+        run.clone(),
+        Event::Exchange(Exchange::Filtered { present: true }),
+        run.clone(),
+        WHOLE,
+        run.clone(),
+        look,
+        ask(Kind::Write, 2),
+        SHOW,
         run,
     ];
     assert_eq!(found(config, &events), Ok(()));

@@ -48,6 +48,7 @@ impl Guest {
             ));
         }
         let succeeded = status == OK;
+        self.throttles.answered(id, !succeeded);
         // What is said to have succeeded has, unless errors are ignored.
         let [reads, writes] = self.config.policy;
         let policy = if asked.kind == Kind::Read {

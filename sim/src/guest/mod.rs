@@ -21,6 +21,7 @@ use crate::dirty_sectors::DirtySectors;
 use crate::migration_copy::MigrationCopy;
 use crate::model::{Ended, Model, data};
 use crate::plan::{Config, DriverFeatures, Kind, Then};
+use crate::throttle_model::ThrottleModel;
 use crate::trace::Trace;
 
 use cache::WriteCache;
@@ -95,6 +96,8 @@ pub struct Guest {
     pub answered: u64,
     /// What the daemon marks, if it does.
     pub marks: Option<DirtySectors>,
+    /// What throttle groups may let pass.
+    pub throttles: ThrottleModel,
 }
 
 fn new_call() -> OwnedFd {
@@ -135,6 +138,7 @@ impl Guest {
             cache: WriteCache::new(config, config.driver),
             answered: 0,
             marks: None,
+            throttles: ThrottleModel::default(),
         };
         guest.new_queues(config.base);
         guest
@@ -196,6 +200,7 @@ impl Guest {
             .partition::<BTreeMap<_, _>, _>(|(_, asked)| asked.queue == index);
         self.asked = kept;
         for (id, asked) in forgotten {
+            self.throttles.forget(id);
             self.model
                 .ended(id, asked.range(), Ended::Unknown, self.now);
             // What was done to it is not known either.
@@ -318,6 +323,7 @@ impl Guest {
             if let Some(asked) = self.asked.get_mut(&id) {
                 asked.table = self.tables.in_force();
                 asked.off_limits = queue.disabled;
+                self.throttles.shown(id, asked.kind, asked.sectors);
             }
         }
         let wanted = queue.driver.publish();
@@ -487,10 +493,5 @@ impl Guest {
         for queue in 0..self.queues.len() {
             self.publish(queue, 1);
         }
-    }
-
-    /// Which queue a request is on.
-    pub fn queue_of(&self, id: u32) -> usize {
-        self.asked[&id].queue
     }
 }

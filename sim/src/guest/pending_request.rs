@@ -4,6 +4,8 @@ use virtqueue::testing::Buffer;
 
 use crate::plan::Kind;
 
+use super::Guest;
+
 /// A request without a completion.
 #[derive(Debug)]
 pub struct PendingRequest {
@@ -40,6 +42,13 @@ impl PendingRequest {
             Kind::Flush | Kind::GetId | Kind::Unknown => true,
             _ => self.sector + self.sectors <= sectors,
         }
+    }
+}
+
+impl Guest {
+    /// Which queue a request is on.
+    pub fn queue_of(&self, id: u32) -> usize {
+        self.asked[&id].queue
     }
 }
 

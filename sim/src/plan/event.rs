@@ -1,5 +1,7 @@
 //! Events of a run.
 
+use block::ThrottleLimits;
+
 use super::Kind;
 
 /// The next step of the guest after it has checked for completions.
@@ -57,6 +59,11 @@ pub enum Exchange {
     /// The same opening.
     Filtered {
         /// With a filter in front of it that passes on all that comes.
+        present: bool,
+    },
+    /// The same opening, if there are throttle groups.
+    Throttled {
+        /// With new throttled nodes in front of it.
         present: bool,
     },
 }
@@ -233,6 +240,13 @@ pub enum Event {
         /// Given up.
         report: bool,
     },
+    /// The limits of the disks change, if there are any.
+    Limits(ThrottleLimits),
     /// Time passes until something is due.
     Time,
+    /// So much time passes.
+    Wait {
+        /// Milliseconds.
+        ms: u16,
+    },
 }

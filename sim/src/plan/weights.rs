@@ -4,7 +4,7 @@ use crate::random::Random;
 
 use super::{
     Config, DisconnectReason, DriverFeatures, End, Event, Exchange, Handover, Kind, MAX_SECTORS,
-    Then,
+    Then, throttling,
 };
 
 /// Probabilities of events in a run, per mille; in each run some events are more frequent than in others.
@@ -17,6 +17,7 @@ pub(super) struct Weights {
     between: u64,
     reads: u64,
     hot: u64,
+    load: u64,
 }
 
 fn byte(random: &mut Random, end: u32) -> u8 {
@@ -38,13 +39,16 @@ impl Weights {
             between: random.pick(&[0, 100, 400]),
             reads: random.pick(&[100, 400, 700]),
             hot: random.pick(&[2, 6, 1000]),
+            load: random.pick(&[0, 30, 100]),
         }
     }
 
     /// The next one, or several that belong together.
     pub(super) fn events(&self, config: &Config, random: &mut Random, events: &mut Vec<Event>) {
         let at = random.below(1000);
-        if at < self.crashes {
+        if config.throttling.is_some() && random.below(1000) < self.load {
+            self.throttled_load(config, random, events);
+        } else if at < self.crashes {
             crash(config, random, events);
         } else if at < self.crashes + self.control {
             events.push(control(config, random));
@@ -130,6 +134,55 @@ impl Weights {
         }
     }
 
+    /// More requests of one queue than the limits let pass, in the midst of which something else happens; then sometimes the
+    /// answers, and another request, which pays for those.
+    fn throttled_load(&self, config: &Config, random: &mut Random, events: &mut Vec<Event>) {
+        let queue = queue(config, random);
+        let iothread = iothread_of(config, queue);
+        let run = Event::Run { iothread, times: 3 };
+        for _ in 0..=random.below(8) {
+            events.push(self.ask(config, random));
+        }
+        events.push(Event::Publish { queue, kicks: 1 });
+        events.push(run.clone());
+        for _ in 0..random.below(4) {
+            events.push(match random.below(8) {
+                0 => Event::Limits(throttling::limits(random)),
+                1 => Event::Exchange(Exchange::Throttled {
+                    present: !random.one_in(3),
+                }),
+                2 => Event::Exchange(Exchange::Filtered {
+                    present: random.one_in(2),
+                }),
+                3 => Event::Remap,
+                4 => control(config, random),
+                5 => Event::Complete {
+                    pick: short(random, 1 << 16),
+                    how: self.end(random),
+                },
+                _ => time(random),
+            });
+            if !random.one_in(3) {
+                events.push(run.clone());
+            }
+        }
+        if random.one_in(2) {
+            for _ in 0..2 {
+                let end = Event::Complete {
+                    pick: 0,
+                    how: End::Whole,
+                };
+                events.extend(std::iter::repeat_n(end, 8));
+                events.extend([run.clone(), run.clone()]);
+                let then = Then::Polls;
+                events.push(Event::Look { queue, then });
+                events.push(self.ask(config, random));
+                events.push(Event::Publish { queue, kicks: 1 });
+                events.push(run.clone());
+            }
+        }
+    }
+
     fn usual(&self, config: &Config, random: &mut Random) -> Event {
         match random.below(100) {
             0..35 if config.client && random.one_in(3) => self.send(config, random),
@@ -151,7 +204,7 @@ impl Weights {
             },
             _ => match random.below(4) {
                 0 => Event::Kicks,
-                1 => Event::Time,
+                1 => time(random),
                 2 if self.faults > 0 => Event::Busy {
                     takes: byte(random, 3),
                 },
@@ -225,6 +278,15 @@ impl Weights {
             sectors: 1 + byte(random, MAX_SECTORS.into()),
             shape: random.small(u32::MAX),
         }
+    }
+}
+
+fn time(random: &mut Random) -> Event {
+    match random.below(3) {
+        0 => Event::Wait {
+            ms: random.pick(&[1, 10, 100, 1000]),
+        },
+        _ => Event::Time,
     }
 }
 
@@ -374,6 +436,10 @@ fn control(config: &Config, random: &mut Random) -> Event {
             queue,
             reset: random.one_in(2),
         },
+        20 if config.throttling.is_some() => Event::Exchange(Exchange::Throttled {
+            present: random.one_in(2),
+        }),
+        19 if config.throttling.is_some() => Event::Limits(throttling::limits(random)),
         18..21 => Event::CacheMode {
             write_back: !random.one_in(3),
         },

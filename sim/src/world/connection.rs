@@ -39,9 +39,8 @@ impl World {
             Kind::Flush => 0,
             _ => sectors.min(end - sector),
         };
-        let mut guest = self.guest.borrow_mut();
-        self.client
-            .send(&mut guest, kind, (sector, sectors), stable);
+        let (mut guest, range) = (self.guest.borrow_mut(), (sector, sectors));
+        self.client.send(&mut guest, kind, range, stable);
         daemon.wakeups(place.iothread).state().sent();
     }
 

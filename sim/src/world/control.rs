@@ -58,7 +58,9 @@ impl World {
             &self.kernel,
             sectors,
             self.filters,
+            self.limits,
         ));
+        self.begin_throttling();
         let mut guest = self.guest.borrow_mut();
         if self.filters.are_tasks() {
             guest.is_served_by_tasks();
@@ -210,7 +212,7 @@ impl World {
             Waits::Mapped(_) => self.guest.borrow_mut().table_is_in_force(),
             Waits::CacheSettled(_) => self.flush(),
             Waits::ExchangeSettled(rewrites, _) => self.exchange_settled(rewrites),
-            Waits::Exchanged(how, old, _) => self.exchanged(how, old),
+            Waits::Exchanged(how, old, _) => self.exchanged(how, &old),
             Waits::HandoverSettled(how, _) => self.handover_settled(how),
             Waits::HandoverStopped(how, moved, _) => self.handover_stopped(how, &moved),
         }

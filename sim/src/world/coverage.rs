@@ -25,8 +25,23 @@ pub struct Coverage {
     pub upgrades: u64,
     /// Nodes that took the place of another one.
     pub exchanges: u64,
+    /// What throttle groups did.
+    pub throttles: Throttles,
     /// What went wrong on the disk.
     pub faults: Faults,
+}
+
+/// What throttle groups did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttles {
+    /// Requests that waited more than a millisecond.
+    pub waited: u64,
+    /// Requests that were under way when something let them go.
+    pub let_go: u64,
+    /// Changes of limits.
+    pub limits: u64,
+    /// Throttled nodes that came or went.
+    pub exchanges: u64,
 }
 
 /// What went wrong on the disk.
@@ -43,7 +58,7 @@ pub struct Faults {
 }
 
 impl Coverage {
-    fn counts_mut(&mut self) -> [(&'static str, &mut u64); 15] {
+    fn counts_mut(&mut self) -> [(&'static str, &mut u64); 19] {
         [
             ("answered", &mut self.answered),
             ("sent", &mut self.sent),
@@ -56,6 +71,10 @@ impl Coverage {
             ("resets", &mut self.resets),
             ("upgrades", &mut self.upgrades),
             ("exchanges", &mut self.exchanges),
+            ("waited", &mut self.throttles.waited),
+            ("let-go", &mut self.throttles.let_go),
+            ("limits", &mut self.throttles.limits),
+            ("throttle-exchanges", &mut self.throttles.exchanges),
             ("errors", &mut self.faults.errors),
             ("no-space", &mut self.faults.no_space),
             ("short", &mut self.faults.short),
@@ -64,7 +83,7 @@ impl Coverage {
     }
 
     /// All of them, with their names in JSON.
-    pub fn counts(mut self) -> [(&'static str, u64); 15] {
+    pub fn counts(mut self) -> [(&'static str, u64); 19] {
         self.counts_mut().map(|(name, count)| (name, *count))
     }
 

@@ -2,6 +2,7 @@
 
 use iothread::ResumeAction;
 
+use crate::clock;
 use crate::daemon::Daemon;
 use crate::plan::{DisconnectReason, End, Then};
 
@@ -16,6 +17,11 @@ impl World {
         self.kernel.state().answers.clear();
         self.guest.borrow_mut().shows_all();
         self.late_kicks();
+        if self.daemon.is_none() {
+            self.connect();
+        }
+        let since_ns = clock::now_ns();
+        let longest_ns = self.guest.borrow().throttles.longest_wait_ns(since_ns);
         let mut rounds = 0;
         while self.goes_on() {
             self.look_around()?;
@@ -38,6 +44,7 @@ impl World {
                 "#{id} of the client is never answered; nothing moves any more"
             ));
         }
+        self.check_throttles(since_ns, longest_ns)?;
         guest.check_memory()?;
         if guest.has_old_tables() {
             return Err(
@@ -103,6 +110,7 @@ impl World {
         let Some(daemon) = &self.daemon else {
             return false;
         };
+        self.check_that_no_stop_waits(daemon);
         // An exchange or an upgrade may wait for that, with queues disabled, and what was resumed for these.
         if daemon.pass() {
             return true;

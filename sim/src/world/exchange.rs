@@ -8,7 +8,7 @@ use iothread::OnError;
 
 use crate::daemon::Daemon;
 use crate::model::SECTOR;
-use crate::nodes::{Nodes, Use};
+use crate::nodes::{ClosedNodes, Nodes};
 use crate::plan::Exchange;
 
 use super::{Waits, World};
@@ -27,7 +27,8 @@ impl World {
             Exchange::Reopened { rewrites } => {
                 self.waits = Some(Waits::ExchangeSettled(rewrites, daemon.disable()));
             }
-            Exchange::Filtered { .. } => self.show_other(how),
+            Exchange::Throttled { .. } if daemon.groups.is_none() => {}
+            Exchange::Filtered { .. } | Exchange::Throttled { .. } => self.show_other(how),
         }
     }
 
@@ -47,11 +48,17 @@ impl World {
         let nodes = match how {
             Exchange::Reopened { rewrites } => {
                 filters.rewrites = rewrites;
-                Nodes::open(&self.config, &self.kernel, sectors, *filters)
+                let groups = daemon.groups.as_ref();
+                Nodes::open(&self.config, &self.kernel, sectors, *filters, groups)
             }
             Exchange::Filtered { present } => {
                 filters.passes_on = present;
                 daemon.nodes.filtered(present)
+            }
+            Exchange::Throttled { present } => {
+                filters.throttles = present;
+                let groups = daemon.groups.as_ref().filter(|_| present);
+                daemon.nodes.throttled(groups, filters.passes_on)
             }
         };
         if filters.are_tasks() {
@@ -60,10 +67,11 @@ impl World {
         let old = std::mem::replace(&mut daemon.nodes, nodes).close();
         let answers = daemon.set_node();
         self.waits = Some(Waits::Exchanged(how, old, answers));
+        self.note_exchange(how);
     }
 
     /// All go on with it, and what they had taken before is done. Nothing uses what was shown before.
-    pub(super) fn exchanged(&mut self, how: Exchange, [opening, filter]: [Use; 2]) {
+    pub(super) fn exchanged(&mut self, how: Exchange, old: &ClosedNodes) {
         let Some(daemon) = &self.daemon else {
             return;
         };
@@ -73,16 +81,22 @@ impl World {
         self.seen.exchanges += 1;
         self.trace.say(|| "the exchange is done".to_owned());
         // A request that is parked keeps the filter that it came through.
-        let parks = |policy: &OnError| matches!(policy, OnError::Stop | OnError::NoSpace);
         let is_used = match how {
-            Exchange::Filtered { .. } if self.config.policy.iter().any(parks) => false,
-            Exchange::Reopened { .. } => opening.strong_count() > 0,
-            Exchange::Filtered { .. } => filter.strong_count() > 0,
+            Exchange::Filtered { .. } | Exchange::Throttled { .. } if self.parks() => false,
+            Exchange::Reopened { .. } => old.opening.strong_count() > 0,
+            Exchange::Filtered { .. } => old.filter.strong_count() > 0,
+            Exchange::Throttled { .. } => old.throttled.iter().any(|node| node.strong_count() > 0),
         };
         if is_used {
             let wrong = "the exchange is done, and something uses the node that was shown before";
             self.guest.borrow_mut().complain(wrong.to_owned());
         }
+    }
+
+    /// Whether requests may be parked.
+    pub(super) fn parks(&self) -> bool {
+        let parks = |policy: &OnError| matches!(policy, OnError::Stop | OnError::NoSpace);
+        self.config.policy.iter().any(parks)
     }
 
     /// No request is under way.

@@ -153,6 +153,7 @@ impl World {
         unsafe { self.kernel.state().disk.abandon(&mut random) };
         self.waits = None;
         self.daemon = None;
+        self.begin_throttling();
         self.client_is_gone();
         self.kernel.state().answers.clear();
         for known in &mut self.known {
