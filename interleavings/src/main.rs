@@ -4,6 +4,9 @@
 //! What runs in them are the product's own files. They take mutexes and atomics from `crate::sync`, which is `std::sync`
 //! there and loom's here.
 
+#[path = "../../crates/eventfd/src/call_count.rs"]
+#[allow(dead_code, reason = "the guard uses all of it")]
+mod call_count;
 mod iothread;
 #[path = "../../crates/block/src/lease.rs"]
 mod lease;
@@ -19,9 +22,11 @@ mod woken;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use loom::sync::Notify;
 use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use loom::thread;
 
+use call_count::{CallCount, GuardSleep};
 use iothread::Iothread;
 use lease::PlaceLeases;
 use range_lock::RangeLock;
@@ -30,7 +35,7 @@ use range_lock::RangeLock;
 type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// A model's name says what it shows.
-const MODELS: [(&str, fn()); 6] = [
+const MODELS: [(&str, fn()); 7] = [
     ("tasks of one word are polled once woken", || {
         woken_tasks_are_polled([1, 2], &[], 2);
     }),
@@ -45,6 +50,10 @@ const MODELS: [(&str, fn()); 6] = [
     }),
     ("a range goes from worker to tasks", a_range_is_handed_over),
     ("a settle ends with the last lease", a_settle_ends),
+    (
+        "a guarded call wakes the guard",
+        guarded_calls_wake_the_guard,
+    ),
 ];
 
 /// How often a thread may be interrupted where it could go on: loom advises 2 or 3. With 4 it takes minutes.
@@ -112,6 +121,26 @@ fn a_range_is_handed_over() {
     });
     thread::spawn(move || task(of_task));
     task(shared);
+}
+
+/// Two threads make a call each, while the guard begins to sleep. It ends its sleep in any case.
+fn guarded_calls_wake_the_guard() {
+    let guard = Arc::new((GuardSleep::new(), Notify::new()));
+    let calls = [(); 2].map(|()| Arc::new(CallCount::new()));
+    for calls in calls.clone() {
+        let guard = guard.clone();
+        thread::spawn(move || {
+            if guard.0.begin_call(&calls) {
+                guard.1.notify();
+            }
+            calls.end_call();
+        });
+    }
+    let (sleep, woken) = &*guard;
+    sleep.begin_sleep_unless(|| calls.iter().any(|calls| calls.get() != 0));
+    while sleep.is_asleep() {
+        woken.wait();
+    }
 }
 
 fn a_settle_ends() {

@@ -3,8 +3,7 @@
 pub use loom::sync::{Condvar, Mutex, MutexGuard};
 
 pub mod atomic {
-    use loom::sync::atomic::fence;
-    pub use loom::sync::atomic::{AtomicU64, Ordering};
+    pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
     /// loom takes sequentially consistent accesses for acquire and release, and knows only fences that are more. So there
     /// is one behind each such store, before any load that follows, as compilers for x86 have it.

@@ -96,6 +96,7 @@ impl MainThread {
         let events = ServerHandle::new()?;
         let reports = reports::spawn_reports_thread(events.clone())?;
         let slow_requests = SlowRequestWatchdog::spawn()?;
+        eventfd::start_guard()?;
         Ok(MainThread {
             objects: DaemonObjects::new(
                 events,

@@ -10,6 +10,7 @@ use std::sync::mpsc::Sender;
 
 use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
+use eventfd::Signaller;
 use telemetry::queue::AdmissionEnd;
 use virtqueue::queue_setup::{QueueFds, QueueSetup};
 use virtqueue::{Chain, GuestMemory, QueueDirtyLog, RingError};
@@ -45,6 +46,7 @@ pub(crate) struct Vring {
     reports: Option<QueueReporter>,
     /// The loop's handler of its kick descriptor; `None`: its front-end does not kick.
     pub kick: Option<HandlerId>,
+    signaller: Signaller,
     /// Signals the guest.
     call: Option<OwnedFd>,
     /// Signals that the queue is broken.
@@ -99,6 +101,10 @@ impl Vring {
         if log.is_some() {
             ring.set_dirty_log(log, &memory);
         }
+        let signaller = match &reports {
+            Some(reports) => reports.export.signaller().clone(),
+            None => Signaller::new(&name.export().to_string_lossy()),
+        };
         stats.queue_size().set(layout.size.into());
         let vring = Vring {
             ring,
@@ -117,6 +123,7 @@ impl Vring {
             fixed_buffers,
             reports,
             kick: None,
+            signaller,
             call,
             err,
             enabled,
@@ -160,7 +167,7 @@ impl Vring {
         // A driver that waits on the new descriptor may not have seen a signal on the old one:
         // a signal too many is harmless, one too few is not.
         if let Some(call) = &self.call {
-            send_signal(call);
+            self.signaller.signal(call);
         }
     }
 
@@ -324,7 +331,7 @@ impl Vring {
         let deferred = self.device.count_completions_and_has_waiting();
         if signal && let Some(call) = &self.call {
             before_signal();
-            send_signal(call);
+            self.signaller.signal(call);
             self.device.queue_stats().notifications().add(1);
         }
         deferred
@@ -454,16 +461,10 @@ impl Vring {
             reports.report_broken(error);
         }
         if let Some(err) = &self.err {
-            send_signal(err);
+            self.signaller.signal(err);
         }
         self.device.on_no_more_admissions(&mut self.ring);
     }
-}
-
-/// Writes to an eventfd. A full counter (EAGAIN) is a signal that is pending already; any other error is the front-end's
-/// fault.
-fn send_signal(fd: &OwnedFd) {
-    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
 /// Duplicates a descriptor.

@@ -1,7 +1,7 @@
 //! Unix sockets that listen for front-ends and monitors, and checks of the descriptors that front-ends pass over them.
 //!
 //! - [`listener`]: sockets that clients connect to, bound here or inherited;
-//! - [`passed_fds`]: descriptors that a front-end passes: memory to map, eventfds to signal.
+//! - [`passed_fds`]: descriptors of memory that a front-end passes.
 
 pub mod listener;
 pub mod passed_fds;

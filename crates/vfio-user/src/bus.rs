@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use eventfd::Signaller;
 use rustix::io::Errno;
 use virtqueue::GuestMemory;
 
@@ -22,11 +23,11 @@ pub(crate) struct DeviceBus {
 }
 
 impl DeviceBus {
-    /// The bus of a device without a front-end.
-    pub fn new() -> Self {
+    /// The bus of an export's device without a front-end.
+    pub fn new(export: &str) -> Self {
         let maps = DmaMaps::default();
         DeviceBus {
-            intx: Intx::default(),
+            intx: Intx::new(Signaller::new(export)),
             dma: DmaTransfers::default(),
             memory: maps.build_guest_memory(),
             maps,

@@ -6,9 +6,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use eventfd::{Signaller, take_count};
+
 /// The line and its eventfds.
-#[derive(Default)]
 pub(crate) struct Intx {
+    signaller: Signaller,
     level: bool,
     masked: bool,
     trigger: Option<OwnedFd>,
@@ -18,6 +20,18 @@ pub(crate) struct Intx {
 }
 
 impl Intx {
+    /// A line that is low and connected to nothing.
+    pub fn new(signaller: Signaller) -> Self {
+        Intx {
+            signaller,
+            level: false,
+            masked: false,
+            trigger: None,
+            unmask: None,
+            generation: 0,
+        }
+    }
+
     /// Raises or lowers the line.
     pub fn set_level_and_signal_if_pending(&mut self, level: bool) {
         self.level = level;
@@ -38,8 +52,7 @@ impl Intx {
     /// Signals an interrupt once, whatever the level.
     pub fn trigger_once(&self) {
         if let Some(trigger) = &self.trigger {
-            // A full counter is a signal already.
-            let _ = rustix::io::write(trigger, &1u64.to_ne_bytes());
+            self.signaller.signal(trigger);
         }
     }
 
@@ -62,9 +75,9 @@ impl Intx {
 
     /// Unmasks the interrupt if the eventfd for that was signalled.
     pub fn unmask_if_eventfd_signalled(&mut self) {
-        let mut count = [0; 8];
+        // The front-end may have read it meanwhile.
         if let Some(unmask) = &self.unmask
-            && rustix::io::read(unmask, &mut count) == Ok(count.len())
+            && take_count(unmask) > 0
         {
             self.unmask_and_signal_if_pending();
         }
@@ -75,7 +88,7 @@ impl Intx {
         *self = Intx {
             level: self.level,
             generation: self.generation + 1,
-            ..Intx::default()
+            ..Intx::new(self.signaller.clone())
         };
     }
 
@@ -98,16 +111,8 @@ mod tests {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
     }
 
-    /// Reads and clears the counter of an eventfd: how often it was signalled.
-    fn take_signals(fd: &OwnedFd) -> u64 {
-        let mut count = [0; 8];
-        match rustix::io::read(fd, &mut count) {
-            Ok(_) => u64::from_ne_bytes(count),
-            Err(error) => {
-                assert_eq!(error, rustix::io::Errno::AGAIN);
-                0
-            }
-        }
+    fn new_line() -> Intx {
+        Intx::new(Signaller::new("e"))
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -139,7 +144,7 @@ mod tests {
         #[test]
         fn the_line_behaves_like_its_model(steps in proptest::collection::vec(step(), 0..40)) {
             let (trigger, unmask) = (new_eventfd(), new_eventfd());
-            let mut line = Intx::default();
+            let mut line = new_line();
             line.set_unmask_eventfd(Some(unmask.try_clone().unwrap()));
             let (mut level, mut masked, mut connected, mut has_unmask) = (false, false, false, true);
             for step in steps {
@@ -161,7 +166,7 @@ mod tests {
                         masked &= !has_unmask;
                         rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
                         line.unmask_if_eventfd_signalled();
-                        prop_assert_eq!(take_signals(&unmask), u64::from(!has_unmask), "it is read");
+                        prop_assert_eq!(take_count(&unmask), u64::from(!has_unmask), "it is read");
                     }
                     Step::Connect(new) => {
                         connected = new;
@@ -180,19 +185,21 @@ mod tests {
                     signals += 1;
                     masked = true;
                 }
-                prop_assert_eq!(take_signals(&trigger), signals, "{:?}", step);
+                prop_assert_eq!(take_count(&trigger), signals, "{:?}", step);
             }
         }
     }
 
+    /// The front-end shares their flags, so it can make them block.
     #[test]
     fn full_and_unsignalled_eventfds_do_not_block() {
-        let full = new_eventfd();
+        eventfd::start_guard().unwrap();
+        let [full, unsignalled] = [(); 2].map(|()| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-        let mut line = Intx::default();
+        let mut line = new_line();
         line.set_trigger_eventfd_and_signal_if_pending(Some(full));
         line.set_level_and_signal_if_pending(true);
-        line.set_unmask_eventfd(Some(new_eventfd()));
+        line.set_unmask_eventfd(Some(unsignalled));
         line.unmask_if_eventfd_signalled();
     }
 }

@@ -64,11 +64,9 @@ impl Session {
             if !matches!(action, wire::IRQ_ACTION_TRIGGER | wire::IRQ_ACTION_UNMASK) {
                 return Err(wrong());
             }
-            let eventfd = unix_socket::passed_fds::check_eventfd_and_set_nonblocking(
-                "interrupt",
-                fds.pop().map(Into::into),
-            )
-            .map_err(|error| CommandError::invalid(format!("SET_IRQS with {error}")))?;
+            let eventfd =
+                eventfd::check_eventfd_and_set_nonblocking("interrupt", fds.pop().map(Into::into))
+                    .map_err(|error| CommandError::invalid(format!("SET_IRQS with {error}")))?;
             if action == wire::IRQ_ACTION_TRIGGER {
                 intx.set_trigger_eventfd_and_signal_if_pending(eventfd);
             } else {

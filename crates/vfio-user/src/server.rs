@@ -34,8 +34,8 @@ impl<D: PciDevice> Server<D> {
     #[must_use]
     pub fn new(device: D) -> Self {
         Server {
+            session: Session::new(device.name()),
             device,
-            session: Session::new(),
             socket: None,
             connections: 0,
         }

@@ -57,12 +57,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The state without a connection.
-    pub fn new() -> Self {
+    /// The state of this export without a connection.
+    pub fn new(export: &str) -> Self {
         Session {
             incoming: IncomingBuffer::default(),
             outgoing: OutgoingBuffer::default(),
-            bus: DeviceBus::new(),
+            bus: DeviceBus::new(export),
             negotiated: None,
             delayed_replies: Vec::new(),
         }

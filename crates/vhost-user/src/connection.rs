@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use eventfd::Signaller;
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost::vhost_user::{Error, Result};
 use virtio_bindings::virtio_config::{
@@ -61,6 +62,8 @@ pub(crate) struct Connection {
     pub(crate) vrings: Vec<Vring>,
     /// The in-flight regions of the queues, if the front-end keeps them for us.
     pub(crate) inflight: Option<InflightBuffer>,
+    /// For signals by the control thread; those of running queues are sent by their iothreads.
+    pub(crate) signaller: Signaller,
     logged_warnings: LoggedWarnings,
     /// The dirty log, used while `LOG_ALL` is acknowledged.
     log: Option<Arc<DirtyLog>>,
@@ -79,6 +82,7 @@ impl Connection {
     pub fn new(device: Arc<dyn VirtioDevice>) -> Self {
         let vrings = (0..device.num_queues()).map(|_| Vring::default()).collect();
         Connection {
+            signaller: Signaller::new(device.name()),
             device,
             acked_features: 0,
             acked_protocol_features: 0,
@@ -172,7 +176,7 @@ impl Connection {
         what: &'static str,
         fd: Option<File>,
     ) -> Result<Option<OwnedFd>> {
-        unix_socket::passed_fds::check_eventfd_and_set_nonblocking(what, fd).map_err(|error| {
+        eventfd::check_eventfd_and_set_nonblocking(what, fd).map_err(|error| {
             tracing::warn!(export = self.device.name(), %error, "bad descriptor");
             Error::InvalidParam
         })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use eventfd::Signaller;
 use virtqueue::queue_setup::{QueueCommand, QueueFds, QueueSetup, StartError};
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, QueueDirtyLog, RingFeatures, RingLayout};
 
@@ -24,14 +25,6 @@ fn try_duplicate(fd: Option<&OwnedFd>) -> Option<OwnedFd> {
     fd.and_then(|fd| fd.try_clone().ok())
 }
 
-/// Signals an eventfd, if there is one.
-fn signal_eventfd(fd: Option<&OwnedFd>) {
-    if let Some(fd) = fd {
-        // A full counter is a signal already.
-        let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
-    }
-}
-
 /// The connection's part of a queue's set-up.
 pub(crate) struct StartContext<'a> {
     pub memory: &'a Arc<GuestMemory>,
@@ -40,6 +33,7 @@ pub(crate) struct StartContext<'a> {
     /// The dirty log, while logging is on.
     pub log: Option<&'a Arc<DirtyLog>>,
     pub device: &'a dyn VirtioDevice,
+    pub signaller: &'a Signaller,
 }
 
 /// A queue of a connection.
@@ -136,6 +130,7 @@ impl Vring {
             inflight,
             log,
             device,
+            signaller,
         } = context;
         if let Some(running) = &self.running {
             let watched = running.send_and_wait(|reply| QueueCommand::SetKick(kick, reply));
@@ -168,7 +163,9 @@ impl Vring {
                 self.start_failed = false;
                 // Front-ends expect a call when a queue starts: one of the previous
                 // connection may never have reached the guest.
-                signal_eventfd(kept_fds.call.as_ref());
+                if let Some(call) = &kept_fds.call {
+                    signaller.signal(call);
+                }
                 Ok(())
             }
             Err(error) => {
@@ -229,8 +226,10 @@ impl Vring {
 
     /// Signals to the front-end that the queue is broken and was not started. True for the first time since
     /// it last ran: then it should be logged.
-    pub fn signal_and_note_start_failure(&mut self) -> bool {
-        signal_eventfd(self.stopped_fds.err.as_ref());
+    pub fn signal_and_note_start_failure(&mut self, signaller: &Signaller) -> bool {
+        if let Some(err) = &self.stopped_fds.err {
+            signaller.signal(err);
+        }
         !std::mem::replace(&mut self.start_failed, true)
     }
 

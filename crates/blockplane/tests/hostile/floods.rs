@@ -209,31 +209,6 @@ fn broken_queue_can_be_restarted_many_times() {
     assert!(lines <= TIMES / 10, "the log is flooded: {lines} lines");
 }
 
-/// A call descriptor that is full, and made to block after the daemon has taken it: the flag belongs
-/// to the file, which both sides hold.
-#[test]
-#[ignore = "fails, a known limit: docs/security.md, a front-end can stall its iothread"]
-fn blocking_call_descriptor_does_not_block_the_iothread() {
-    let (daemon, bystander, _) = prepared();
-    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
-    guest.ready();
-    let call = event();
-    guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
-    // Answered after the message before it was taken by the iothread.
-    guest.share_memory();
-    rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap_or_else(|_| {
-        // The signal that a new descriptor gets is in it: room for one less.
-        rustix::io::write(&call, &(u64::MAX - 2).to_ne_bytes()).unwrap()
-    });
-    rustix::fs::fcntl_setfl(&call, rustix::fs::OFlags::empty()).unwrap();
-    guest.submit(&[&request_header(T_IN, 0)], &[512, 1]);
-    guest.wait_for_used(0);
-    // The iothread is in, or past, the call now.
-    bystander.goes_on("a call that blocks");
-    bystander.stop();
-    daemon.stop("a call that blocks");
-}
-
 /// A front-end may share sparse memory of any size. However much address space it takes, there is
 /// some left for the others.
 #[test]

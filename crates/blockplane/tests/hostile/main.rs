@@ -9,7 +9,8 @@
 //!
 //! The tables are in `messages` (with `attached_descriptors` and `queues`), `descriptors`, `inflight`, `dirty_log`, `memory` (with
 //! `placement` and `removed_memory`), `rings` (with `changing_rings`), `packed`, `requests` and `scsi` (with `scsi_control`);
-//! `cargo test --test hostile survived -- --nocapture` prints them with what was observed. `floods` repeats hostile input many times.
+//! `cargo test --test hostile survived -- --nocapture` prints them with what was observed. `floods` repeats hostile input many
+//! times; in `blocking_eventfds` a front-end makes signals to it block.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,6 +22,7 @@
 )]
 
 mod attached_descriptors;
+mod blocking_eventfds;
 mod changing_rings;
 mod daemon;
 mod descriptors;

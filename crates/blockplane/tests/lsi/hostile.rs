@@ -19,6 +19,9 @@ const LINE: &str = "--object iothread,id=io \
     --export vfio-user-lsi53c895a,id=hostile,writable=on,iothread=io,addr.type=unix,addr.path=hostile.sock,node-name=a \
     --export vfio-user-lsi53c895a,id=beside,writable=on,iothread=io,addr.type=unix,addr.path=beside.sock,node-name=b";
 
+/// The warning after an interrupt that has blocked.
+const BLOCKED: &str = "made an eventfd blocking and filled it";
+
 const BLOCKS: u16 = 128;
 const BYTES: usize = 512 * BLOCKS as usize;
 
@@ -91,7 +94,7 @@ impl Scene {
     fn ends_well(self) {
         let ended = self.program.stop();
         for line in ended.stderr.lines() {
-            let known = ["bad message", "truncated guest memory"];
+            let known = ["bad message", "truncated guest memory", BLOCKED];
             assert!(known.iter().any(|words| line.contains(words)), "{line}");
         }
     }
@@ -205,6 +208,25 @@ fn disconnect_or_memory_loss_with_requests_in_flight_is_handled() {
         scene.program.wait_until(name, || open() == with_one);
         drop(next);
     }
+    scene.ends_well();
+}
+
+#[test]
+fn interrupts_that_block_do_not_disturb_other_guests() {
+    let mut scene = Scene::new();
+    for _ in 0..5 {
+        let mut driver = scene.hostile();
+        driver.machine.make_interrupts_block();
+        in_flight(&mut driver);
+        let deadline = Deadline::default();
+        while !driver.machine.irq_level() {
+            deadline.pause("an interrupt");
+        }
+        scene.unaffected();
+    }
+    scene.serves_the_next();
+    let log = scene.program.stderr();
+    assert_eq!(log.matches(BLOCKED).count(), 1, "{log}");
     scene.ends_well();
 }
 

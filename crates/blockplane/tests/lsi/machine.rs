@@ -70,6 +70,12 @@ impl Machine {
         machine
     }
 
+    /// The next interrupt finds an eventfd that is full and not non-blocking any more.
+    pub fn make_interrupts_block(&self) {
+        rustix::io::write(&self.trigger, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        rustix::fs::fcntl_setfl(&self.trigger, rustix::fs::OFlags::empty()).unwrap();
+    }
+
     fn set_irqs(&self, flags: u32, fds: &[BorrowedFd<'_>]) {
         let payload = set_irqs(wire::IRQ_INTX, flags, 1, &[]);
         self.call(command::DEVICE_SET_IRQS, &payload, fds);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use engine::Errno;
+use eventfd::Signaller;
 
 use super::ExportQueues;
 use crate::on_error::{ErrorAction, ErrorPolicy};
@@ -137,6 +138,7 @@ pub struct ExportReporter {
     reports: ReportSender,
     policy: ErrorPolicy,
     queues: ExportQueues,
+    signaller: Signaller,
 }
 
 impl ExportReporter {
@@ -157,6 +159,7 @@ impl ExportReporter {
             reports,
             policy: ErrorPolicy::default(),
             queues: ExportQueues::default(),
+            signaller: Signaller::new(export),
         }
     }
 
@@ -170,6 +173,12 @@ impl ExportReporter {
     #[must_use]
     pub fn queues(&self) -> &ExportQueues {
         &self.queues
+    }
+
+    /// For signals to its front-end, also of queues that are started later.
+    #[must_use]
+    pub(crate) fn signaller(&self) -> &Signaller {
+        &self.signaller
     }
 
     /// The export's name.

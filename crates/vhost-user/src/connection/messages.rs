@@ -186,6 +186,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         })?;
         let kick = self.check_eventfd_and_set_nonblocking("kick", fd)?;
         let log = self.active_dirty_log().cloned();
+        let signaller = self.signaller.clone();
         let vring = self.vring(u32::from(index))?;
         let context = StartContext {
             memory: &memory,
@@ -193,11 +194,12 @@ impl VhostUserBackendReqHandlerMut for Connection {
             inflight,
             log: log.as_ref(),
             device: &*device,
+            signaller: &signaller,
         };
         match vring.start_or_set_kick(u16::from(index), kick, context) {
             Ok(()) => Ok(()),
             Err(error @ StartError::Ring(_)) => {
-                if vring.signal_and_note_start_failure() {
+                if vring.signal_and_note_start_failure(&signaller) {
                     tracing::error!(
                         export = device.name(), queue = index, %error,
                         "the guest's driver broke this queue: it is not started"

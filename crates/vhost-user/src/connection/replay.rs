@@ -141,6 +141,7 @@ impl Connection {
             // A connection is handed over only while logging is off.
             log: None,
             device: &*device,
+            signaller: &self.signaller,
         };
         if let Err(error) = vring.start_or_set_kick(index, kick, context) {
             tracing::error!(

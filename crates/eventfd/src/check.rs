@@ -1,8 +1,8 @@
-//! Checks that a descriptor for kicks, calls or errors is an eventfd, and makes it non-blocking.
+//! Checks that a descriptor for kicks, calls, errors or interrupts is an eventfd, and makes it non-blocking.
 //!
-//! The iothread watches and writes them. A write to an eventfd does not block as long as it is non-blocking
-//! (a flag that the front-end shares: see docs/security.md); a write to a file on a file system that the
-//! front-end serves itself could always block.
+//! A write to a file on a file system that the front-end serves itself could block for as long as it likes. A write to an
+//! eventfd does not block as long as it is non-blocking: a flag that the front-end shares, so signals do not rely on it
+//! ([`crate::Signaller`]).
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,0 +1,98 @@
+//! Eventfds that a front-end fills and makes blocking after the daemon has accepted them: the flag and the counter belong to
+//! the file, which both sides hold.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{OFlags, fcntl_setfl};
+use test_support::deadline::eventually;
+
+use crate::daemon::{Daemon, HOSTILE};
+use crate::guest::*;
+use crate::verifying_guest::VerifyingGuest;
+use crate::wire::*;
+
+/// What the daemon logs when a write has blocked.
+const WARNING: &str = "made an eventfd blocking and filled it";
+
+/// Most that an eventfd counts by writes.
+const FULL: u64 = u64::MAX - 1;
+
+/// Makes the next write to an eventfd block.
+fn fill_and_make_blocking(eventfd: &OwnedFd) {
+    rustix::io::write(eventfd, &FULL.to_ne_bytes()).unwrap_or_else(|_| {
+        // The signal that a new descriptor gets is in it: room for one less.
+        rustix::io::write(eventfd, &(FULL - 1).to_ne_bytes()).unwrap()
+    });
+    fcntl_setfl(eventfd, OFlags::empty()).unwrap();
+}
+
+/// A running guest whose next call blocks.
+fn guest_with_blocking_call(daemon: &Daemon) -> Guest {
+    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+    guest.ready();
+    let call = event();
+    guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
+    // Answered after the message before it was taken by the iothread.
+    guest.share_memory();
+    fill_and_make_blocking(&call);
+    guest
+}
+
+fn warnings(daemon: &Daemon) -> usize {
+    let log = daemon.log();
+    log.lines().filter(|line| line.contains(WARNING)).count()
+}
+
+/// Once: after that the front-ends of this export are not signalled by writes.
+#[test]
+fn blocking_call_descriptor_does_not_block_the_iothread() {
+    let daemon = Daemon::start();
+    let bystander = VerifyingGuest::start(&daemon);
+    for _ in 0..20 {
+        let mut guest = guest_with_blocking_call(&daemon);
+        for _ in 0..3 {
+            guest.submit(&[&request_header(T_IN, 0)], &[512, 1]);
+            guest.wait_for_used(0);
+        }
+        // The iothread is in, or past, the call now.
+        bystander.goes_on("a call that blocks");
+    }
+    eventually("the warning", || warnings(&daemon) > 0);
+    let mut next = Guest::connect(&daemon.socket(HOSTILE));
+    next.ready();
+    assert_eq!(next.verified_io(0, 2, 0x5a), Ok(()), "it is signalled");
+    bystander.stop();
+    assert_eq!(warnings(&daemon), 1, "{}", daemon.log());
+    daemon.stop("a call that blocks");
+}
+
+#[test]
+fn blocking_err_descriptor_does_not_block_the_iothread() {
+    let daemon = Daemon::start();
+    let bystander = VerifyingGuest::start(&daemon);
+    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+    guest.ready();
+    fill_and_make_blocking(&guest.queues[0].err);
+    // A request without a status byte.
+    guest.submit(&[&request_header(T_IN, 0)], &[]);
+    eventually("the warning", || warnings(&daemon) > 0);
+    bystander.goes_on("an err descriptor that blocks");
+    assert_eq!(guest.verified_io(1, 2, 0x5a), Ok(()), "the other queue");
+    bystander.stop();
+    daemon.stop("an err descriptor that blocks");
+}
+
+/// The control thread signals a queue that starts.
+#[test]
+fn blocking_call_descriptor_does_not_keep_a_queue_from_starting() {
+    let daemon = Daemon::start();
+    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+    guest.negotiate(FEATURES);
+    guest.share_memory();
+    guest.set_up(0, ENTRIES);
+    fill_and_make_blocking(&guest.queues[0].call);
+    guest.start(0);
+    guest.submit(&[&request_header(T_IN, 0)], &[512, 1]);
+    guest.wait_for_used(0);
+    daemon.stop("a call that blocks at the start");
+}

@@ -1,0 +1,180 @@
+//! The guard: a thread that interrupts system calls in which a front-end holds a thread.
+//!
+//! A watched thread counts the beginnings and ends of its guarded calls. The guard looks at the counts periodically, and
+//! sends SIGURG to a thread that has been in the same call since the last check: the signal has a handler that does nothing, so
+//! the call ends with `EINTR`. While no thread makes calls the guard sleeps, and the next call wakes it. The good case
+//! costs a thread two stores and a load per call, and the whole process at most twenty wake-ups of the guard per second.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use crate::call_count::{CallCount, GuardSleep, is_in_call};
+
+/// Time between two checks. A call is interrupted in its second check, so after twice that time at most.
+const CHECK_PERIOD: Duration = Duration::from_millis(50);
+
+/// Its default action is none, so it is harmless wherever it arrives.
+const INTERRUPT: libc::c_int = libc::SIGURG;
+
+/// The guard of the process, once it was started.
+static GUARD: OnceLock<Guard> = OnceLock::new();
+
+thread_local! {
+    /// This thread's entry in the guard's list.
+    static WATCHED: Registration = Registration::add_this_thread();
+}
+
+/// The guard and the threads that it watches.
+struct Guard {
+    threads: Mutex<Vec<WatchedThread>>,
+    sleep: GuardSleep,
+    thread: Thread,
+}
+
+/// A thread that has made guarded calls, and has not ended.
+struct WatchedThread {
+    id: libc::pid_t,
+    calls: Arc<CallCount>,
+    /// The count at the last check.
+    checked_count: u64,
+}
+
+/// The entry of a thread in the guard's list, until the thread ends.
+struct Registration {
+    guard: &'static Guard,
+    calls: Arc<CallCount>,
+}
+
+/// Starts the guard of this process, unless it runs. Calls that were made before are not guarded.
+///
+/// # Errors
+/// The thread cannot be started.
+pub fn start_guard() -> io::Result<()> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if GUARD.get().is_some() {
+        return Ok(());
+    }
+    handle_interrupts();
+    let thread = thread::Builder::new()
+        .name("eventfd-guard".into())
+        .spawn(|| GUARD.wait().run())?;
+    let thread = thread.thread().clone();
+    GUARD.get_or_init(|| Guard {
+        threads: Mutex::new(Vec::new()),
+        sleep: GuardSleep::new(),
+        thread,
+    });
+    Ok(())
+}
+
+/// Makes a system call that a front-end may cause to block. It is interrupted then, which the caller sees as `EINTR`. Without a
+/// guard it is not.
+#[inline]
+pub fn interrupt_if_blocked<T>(call: impl FnOnce() -> T) -> T {
+    if GUARD.get().is_none() {
+        return call();
+    }
+    WATCHED.with(|watched| {
+        if watched.guard.sleep.begin_call(&watched.calls) {
+            watched.guard.thread.unpark();
+        }
+        let result = call();
+        watched.calls.end_call();
+        result
+    })
+}
+
+/// Number of threads that the guard watches.
+#[cfg(test)]
+pub fn watched_thread_count() -> usize {
+    GUARD.get().map_or(0, |guard| guard.lock_threads().len())
+}
+
+impl Guard {
+    /// The guard's thread.
+    fn run(&self) -> ! {
+        loop {
+            thread::sleep(CHECK_PERIOD);
+            if !self.check_and_interrupt() {
+                self.sleep_until_next_call();
+            }
+        }
+    }
+
+    /// Interrupts threads that are in the same call as at the last check. False: no thread has begun or ended a call since,
+    /// and none is in one.
+    fn check_and_interrupt(&self) -> bool {
+        let mut are_calls_made = false;
+        for thread in self.lock_threads().iter_mut() {
+            let count = thread.calls.get();
+            let has_changed = count != thread.checked_count;
+            if is_in_call(count) && !has_changed {
+                // The list is locked, so the thread has not ended and the id is its own.
+                send_interrupt(thread.id);
+            }
+            are_calls_made |= has_changed || is_in_call(count);
+            thread.checked_count = count;
+        }
+        are_calls_made
+    }
+
+    fn sleep_until_next_call(&self) {
+        self.sleep.begin_sleep_unless(|| {
+            let threads = self.lock_threads();
+            threads
+                .iter()
+                .any(|thread| thread.calls.get() != thread.checked_count)
+        });
+        while self.sleep.is_asleep() {
+            thread::park();
+        }
+    }
+
+    fn lock_threads(&self) -> MutexGuard<'_, Vec<WatchedThread>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registration {
+    /// Adds the current thread to the list of the guard, which was started.
+    fn add_this_thread() -> Self {
+        let guard = GUARD.wait();
+        let calls = Arc::new(CallCount::new());
+        guard.lock_threads().push(WatchedThread {
+            id: rustix::thread::gettid().as_raw_pid(),
+            calls: calls.clone(),
+            checked_count: 0,
+        });
+        Registration { guard, calls }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut threads = self.guard.lock_threads();
+        threads.retain(|thread| !Arc::ptr_eq(&thread.calls, &self.calls));
+    }
+}
+
+/// Installs a handler that does nothing. A signal without a handler would not end a system call; with `SA_RESTART` the call
+/// would begin again.
+fn handle_interrupts() {
+    extern "C" fn do_nothing(_: libc::c_int) {}
+    // SAFETY: an all-zero sigaction is valid: no flags, no further signals blocked. The handler is async-signal-safe. Only
+    // signals that cannot be handled make the call fail.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = do_nothing as extern "C" fn(libc::c_int) as usize;
+        libc::sigaction(INTERRUPT, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// Sends the signal to a thread of this process.
+fn send_interrupt(thread: libc::pid_t) {
+    let process = rustix::process::getpid().as_raw_pid();
+    // SAFETY: takes no memory.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, INTERRUPT) };
+}
