@@ -49,18 +49,15 @@ impl GuardSleep {
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }
 
-    /// The guard begins to sleep, unless a call has begun since its last check. Then it sleeps until
-    /// [`is_asleep`](Self::is_asleep) is false.
-    pub fn begin_sleep_unless(&self, has_begun_call: impl FnOnce() -> bool) {
+    /// The guard begins to sleep. False: a call has begun since its last check, so it may not.
+    #[must_use]
+    pub fn try_begin_sleep(&self, has_begun_call: impl FnOnce() -> bool) -> bool {
         self.0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if has_begun_call() {
+        let has_begun_call = has_begun_call();
+        if has_begun_call {
             self.0.store(false, Ordering::Relaxed);
         }
-    }
-
-    /// Whether no call has begun yet that ends the sleep.
-    pub fn is_asleep(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        !has_begun_call
     }
 }

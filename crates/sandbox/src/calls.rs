@@ -173,6 +173,8 @@ const CALLS_OF_IOTHREADS: &[&str] = &[
     "sendto",
     "setsockopt",
     "shutdown",
+    // The guard of signals to front-ends sleeps until a signal sets its timer.
+    "timerfd_settime",
     // A controller that is removed removes its socket.
     "unlink",
 ];
@@ -213,6 +215,7 @@ const CALLS_OF_CONTROL_THREADS: &[&str] = &[
     "stat",
     "statfs",
     "sysinfo",
+    "timerfd_create",
     "uname",
 ];
 
@@ -224,9 +227,7 @@ const CALLS_OF_CEPH_CLIENTS: &[&str] = &[
     "get_mempolicy",
     "recvmmsg",
     "sendmmsg",
-    "timerfd_create",
     "timerfd_gettime",
-    "timerfd_settime",
 ];
 
 #[cfg(test)]
