@@ -106,16 +106,17 @@ fn outcome_to_json(
 /// Hints at objects that nothing refers to: probably a forgotten or misspelt reference.
 fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
     let (mut nodes, mut iothreads, mut used_names) = (Vec::new(), Vec::new(), HashSet::new());
-    let (mut secrets, mut used_secrets) = (Vec::new(), HashSet::new());
+    let (mut secrets, mut groups, mut used_by_nodes) = (Vec::new(), Vec::new(), HashSet::new());
     let (mut chardevs, mut monitored) = (Vec::new(), HashSet::new());
     let mut export_count = 0;
     for directive in directives {
         match directive {
             Directive::Object(ObjectOptions::Iothread(options)) => iothreads.push(&options.id),
             Directive::Object(ObjectOptions::Secret(options)) => secrets.push(&options.id),
+            Directive::Object(ObjectOptions::ThrottleGroup(options)) => groups.push(&options.id),
             Directive::Blockdev(options) => {
                 nodes.push(&options.node_name);
-                used_secrets.extend(secret_id_of_node_or_inner_node(options));
+                used_by_nodes.extend(object_ids_of_node_and_inner_nodes(options));
                 used_names.extend(child_node_name(options));
             }
             Directive::Export(options) => {
@@ -140,11 +141,13 @@ fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
             hints.push(format!("{kind} '{name}' is used by nothing in this file"));
         }
     }
-    for name in secrets
-        .into_iter()
-        .filter(|name| !used_secrets.contains(name.as_str()))
-    {
-        hints.push(format!("secret '{name}' is used by no node of this file"));
+    for (kind, names) in [("secret", secrets), ("throttle-group", groups)] {
+        for name in names
+            .into_iter()
+            .filter(|name| !used_by_nodes.contains(name.as_str()))
+        {
+            hints.push(format!("{kind} '{name}' is used by no node of this file"));
+        }
     }
     for name in chardevs
         .into_iter()
@@ -156,12 +159,15 @@ fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
     }
 }
 
-/// The secret that a node or a node inside of it needs, if one does.
-fn secret_id_of_node_or_inner_node(options: &BlockdevOptions) -> Option<&str> {
-    match options.driver.child_with_key() {
-        Some((_, NodeRef::Inline(inside))) => secret_id_of_node_or_inner_node(inside),
-        _ => options.driver.secret_id(),
-    }
+/// The ids of objects that a node, and nodes inside of it, refer to.
+fn object_ids_of_node_and_inner_nodes(options: &BlockdevOptions) -> Vec<&str> {
+    let mut ids = match options.driver.child_with_key() {
+        Some((_, NodeRef::Inline(inside))) => object_ids_of_node_and_inner_nodes(inside),
+        _ => Vec::new(),
+    };
+    ids.extend(options.driver.secret_id());
+    ids.extend(options.driver.throttle_group());
+    ids
 }
 
 /// The name of the node below a node, if there is one.

@@ -1,4 +1,4 @@
-//! Summary of what a configuration creates (iothreads, nodes, exports, monitors), as tables for people and as
+//! Summary of what a configuration creates (objects, nodes, exports, monitors), as tables for people and as
 //! JSON for scripts.
 
 use std::collections::HashSet;
@@ -6,7 +6,7 @@ use std::fmt;
 
 use options::{
     BlockdevOptions, Directive, Driver, ExportKind, ExportOptions, IothreadOptions, MetricsAddr,
-    NodeRef, ObjectOptions, SecretFormat, SecretOptions, SocketAddr,
+    NodeRef, ObjectOptions, SecretFormat, SecretOptions, SocketAddr, ThrottleGroupOptions,
 };
 use serde_json::{Map, Value, json};
 
@@ -29,6 +29,7 @@ impl ConfigSummary {
             &["iothread", "poll-max-ns", "aio-max-batch", "cpu-affinity"],
         );
         let mut secrets = SummaryTable::new("secrets", &["secret", "format", "storage"]);
+        let mut groups = SummaryTable::new("throttle-groups", &["throttle-group", "limits"]);
         let mut nodes = SummaryTable::new(
             "nodes",
             &["node-name", "driver", "access", "page-cache", "storage"],
@@ -62,6 +63,9 @@ impl ConfigSummary {
                 Directive::Object(ObjectOptions::Secret(options)) => {
                     secrets.rows.push(secret_row(options));
                 }
+                Directive::Object(ObjectOptions::ThrottleGroup(options)) => {
+                    groups.rows.push(throttle_group_row(options));
+                }
                 Directive::Blockdev(options) => append_node_rows(options, &mut nodes.rows),
                 Directive::Export(options) => exports.rows.push(export_row(options)),
                 Directive::Chardev(options) => {
@@ -86,6 +90,7 @@ impl ConfigSummary {
         ConfigSummary(vec![
             iothreads,
             secrets,
+            groups,
             nodes,
             exports,
             monitors,
@@ -192,6 +197,13 @@ fn secret_row(options: &SecretOptions) -> Vec<Value> {
         None => json!("in the options"),
     };
     vec![json!(options.id), json!(format), storage]
+}
+
+/// The row of a throttle group, with the limits that it has.
+fn throttle_group_row(options: &ThrottleGroupOptions) -> Vec<Value> {
+    let limits = options.limits().into_iter().filter(|limit| limit.rate > 0);
+    let limits = limits.map(|limit| format!("{}={}", limit.name, limit.rate));
+    vec![json!(options.id), limits.collect()]
 }
 
 /// Appends a row for the node, after the rows of the nodes that are defined inside of it.

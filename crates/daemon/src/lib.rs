@@ -6,7 +6,7 @@
 //! - `actions`: typed changes of the state; `jobs`: commands that wait for a disk;
 //! - `control`: the main thread, which owns the state, the monitors, the metrics and the connection to the service manager;
 //! - `metrics`, served by `openmetrics`: Prometheus metrics;
-//! - `state`: iothreads, secrets, nodes, exports and chardevs by name;
+//! - `state`: iothreads, secrets, throttle groups, nodes, exports and chardevs by name;
 //! - `devices`: devices and servers of exports; `disk`: what nodes and exports share of disks;
 //! - `process`, `upgrade`, `service`: privileges and signals, the channel between two versions of the daemon, and the service
 //!   manager.

@@ -182,6 +182,9 @@ fn start_metrics_and_create_objects(
             Directive::Object(ObjectOptions::Secret(options)) => control
                 .objects
                 .read_and_add_secret(options, SecretFiles::Any)?,
+            Directive::Object(ObjectOptions::ThrottleGroup(options)) => {
+                control.objects.add_throttle_group(options)?
+            }
             Directive::Blockdev(options) => {
                 actions::node::open_and_add_node_retrying_locks(options, control, &mut lock_retry)?
             }

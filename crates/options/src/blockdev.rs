@@ -15,7 +15,7 @@ pub use rbd::{RbdAuthMode, RbdOptions, RbdServer};
 pub(crate) use read::{DRIVERS, read_and_register_blockdev};
 
 use crate::{
-    form::{ChoiceForm, FilePathForm, OnlyOffForm, SwitchForm, number_form, size_form},
+    form::{ChoiceForm, FilePathForm, ID_FORM, OnlyOffForm, SwitchForm, number_form, size_form},
     key::{UnsupportedName, ValueType},
     settings::{settings, words},
 };
@@ -110,6 +110,13 @@ pub enum Driver {
     },
     /// `rbd`: an image of a Ceph cluster.
     Rbd(RbdOptions),
+    /// `throttle`: a filter with the limits of a throttle group.
+    Throttle {
+        /// `file`: the node below.
+        file: NodeRef,
+        /// The group.
+        member: ThrottleOptions,
+    },
     /// `blkdebug`: a filter that injects faults into requests to another node.
     Blkdebug {
         /// `image`: the node below.
@@ -129,6 +136,7 @@ impl Driver {
             Self::NullCo(_) => "null-co",
             Self::Raw { .. } => "raw",
             Self::Rbd(_) => "rbd",
+            Self::Throttle { .. } => "throttle",
             Self::Blkdebug { .. } => "blkdebug",
         }
     }
@@ -137,7 +145,7 @@ impl Driver {
     #[must_use]
     pub fn child_with_key(&self) -> Option<(&'static str, &NodeRef)> {
         match self {
-            Self::Raw { file, .. } => Some(("file", file)),
+            Self::Raw { file, .. } | Self::Throttle { file, .. } => Some(("file", file)),
             Self::Blkdebug { image, .. } => Some(("image", image)),
             Self::File(_) | Self::HostDevice(_) | Self::NullCo(_) | Self::Rbd(_) => None,
         }
@@ -148,7 +156,11 @@ impl Driver {
     pub fn file_options(&self) -> Option<&FileOptions> {
         match self {
             Self::File(file) | Self::HostDevice(file) => Some(file),
-            Self::NullCo(_) | Self::Rbd(_) | Self::Raw { .. } | Self::Blkdebug { .. } => None,
+            Self::NullCo(_)
+            | Self::Rbd(_)
+            | Self::Raw { .. }
+            | Self::Throttle { .. }
+            | Self::Blkdebug { .. } => None,
         }
     }
 
@@ -157,6 +169,15 @@ impl Driver {
     pub fn secret_id(&self) -> Option<&str> {
         match self {
             Self::Rbd(rbd) => rbd.key_secret.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Id of the throttle group that it is a member of, if it is.
+    #[must_use]
+    pub fn throttle_group(&self) -> Option<&str> {
+        match self {
+            Self::Throttle { member, .. } => Some(&member.throttle_group),
             _ => None,
         }
     }
@@ -225,6 +246,18 @@ settings! {
         pub size: Option<u64> = "size",
             size_form(512, MAX_DISK_BYTES)
                 .with_check(is_multiple_of_sector, "a multiple of 512 bytes, at least 512"), optional;
+    }
+    beside {
+        /// the node below: its node-name, or its keys as file.driver=…,file.…
+        "file", "NODE", ValueType::Named("BlockdevRef"), required;
+    }
+}
+
+settings! {
+    /// Options of `throttle`.
+    pub struct ThrottleOptions {
+        /// id of the throttle-group whose limits it has
+        pub throttle_group: String = "throttle-group", ID_FORM, required("write throttle-group=ID");
     }
     beside {
         /// the node below: its node-name, or its keys as file.driver=…,file.…

@@ -1,4 +1,4 @@
-//! Writes the options of nodes, exports, iothreads, secrets, chardevs and monitors as JSON, for the process that takes over in a
+//! Writes the options of nodes, exports, objects, chardevs and monitors as JSON, for the process that takes over in a
 //! live upgrade.
 //!
 //! They are read back unchanged: a test writes and reads every key.
@@ -7,7 +7,7 @@ use serde_json::Map;
 
 use crate::{
     BlockdevOptions, ChardevOptions, Driver, ExportKind, ExportOptions, IothreadOptions,
-    LunOptions, MonitorOptions, NodeRef, SecretOptions, SocketAddr,
+    LunOptions, MonitorOptions, NodeRef, SecretOptions, SocketAddr, ThrottleGroupOptions,
     form::{NonUtf8Path, SwitchForm, ValueForm, path_value},
     tree::{Object, Value},
 };
@@ -49,6 +49,19 @@ impl SecretOptions {
     }
 }
 
+impl ThrottleGroupOptions {
+    /// These options as JSON, as in `--object`.
+    ///
+    /// # Errors
+    /// Never for a throttle group.
+    pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
+        let mut object = Object::default();
+        object.push_dotted_key("qom-type", string_value("throttle-group"));
+        self.write_to(&mut object)?;
+        Ok(object.into())
+    }
+}
+
 impl BlockdevOptions {
     /// These options as JSON, as in `--blockdev`. `current` returns the present options of a node by its name, for nodes that are
     /// written inside of this one.
@@ -77,14 +90,11 @@ impl BlockdevOptions {
             Driver::Rbd(rbd) => rbd.write_to(&mut object)?,
             Driver::Raw { file, part } => {
                 part.write_to(&mut object)?;
-                let below = match file {
-                    NodeRef::Name(name) => string_value(name),
-                    NodeRef::Inline(node) => {
-                        let node = current(&node.node_name).unwrap_or(node);
-                        Value::Object(node.to_object(current)?)
-                    }
-                };
-                object.push_dotted_key("file", below);
+                object.push_dotted_key("file", child_value(file, current)?);
+            }
+            Driver::Throttle { file, member } => {
+                member.write_to(&mut object)?;
+                object.push_dotted_key("file", child_value(file, current)?);
             }
             Driver::Blkdebug { .. } => {
                 return Err(ToJsonError::Faults(self.node_name.clone()));
@@ -92,6 +102,20 @@ impl BlockdevOptions {
         }
         Ok(object)
     }
+}
+
+/// The node below another one: its name, or its present options if it is written inside of that.
+fn child_value<'a>(
+    child: &'a NodeRef,
+    current: &dyn Fn(&str) -> Option<&'a BlockdevOptions>,
+) -> Result<Value, ToJsonError> {
+    Ok(match child {
+        NodeRef::Name(name) => string_value(name),
+        NodeRef::Inline(node) => {
+            let node = current(&node.node_name).unwrap_or(node);
+            Value::Object(node.to_object(current)?)
+        }
+    })
 }
 
 impl ExportOptions {

@@ -54,6 +54,11 @@ pub(crate) fn top_level_help() -> String {
     );
     push_key_section(
         &mut out,
+        "--object throttle-group,KEY=VALUE,…   limits, for nodes of driver throttle",
+        &[object::ThrottleGroupOptions::KEYS],
+    );
+    push_key_section(
+        &mut out,
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
         &[blockdev::CommonNodeOptions::KEYS],
     );

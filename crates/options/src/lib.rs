@@ -55,7 +55,7 @@ use names::DefinedNames;
 pub use blockdev::{
     AioMode, BlkdebugOptions, BlockdevOptions, CommonNodeOptions, DEFAULT_NULL_SIZE, Discard,
     Driver, FileOptions, InjectAction, InjectErrorRule, IoType, Locking, NodeRef, NullOptions,
-    RawOffsetAndSize, RbdAuthMode, RbdOptions, RbdServer,
+    RawOffsetAndSize, RbdAuthMode, RbdOptions, RbdServer, ThrottleOptions,
 };
 pub use check_args::CheckSettings;
 pub use config::{ConfigError, ConfigFileWithOptions, ConfigProblem, Location};
@@ -81,8 +81,8 @@ pub use metrics::MetricsAddr;
 pub use monitor::{ChardevOptions, CommonChardevOptions, MonitorOptions};
 pub use object::{
     DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
-    IothreadOptions, MAX_AIO_EVENTS, MAX_SECRET_BYTES, MAX_THREAD_POOL, ObjectOptions, SecretBytes,
-    SecretError, SecretFormat, SecretOptions, SecretText,
+    GroupLimit, IothreadOptions, MAX_AIO_EVENTS, MAX_SECRET_BYTES, MAX_THREAD_POOL, ObjectOptions,
+    SecretBytes, SecretError, SecretFormat, SecretOptions, SecretText, ThrottleGroupOptions,
 };
 pub use serve::{ServeDevice, ServeDisk, ServeSettings};
 pub use socket::SocketAddr;

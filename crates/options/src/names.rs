@@ -25,8 +25,8 @@ pub(crate) struct DefinedNames {
     nodes: BTreeMap<String, bool>,
     /// Images that nodes lock, each with the first of these nodes, and whether it writes.
     images: BTreeMap<ImageName, (String, bool)>,
-    iothreads: BTreeSet<String>,
-    secrets: BTreeSet<String>,
+    /// Objects, each with its type.
+    objects: BTreeMap<String, &'static str>,
     exports: BTreeSet<String>,
     /// Sockets, each with its user.
     sockets: BTreeMap<String, String>,
@@ -53,8 +53,7 @@ enum ImageName {
 enum UndoableChange {
     Node(String),
     Image(ImageName),
-    Iothread(String),
-    Secret(String),
+    Object(String),
     Export(String),
     Socket(String),
     Chardev(String),
@@ -96,8 +95,7 @@ impl DefinedNames {
             match change {
                 UndoableChange::Node(name) => drop(self.nodes.remove(&name)),
                 UndoableChange::Image(image) => drop(self.images.remove(&image)),
-                UndoableChange::Iothread(id) => drop(self.iothreads.remove(&id)),
-                UndoableChange::Secret(id) => drop(self.secrets.remove(&id)),
+                UndoableChange::Object(id) => drop(self.objects.remove(&id)),
                 UndoableChange::Export(id) => drop(self.exports.remove(&id)),
                 UndoableChange::Socket(socket) => drop(self.sockets.remove(&socket)),
                 UndoableChange::Chardev(id) => drop(self.chardevs.remove(&id)),
@@ -191,52 +189,33 @@ impl DefinedNames {
             .ok_or_else(|| not_defined_error(key, "node", name, self.nodes.keys()))
     }
 
-    /// Adds an iothread, which no other object may be called like.
-    pub(crate) fn add_iothread(&mut self, id: &str) -> Result<(), Problem> {
-        self.check_object_id_unused(id)?;
-        self.iothreads.insert(id.to_owned());
-        self.changes.push(UndoableChange::Iothread(id.to_owned()));
-        Ok(())
-    }
-
-    /// Adds a secret, which no other object may be called like.
-    pub(crate) fn add_secret(&mut self, id: &str) -> Result<(), Problem> {
-        self.check_object_id_unused(id)?;
-        self.secrets.insert(id.to_owned());
-        self.changes.push(UndoableChange::Secret(id.to_owned()));
-        Ok(())
-    }
-
-    fn check_object_id_unused(&self, id: &str) -> Result<(), Problem> {
-        if self.iothreads.contains(id) || self.secrets.contains(id) {
+    /// Adds an object of a type, which no other object may be called like.
+    pub(crate) fn add_object(&mut self, r#type: &'static str, id: &str) -> Result<(), Problem> {
+        if self.objects.contains_key(id) {
             return Err(Problem::Duplicate {
                 kind: "an object",
                 name: id.to_owned(),
                 key: "id",
             });
         }
+        self.objects.insert(id.to_owned(), r#type);
+        self.changes.push(UndoableChange::Object(id.to_owned()));
         Ok(())
     }
 
-    /// Checks that a secret is defined. `key` is the key that refers to it.
-    pub(crate) fn check_secret_defined(&self, key: &str, id: &str) -> Result<(), Problem> {
-        if self.secrets.contains(id) {
+    /// Checks that an object of a type is defined. `key` is the key that refers to it.
+    pub(crate) fn check_object_defined(
+        &self,
+        key: &str,
+        r#type: &'static str,
+        id: &str,
+    ) -> Result<(), Problem> {
+        if self.objects.get(id) == Some(&r#type) {
             return Ok(());
         }
-        Err(not_defined_error(key, "secret", id, self.secrets.iter()))
-    }
-
-    /// Checks that an iothread is defined. `key` is the key that refers to it.
-    pub(crate) fn check_iothread_defined(&self, key: &str, id: &str) -> Result<(), Problem> {
-        if self.iothreads.contains(id) {
-            return Ok(());
-        }
-        Err(not_defined_error(
-            key,
-            "iothread",
-            id,
-            self.iothreads.iter(),
-        ))
+        let objects = self.objects.iter();
+        let known = objects.filter_map(|(id, found)| (*found == r#type).then_some(id));
+        Err(not_defined_error(key, r#type, id, known))
     }
 
     /// Adds a chardev; `listens` is its address if it is a server.
@@ -285,35 +264,30 @@ impl DefinedNames {
         }
     }
 
-    /// Assumes that an object is defined, so that the options after it can be checked; the error was reported. A node is assumed
-    /// to be writable. False if the object is defined already.
-    pub(crate) fn assume_defined(&mut self, kind: &str, name: &str) -> bool {
+    /// Assumes that a node, a chardev or an object of a type is defined, so that the options after it can be checked; the error was
+    /// reported. A node is assumed to be writable. False if it is defined already.
+    pub(crate) fn assume_defined(&mut self, kind: &'static str, name: &str) -> bool {
         let is_new = match kind {
-            "iothread" => !self.iothreads.contains(name),
-            "secret" => !self.secrets.contains(name),
             "node" => !self.nodes.contains_key(name),
-            _ => !self.chardevs.contains_key(name),
+            "chardev" => !self.chardevs.contains_key(name),
+            _ => !self.objects.contains_key(name),
         };
         if !is_new {
             return false;
         }
         let name = name.to_owned();
         self.changes.push(match kind {
-            "iothread" => {
-                self.iothreads.insert(name.clone());
-                UndoableChange::Iothread(name)
-            }
-            "secret" => {
-                self.secrets.insert(name.clone());
-                UndoableChange::Secret(name)
-            }
             "node" => {
                 self.nodes.insert(name.clone(), false);
                 UndoableChange::Node(name)
             }
-            _ => {
+            "chardev" => {
                 self.chardevs.insert(name.clone(), false);
                 UndoableChange::Chardev(name)
+            }
+            r#type => {
+                self.objects.insert(name.clone(), r#type);
+                UndoableChange::Object(name)
             }
         });
         true

@@ -1,13 +1,16 @@
-//! `--object`: options of iothreads, which exports refer to by their id, and their reader; secrets, to which nodes refer, are in
-//! `secret`.
+//! `--object`: options of iothreads, which exports refer to by their id, and their reader; secrets and throttle groups, to which
+//! nodes refer, are in `secret` and `throttle_group`.
 //!
 //! The defaults are those of qemu-storage-daemon.
 
 mod secret;
+mod throttle_group;
 
 pub use secret::{
     MAX_SECRET_BYTES, SecretBytes, SecretError, SecretFormat, SecretOptions, SecretText,
 };
+pub(crate) use throttle_group::read_throttle_group;
+pub use throttle_group::{GroupLimit, ThrottleGroupOptions};
 
 use crate::{
     Problem,
@@ -26,6 +29,8 @@ pub enum ObjectOptions {
     Iothread(IothreadOptions),
     /// A secret.
     Secret(SecretOptions),
+    /// A throttle group.
+    ThrottleGroup(ThrottleGroupOptions),
 }
 
 impl ObjectOptions {
@@ -35,6 +40,7 @@ impl ObjectOptions {
         match self {
             Self::Iothread(iothread) => &iothread.id,
             Self::Secret(secret) => &secret.id,
+            Self::ThrottleGroup(group) => &group.id,
         }
     }
 }
@@ -107,6 +113,7 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[UnsupportedName {
 pub(crate) enum ObjectType {
     Iothread,
     Secret,
+    ThrottleGroup,
 }
 
 impl ObjectType {
@@ -115,6 +122,7 @@ impl ObjectType {
         match self {
             Self::Iothread => IothreadOptions::KEYS,
             Self::Secret => SecretOptions::KEYS,
+            Self::ThrottleGroup => ThrottleGroupOptions::KEYS,
         }
     }
 }
@@ -122,12 +130,13 @@ impl ObjectType {
 pub(crate) const TYPES: &[(&str, ObjectType)] = &[
     ("iothread", ObjectType::Iothread),
     ("secret", ObjectType::Secret),
+    ("throttle-group", ObjectType::ThrottleGroup),
 ];
 
 #[rustfmt::skip]
 const UNSUPPORTED_TYPES: &[&str] = &[
-    "authz-list", "authz-list-file", "authz-pam", "authz-simple", "main-loop", "secret_keyring", "throttle-group",
-    "tls-cipher-suites", "tls-creds-anon", "tls-creds-psk", "tls-creds-x509",
+    "authz-list", "authz-list-file", "authz-pam", "authz-simple", "main-loop", "secret_keyring", "tls-cipher-suites",
+    "tls-creds-anon", "tls-creds-psk", "tls-creds-x509",
 ];
 
 /// Reads the tree of an `--object`, and adds its name.
@@ -135,26 +144,23 @@ pub(crate) fn read_and_register_object(
     object: Object,
     names: &mut DefinedNames,
 ) -> Result<ObjectOptions, Problem> {
-    match read_kind(&object, "", "qom-type", TYPES, UNSUPPORTED_TYPES)? {
-        ObjectType::Iothread => {
-            read_and_register_iothread(object, names).map(ObjectOptions::Iothread)
-        }
-        ObjectType::Secret => {
-            let secret = secret::read_secret(object)?;
-            names.add_secret(&secret.id)?;
-            Ok(ObjectOptions::Secret(secret))
-        }
-    }
-}
-
-/// Reads the tree of an `--object iothread`, and adds its name.
-fn read_and_register_iothread(
-    object: Object,
-    names: &mut DefinedNames,
-) -> Result<IothreadOptions, Problem> {
-    let iothread = read_iothread(object, None)?;
-    names.add_iothread(&iothread.id)?;
-    Ok(iothread)
+    let r#type = read_kind(&object, "", "qom-type", TYPES, UNSUPPORTED_TYPES)?;
+    let (kind, read) = match r#type {
+        ObjectType::Iothread => (
+            "iothread",
+            ObjectOptions::Iothread(read_iothread(object, None)?),
+        ),
+        ObjectType::Secret => (
+            "secret",
+            ObjectOptions::Secret(secret::read_secret(object)?),
+        ),
+        ObjectType::ThrottleGroup => (
+            "throttle-group",
+            ObjectOptions::ThrottleGroup(read_throttle_group(object, None)?),
+        ),
+    };
+    names.add_object(kind, read.id())?;
+    Ok(read)
 }
 
 /// Reads options of an iothread. Keys that are not given are as in `base`.

@@ -6,8 +6,8 @@
 
 use crate::{
     BlkdebugOptions, BlockdevOptions, ChardevOptions, ExportOptions, IothreadOptions, KeySpec,
-    LunOptions, ObjectOptions, Problem, SocketAddr, VhostUserBlkOptions, blockdev, export,
-    fields::Fields, json, monitor, names::DefinedNames, object, reference,
+    LunOptions, ObjectOptions, Problem, SocketAddr, ThrottleGroupOptions, VhostUserBlkOptions,
+    blockdev, export, fields::Fields, json, monitor, names::DefinedNames, object, reference,
 };
 
 /// Names of the running objects.
@@ -25,20 +25,12 @@ impl RunningObjectNames {
         self.names.add_node(name, read_only)
     }
 
-    /// Adds an iothread.
+    /// Adds an object of a type (`qom-type`).
     ///
     /// # Errors
     /// [`Problem::Duplicate`].
-    pub fn add_iothread(&mut self, id: &str) -> Result<(), Problem> {
-        self.names.add_iothread(id)
-    }
-
-    /// Adds a secret.
-    ///
-    /// # Errors
-    /// [`Problem::Duplicate`].
-    pub fn add_secret(&mut self, id: &str) -> Result<(), Problem> {
-        self.names.add_secret(id)
+    pub fn add_object(&mut self, r#type: &'static str, id: &str) -> Result<(), Problem> {
+        self.names.add_object(r#type, id)
     }
 
     /// Adds an export with its socket.
@@ -76,6 +68,17 @@ impl RunningObjectNames {
         json: &str,
     ) -> Result<IothreadOptions, Problem> {
         object::read_iothread(json::parse(json)?, Some(old))
+    }
+
+    /// The `old` options of a throttle group with the changes in `json`: limits that are not given keep their values.
+    ///
+    /// # Errors
+    /// The first problem of the options.
+    pub fn updated_throttle_group_options(
+        old: &ThrottleGroupOptions,
+        json: &str,
+    ) -> Result<ThrottleGroupOptions, Problem> {
+        object::read_throttle_group(json::parse(json)?, Some(old))
     }
 
     /// The `old` options that only a vhost-user-blk export has, with the changes in `json`.

@@ -45,6 +45,14 @@ pub const KEYS: &[KeyGroup] = &[
         keys: object::SecretOptions::KEYS,
     },
     KeyGroup {
+        option: "object",
+        table: "throttle-group",
+        kinds: &["throttle-group"],
+        prefix: "",
+        title: "limits on operations and bytes per second, for nodes of driver throttle",
+        keys: object::ThrottleGroupOptions::KEYS,
+    },
+    KeyGroup {
         option: "blockdev",
         table: "blockdev",
         kinds: &[],
@@ -83,6 +91,14 @@ pub const KEYS: &[KeyGroup] = &[
         prefix: "",
         title: "driver rbd (an image of a Ceph cluster)",
         keys: blockdev::RbdOptions::KEYS,
+    },
+    KeyGroup {
+        option: "blockdev",
+        table: "blockdev",
+        kinds: &["throttle"],
+        prefix: "",
+        title: "driver throttle (limits of a throttle-group, in front of another node)",
+        keys: blockdev::ThrottleOptions::KEYS,
     },
     KeyGroup {
         option: "blockdev",

@@ -151,10 +151,23 @@ impl Node {
         read_only: bool,
         unmap: bool,
     ) -> Arc<Node> {
+        let member = ThrottleMember::join(group);
+        Self::new_throttle_of_member(name, below, member, read_only, unmap)
+    }
+
+    /// As [`Node::new_throttle`], of an existing member: a node that is opened anew keeps its debts and statistics.
+    #[must_use]
+    pub fn new_throttle_of_member(
+        name: &str,
+        below: &Arc<Node>,
+        member: Arc<ThrottleMember>,
+        read_only: bool,
+        unmap: bool,
+    ) -> Arc<Node> {
         let size = (below.size(), below.size_policy);
         let filter = ThrottleFilter {
             below: below.clone(),
-            member: ThrottleMember::join(group),
+            member,
         };
         Node::new_above(name, below, size, read_only, unmap, Box::new(filter))
     }

@@ -23,6 +23,7 @@ use crate::disk::lock_retry::ImageLockRetry;
 use crate::error::BoxError;
 use crate::state::node::OpenNode;
 use crate::state::objects::DaemonObjects;
+use crate::state::throttle_group::GroupsOfNewNodes;
 
 /// A signal to stop has arrived while a node of the command line was being opened.
 #[derive(Debug, thiserror::Error)]
@@ -104,6 +105,7 @@ pub(crate) struct OpenPlan {
     /// The existing node at the bottom, if its options name one.
     below: Option<Arc<Node>>,
     images: ImageOpener,
+    groups: GroupsOfNewNodes,
     /// Descriptors of a live upgrade, by node.
     handover_fds: HashMap<String, OwnedFd>,
     aio: AioChoices,
@@ -131,6 +133,7 @@ impl OpenPlan {
             options: options.clone(),
             below,
             images: ImageOpener::prepare(bottom, objects)?,
+            groups: GroupsOfNewNodes::find(options, objects)?,
             handover_fds: HashMap::new(),
             aio: objects.aio_choices.clone(),
         })
@@ -210,13 +213,14 @@ fn find_bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
     }
 }
 
-/// Opens a node of any driver. `below` is the node below it, if it has one; `images` opens images;
-/// `open_file` opens a file or device; `faults` are the faults of a filter that is being reopened.
+/// Opens a node of any driver. `below` is the node below it, if it has one; `images` opens images; `groups` has its throttle
+/// group; `open_file` opens a file or device; `old` is the node if it is being reopened, whose faults or membership it keeps.
 pub(crate) fn open_node(
     options: &BlockdevOptions,
     below: Option<&Arc<Node>>,
     images: &ImageOpener,
-    faults: Option<&Arc<Faults>>,
+    groups: &GroupsOfNewNodes,
+    old: Option<&Node>,
     open_file: impl FnOnce(
         &FileOptions,
         fn(block::FileOptions) -> NodeOptions,
@@ -245,8 +249,21 @@ pub(crate) fn open_node(
             options.settings.read_only,
             unmap,
         ),
+        Driver::Throttle { member, .. } => {
+            let group = groups.group(&member.throttle_group);
+            let read_only = options.settings.read_only;
+            let old_member = old.and_then(Node::throttle).cloned();
+            let node = match old_member.filter(|member| Arc::ptr_eq(member.group(), group)) {
+                Some(member) => {
+                    Node::new_throttle_of_member(name, below(), member, read_only, unmap)
+                }
+                None => Node::new_throttle(name, below(), group, read_only, unmap),
+            };
+            Ok(node)
+        }
         Driver::Blkdebug { injected, .. } => {
-            let faults = faults
+            let faults = old
+                .and_then(Node::faults)
                 .cloned()
                 .unwrap_or_else(|| Faults::new(faults::to_block_fault_rules(injected)));
             Ok(Node::new_filter(
@@ -278,6 +295,7 @@ impl OpenPlan {
             options,
             below.as_ref(),
             &self.images,
+            &self.groups,
             None,
             |file, driver| match handover_fd {
                 None => open_file_node_with_fallbacks(options, file, driver, aio),

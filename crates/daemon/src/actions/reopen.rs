@@ -19,6 +19,7 @@ use crate::error::BoxError;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
 use crate::state::objects::DaemonObjects;
+use crate::state::throttle_group::GroupsOfNewNodes;
 
 /// Nodes to reopen, all of them or none. Nothing has changed yet.
 pub(crate) struct ReopenPlan {
@@ -38,6 +39,7 @@ struct PlannedNode {
     /// The node below it, if that is not reopened.
     below: Option<Arc<Node>>,
     images: ImageOpener,
+    groups: GroupsOfNewNodes,
     users: Vec<ExportedDiskToSwitch>,
 }
 
@@ -145,9 +147,9 @@ impl PlannedNode {
         let options = &self.options;
         let child = options.driver.child_with_key();
         let below = child.map(|(_, child)| self.node_below(reopened, child.node_name()));
-        let faults = self.old.faults();
-        let images = &self.images;
-        let node = node::open_node(options, below, images, faults, |file, driver| {
+        let (images, groups) = (&self.images, &self.groups);
+        let old = Some(&*self.old);
+        let node = node::open_node(options, below, images, groups, old, |file, driver| {
             open_file_without_locks(options, file, driver, aio)
         })?;
         Ok(node)
@@ -281,6 +283,9 @@ fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxEr
             ("file.driver", is_old_or_new_child_inline(old, new)),
             ("size", part != new_part),
         ],
+        (Driver::Throttle { file: old, .. }, Driver::Throttle { file: new, .. }) => {
+            &[("file.driver", is_old_or_new_child_inline(old, new))]
+        }
         (Driver::Blkdebug { image: old, .. }, Driver::Blkdebug { image: new, .. }) => {
             &[("image.driver", is_old_or_new_child_inline(old, new))]
         }
@@ -305,6 +310,7 @@ fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxEr
             | Driver::NullCo(_)
             | Driver::Raw { .. }
             | Driver::Rbd(_)
+            | Driver::Throttle { .. }
             | Driver::Blkdebug { .. },
             _,
         ) => &[("driver", true)],
@@ -363,6 +369,7 @@ fn plan_nodes_and_those_above(
         let mut options = new_options.unwrap_or(&open.options).clone();
         options.settings.active = active;
         let images = ImageOpener::prepare(&options, objects)?;
+        let groups = GroupsOfNewNodes::find(&options, objects)?;
         planned.push(PlannedNode {
             options,
             has_new_options: new_options.is_some(),
@@ -371,6 +378,7 @@ fn plan_nodes_and_those_above(
             old_locking: held_locking(&open.options),
             below,
             images,
+            groups,
         });
     }
     Ok(planned)

@@ -34,6 +34,7 @@ pub(super) fn error_of_invalid_options(problem: &Problem) -> Error {
         } => match *kind {
             "iothread" => format!("iothread \"{name}\" not found"),
             "secret" => format!("No secret with id '{name}'"),
+            "throttle-group" => format!("Throttle group '{name}' does not exist"),
             // QEMU has two forms of this message.
             _ if key == "node-name" => format!("Cannot find device='' nor node-name='{name}'"),
             _ => format!("Cannot find device='{name}' nor node-name='{name}'"),

@@ -10,6 +10,8 @@ mod hmp;
 mod images;
 mod iothread_properties;
 mod luns;
+mod node_filenames;
+mod node_limits;
 mod nodes;
 mod objects;
 mod option_types;
@@ -21,6 +23,7 @@ mod resume;
 mod running_object_names;
 mod secret_properties;
 mod stats;
+mod throttle_group_properties;
 mod upgrade;
 
 use qmp::{Command, CommandHandler, Interface, ObjectType, ProgramVersion};

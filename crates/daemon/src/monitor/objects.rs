@@ -1,4 +1,4 @@
-//! QMP commands for user-creatable objects, iothreads and secrets: add, remove and query.
+//! QMP commands for user-creatable objects, iothreads, secrets and throttle groups: add, remove and query.
 
 use iothread::{IothreadHandle, IothreadTotals};
 use options::{ObjectOptions, ValueType};
@@ -80,7 +80,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     ]
 }
 
-/// `object-add`: creates an iothread or a secret.
+/// `object-add`: creates an object of any type.
 fn add_object(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = names_of_running_objects(&control.objects)?.read_object(&json);
@@ -89,6 +89,7 @@ fn add_object(control: &mut MainThread, arguments: &Arguments) -> Result<Value, 
         ObjectOptions::Secret(options) => control
             .objects
             .read_and_add_secret(&options, SecretFiles::Regular),
+        ObjectOptions::ThrottleGroup(options) => control.objects.add_throttle_group(&options),
     };
     added.map_err(|failure| error_of_failed_action(&failure))?;
     Ok(json!({}))

@@ -76,6 +76,7 @@ fn qom_type_of_property(r#type: ValueType) -> &'static str {
         ValueType::Int => "int",
         ValueType::Str | ValueType::Words => "string",
         ValueType::ListOf("BlockExportLun") => "BlockExportLunList",
+        ValueType::Named("ThrottleLimits") => "ThrottleLimits",
         ValueType::ListOf(_) | ValueType::Named(_) => "list",
     }
 }
@@ -118,6 +119,7 @@ pub(super) fn set_property_value(
     let expected_type = match property.r#type {
         "int" if !(value.is_i64() || value.is_u64()) => Some("integer"),
         "bool" if !value.is_boolean() => Some("boolean"),
+        "ThrottleLimits" if !value.is_object() => Some("object"),
         _ => None,
     };
     if let Some(expected) = expected_type {

@@ -1,4 +1,5 @@
-//! QOM commands: objects as a tree of properties, `/objects/ID` for iothreads and secrets and `/exports/ID` for exports.
+//! QOM commands: objects as a tree of properties, `/objects/ID` for iothreads, secrets and throttle groups, and `/exports/ID` for
+//! exports.
 
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use super::property::{
     self, HasQomProperties, property_info, property_not_found_error, property_not_writable_error,
 };
 use super::str_arg_or_empty;
-use super::{export_properties, iothread_properties, secret_properties};
+use super::{export_properties, iothread_properties, secret_properties, throttle_group_properties};
 use crate::control::MainThread;
 use crate::state::objects::DaemonObjects;
 
@@ -20,6 +21,8 @@ enum ResolvedQomPath {
     Iothread(usize),
     /// By its index.
     Secret(usize),
+    /// By its index.
+    ThrottleGroup(usize),
     /// By its index.
     Export(usize),
 }
@@ -61,6 +64,7 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
                 let objects = [
                     iothread_properties::iothread_class(),
                     secret_properties::secret_class(),
+                    throttle_group_properties::throttle_group_class(),
                 ];
                 let mut classes = objects
                     .into_iter()
@@ -86,8 +90,12 @@ fn resolve_path(objects: &DaemonObjects, path: &str) -> Result<ResolvedQomPath, 
     let object_index = |id: &str| {
         let iothread = objects.iothreads.iter().position(|i| i.options.id == id);
         let secret = || objects.secrets.iter().position(|s| s.options.id == id);
+        let mut groups = objects.throttle_groups.iter();
+        let mut group = || groups.position(|g| g.options.id == id);
         let iothread = iothread.map(ResolvedQomPath::Iothread);
-        iothread.or_else(|| secret().map(ResolvedQomPath::Secret))
+        iothread
+            .or_else(|| secret().map(ResolvedQomPath::Secret))
+            .or_else(|| group().map(ResolvedQomPath::ThrottleGroup))
     };
     let export_index = |id: &str| {
         let mut exports = objects.exports.iter();
@@ -109,7 +117,7 @@ fn resolve_path(objects: &DaemonObjects, path: &str) -> Result<ResolvedQomPath, 
 /// `qom-list`: the properties of an object, or the objects in a container.
 fn run_qom_list(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
-    let children = |found: &mut dyn Iterator<Item = (&String, &str)>| {
+    let children = |found: &mut dyn Iterator<Item = (&str, &str)>| {
         let mut children = vec![property_info("type", "string")];
         children.extend(found.map(|(id, class)| property_info(id, &format!("child<{class}>"))));
         children.into()
@@ -122,18 +130,18 @@ fn run_qom_list(control: &mut MainThread, arguments: &Arguments) -> Result<Value
                 property_info("exports", "child<container>")
             ]),
             ResolvedQomPath::Objects => {
-                let iothreads = objects.iothreads.iter();
-                let iothreads = iothreads.map(|i| (&i.options.id, iothread_properties::CLASS));
-                let secrets = objects.secrets.iter();
-                let secrets = secrets.map(|s| (&s.options.id, secret_properties::CLASS));
-                children(&mut iothreads.chain(secrets))
+                let objects = objects.types_and_ids_of_objects();
+                children(&mut objects.map(|(r#type, id)| (id, r#type)))
             }
             ResolvedQomPath::Exports => {
                 let all = objects.exports.iter();
-                children(&mut all.map(|e| (&e.options.id, e.class().name)))
+                children(&mut all.map(|e| (e.options.id.as_str(), e.class().name)))
             }
             ResolvedQomPath::Iothread(index) => objects.iothreads[index].class().property_infos(),
             ResolvedQomPath::Secret(index) => objects.secrets[index].class().property_infos(),
+            ResolvedQomPath::ThrottleGroup(index) => {
+                objects.throttle_groups[index].class().property_infos()
+            }
             ResolvedQomPath::Export(index) => objects.exports[index].class().property_infos(),
         },
     )
@@ -143,6 +151,10 @@ fn run_qom_list(control: &mut MainThread, arguments: &Arguments) -> Result<Value
 fn run_qom_get(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
     let name = str_arg_or_empty(arguments, "property");
+    let names_object = || {
+        let mut objects = objects.types_and_ids_of_objects();
+        objects.any(|(_, id)| id == name)
+    };
     let names_export = || objects.exports.iter().any(|e| e.options.id == name);
     match (
         resolve_path(objects, str_arg_or_empty(arguments, "path"))?,
@@ -154,16 +166,15 @@ fn run_qom_get(control: &mut MainThread, arguments: &Arguments) -> Result<Value,
         (ResolvedQomPath::Secret(index), _) => {
             property::get_property_value(&*objects.secrets[index], name)
         }
+        (ResolvedQomPath::ThrottleGroup(index), _) => {
+            property::get_property_value(&objects.throttle_groups[index], name)
+        }
         (ResolvedQomPath::Export(index), _) => {
             property::get_property_value(&objects.exports[index], name)
         }
         (_, "type") => Ok("container".into()),
         (ResolvedQomPath::Root, "objects" | "exports") => Ok(format!("/{name}").into()),
-        (ResolvedQomPath::Objects, id)
-            if objects.find_iothread(id).is_some() || objects.find_secret(id).is_some() =>
-        {
-            Ok(format!("/objects/{id}").into())
-        }
+        (ResolvedQomPath::Objects, id) if names_object() => Ok(format!("/objects/{id}").into()),
         (ResolvedQomPath::Exports, id) if names_export() => Ok(format!("/exports/{id}").into()),
         _ => Err(property_not_found_error("container", name)),
     }
@@ -177,6 +188,9 @@ fn run_qom_set(control: &mut MainThread, arguments: &Arguments) -> Result<Value,
     match resolve_path(objects, str_arg_or_empty(arguments, "path"))? {
         ResolvedQomPath::Iothread(index) => {
             property::set_property_value(&mut objects.iothreads[index], name, &value)?
+        }
+        ResolvedQomPath::ThrottleGroup(index) => {
+            property::set_property_value(&mut objects.throttle_groups[index], name, &value)?
         }
         ResolvedQomPath::Export(index) => {
             property::set_property_value(&mut objects.exports[index], name, &value)?

@@ -23,13 +23,8 @@ pub(super) fn names_of_running_objects_except_node(
 ) -> Result<RunningObjectNames, Error> {
     let mut existing = RunningObjectNames::default();
     let to_error = |problem: Problem| error_of_invalid_options(&problem);
-    for iothread in &objects.iothreads {
-        existing
-            .add_iothread(&iothread.options.id)
-            .map_err(to_error)?;
-    }
-    for secret in &objects.secrets {
-        existing.add_secret(&secret.options.id).map_err(to_error)?;
+    for (r#type, id) in objects.types_and_ids_of_objects() {
+        existing.add_object(r#type, id).map_err(to_error)?;
     }
     let others = |node: &&OpenNode| node.node.name() != name;
     for node in objects.nodes.iter().filter(others) {

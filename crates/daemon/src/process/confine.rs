@@ -168,7 +168,8 @@ fn sandbox_path_rules<'a>(
                     allow(file, Access::Read);
                 }
             }
-            Directive::Object(ObjectOptions::Iothread(_)) | Directive::Monitor(_) => {}
+            Directive::Object(ObjectOptions::Iothread(_) | ObjectOptions::ThrottleGroup(_))
+            | Directive::Monitor(_) => {}
         }
     }
     rules

@@ -1,11 +1,13 @@
-//! The state of the daemon: iothreads, secrets, nodes, exports and chardevs by name. It does not know its callers.
+//! The state of the daemon: iothreads, secrets, throttle groups, nodes, exports and chardevs by name. It does not know its callers.
 
 pub(crate) mod chardev;
 pub(crate) mod export;
 pub(crate) mod iothread;
 
 pub(crate) mod node;
+mod object_ids;
 pub(crate) mod objects;
 pub(crate) mod reports;
 pub(crate) mod secret;
 pub(crate) mod slow_requests;
+pub(crate) mod throttle_group;

@@ -1,5 +1,4 @@
-//! The collection of all iothreads, secrets, nodes and exports: adds, finds, reserves and removes them by name, and shuts them down
-//! in order.
+//! The collection of all objects, nodes and exports: adds, finds, reserves and removes them by name, and shuts them down in order.
 //!
 //! An object that another one uses cannot be removed.
 
@@ -21,15 +20,16 @@ use super::iothread::{Iothread, to_poll_settings};
 use super::node::{OpenNode, reserved_node_error};
 use super::secret::Secret;
 use super::slow_requests::SlowRequestWatchdog;
+use super::throttle_group::ThrottleGroupObject;
 use crate::devices::export_server::ExportServer;
 use crate::disk::aio::AioChoices;
 use crate::error::BoxError;
 use crate::service::InheritedAndUsedSockets;
 
 /// Name of the iothread of exports that name none. The first of them creates it, unless it exists.
-const DEFAULT_IOTHREAD: &str = "main";
+pub(super) const DEFAULT_IOTHREAD: &str = "main";
 
-/// All iothreads, secrets, nodes and exports, and what creating them needs.
+/// All iothreads, secrets, throttle groups, nodes and exports, and what creating them needs.
 pub(crate) struct DaemonObjects {
     /// The I/O backends that were chosen for disks so far.
     pub aio_choices: AioChoices,
@@ -59,6 +59,7 @@ pub(crate) struct DaemonObjects {
     pub opening_nodes: Vec<String>,
     pub iothreads: Vec<Iothread>,
     pub secrets: Vec<Arc<Secret>>,
+    pub throttle_groups: Vec<ThrottleGroupObject>,
 }
 
 impl DaemonObjects {
@@ -88,6 +89,7 @@ impl DaemonObjects {
             opening_nodes: Vec::new(),
             iothreads: Vec::new(),
             secrets: Vec::new(),
+            throttle_groups: Vec::new(),
         }
     }
 
@@ -130,13 +132,15 @@ impl DaemonObjects {
             names => names,
         };
         if names == default && self.find_iothread(DEFAULT_IOTHREAD).is_none() {
-            if self.find_secret(DEFAULT_IOTHREAD).is_some() {
+            let mut ids = self.types_and_ids_of_objects();
+            if let Some((r#type, _)) = ids.find(|(_, id)| *id == DEFAULT_IOTHREAD) {
                 return Err(format!(
-                    "the iothread of exports that name none is called '{DEFAULT_IOTHREAD}', and so is a secret; \
+                    "the iothread of exports that name none is called '{DEFAULT_IOTHREAD}', and so is a {type}; \
                      give that another id, or the export an iothread"
                 )
                 .into());
             }
+            drop(ids);
             self.spawn_and_add_iothread(&IothreadOptions::new(DEFAULT_IOTHREAD))?;
         }
         let require_thread = |name: &String| {
@@ -216,33 +220,6 @@ impl DaemonObjects {
                 open.reserved_by = None;
             }
         }
-    }
-
-    /// Removes an iothread or a secret that is not in use.
-    pub fn remove_object(&mut self, id: &str) -> Result<(), BoxError> {
-        match self.find_secret(id) {
-            Some(_) => self.remove_secret(id),
-            None => self.remove_iothread(id),
-        }
-    }
-
-    /// Ends an iothread that no export runs on.
-    fn remove_iothread(&mut self, id: &str) -> Result<(), BoxError> {
-        let index = self.iothreads.iter().position(|i| i.options.id == id);
-        let index = index.ok_or_else(|| format!("object '{id}' not found"))?;
-        let runs_on = |export: &&Export| match export.options.iothreads.as_slice() {
-            [] => id == DEFAULT_IOTHREAD,
-            names => names.iter().any(|name| name == id),
-        };
-        if let Some(export) = self.exports.iter().find(runs_on) {
-            return Err(format!(
-                "object '{id}' is in use, can not be deleted: export '{}' runs on it",
-                export.options.id
-            )
-            .into());
-        }
-        self.iothreads.remove(index);
-        Ok(())
     }
 
     /// The node of this name, reserved or not; an error with QEMU's text if there is none.

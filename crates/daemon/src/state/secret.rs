@@ -109,12 +109,7 @@ impl DaemonObjects {
         files: SecretFiles,
     ) -> Result<(), BoxError> {
         let id = &options.id;
-        if self.find_iothread(id).is_some() {
-            return Err(format!(
-                "--object: iothread '{id}' was created for exports that name none; give the secret another id"
-            )
-            .into());
-        }
+        self.check_id_is_no_default_iothread(id, "secret")?;
         let secret = match self.handover_secrets.remove(id) {
             Some(content) => Secret {
                 options: options.clone(),

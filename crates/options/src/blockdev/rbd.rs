@@ -156,7 +156,7 @@ pub(super) fn read_rbd_options(
 ) -> Result<RbdOptions, Problem> {
     let rbd = RbdOptions::read(fields, None)?;
     if let Some(secret) = &rbd.key_secret {
-        names.check_secret_defined(&fields.full_key("key-secret"), secret)?;
+        names.check_object_defined(&fields.full_key("key-secret"), "secret", secret)?;
     }
     if settings.cache_direct == Some(false) {
         if given.cache_direct {

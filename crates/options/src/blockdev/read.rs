@@ -3,7 +3,7 @@
 
 use crate::{
     AioMode, BlockdevOptions, CommonNodeOptions, Discard, Driver, FileOptions, Locking, NodeRef,
-    NullOptions, Problem, RawOffsetAndSize, RbdOptions,
+    NullOptions, Problem, RawOffsetAndSize, RbdOptions, ThrottleOptions,
     blockdev::{MAX_DISK_BYTES, blkdebug, rbd},
     fields::Fields,
     key::{KeySpec, UnsupportedName, read_kind},
@@ -34,6 +34,7 @@ pub(crate) enum DriverKind {
     NullCo,
     Raw,
     Rbd,
+    Throttle,
     Blkdebug,
 }
 
@@ -45,6 +46,7 @@ impl DriverKind {
             Self::NullCo => NullOptions::KEYS,
             Self::Raw => RawOffsetAndSize::KEYS,
             Self::Rbd => RbdOptions::KEYS,
+            Self::Throttle => ThrottleOptions::KEYS,
             Self::Blkdebug => blkdebug::BlkdebugSeedKey::KEYS,
         }
     }
@@ -56,6 +58,7 @@ pub(crate) const DRIVERS: &[(&str, DriverKind)] = &[
     ("null-co", DriverKind::NullCo),
     ("raw", DriverKind::Raw),
     ("rbd", DriverKind::Rbd),
+    ("throttle", DriverKind::Throttle),
     ("blkdebug", DriverKind::Blkdebug),
 ];
 
@@ -64,7 +67,7 @@ const UNSUPPORTED_DRIVERS: &[&str] = &[
     "blklogwrites", "blkreplay", "blkverify", "bochs", "cloop", "compress", "copy-before-write", "copy-on-read",
     "dmg", "ftp", "ftps", "gluster", "host_cdrom", "http", "https", "io_uring", "iscsi", "luks", "nbd", "nfs", "null-aio", "nvme",
     "nvme-io_uring", "parallels", "preallocate", "qcow", "qcow2", "qed", "quorum", "replication", "snapshot-access", "ssh",
-    "throttle", "vdi", "vhdx", "virtio-blk-vfio-pci", "virtio-blk-vhost-user", "virtio-blk-vhost-vdpa", "vmdk", "vpc", "vvfat",
+    "vdi", "vhdx", "virtio-blk-vfio-pci", "virtio-blk-vhost-user", "virtio-blk-vhost-vdpa", "vmdk", "vpc", "vvfat",
 ];
 
 /// Reads the tree of a `--blockdev`, and adds the names that it defines.
@@ -128,6 +131,13 @@ fn read_and_register_node(
             &given,
             names,
         )?),
+        DriverKind::Throttle => {
+            let member = ThrottleOptions::read(&mut fields, None)?;
+            let (key, group) = (fields.full_key("throttle-group"), &member.throttle_group);
+            names.check_object_defined(&key, "throttle-group", group)?;
+            let file = child_node(&mut fields, "file", names)?;
+            Driver::Throttle { file, member }
+        }
         DriverKind::Blkdebug => Driver::Blkdebug {
             injected: blkdebug::read_inject_errors_and_seed(&mut fields)?,
             image: child_node(&mut fields, "image", names)?,

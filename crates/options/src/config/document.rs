@@ -39,6 +39,11 @@ const fn section_kind(
 pub(crate) const SECTIONS: &[SectionKind] = &[
     section_kind("iothread", DirectiveKind::Object, Some("iothread")),
     section_kind("secret", DirectiveKind::Object, Some("secret")),
+    section_kind(
+        "throttle-group",
+        DirectiveKind::Object,
+        Some("throttle-group"),
+    ),
     section_kind("blockdev", DirectiveKind::Blockdev, None),
     section_kind("chardev", DirectiveKind::Chardev, Some("socket")),
     section_kind("monitor", DirectiveKind::Monitor, None),
@@ -49,7 +54,7 @@ pub(crate) const SECTIONS: &[SectionKind] = &[
 const COMMAND_LINE_ONLY: &[UnsupportedName] = &[
     UnsupportedName {
         name: "object",
-        instead: "write [iothread.NAME] or [secret.NAME]",
+        instead: "write [iothread.NAME], [secret.NAME] or [throttle-group.NAME]",
     },
     UnsupportedName {
         name: "pidfile",

@@ -15,7 +15,7 @@ use crate::{
     },
     directive::{DirectiveKind, RawDirective},
     names::DefinedNames,
-    suggest,
+    object, suggest,
     tree::{Object, Value},
 };
 
@@ -281,12 +281,17 @@ fn remove_key_or_its_list(object: &mut Object, path: &str) -> bool {
 /// Assumes that the names of an invalid entry are defined, so that references to them are not reported.
 fn assume_names_defined(entry: &FileOrOptionEntry, names: &mut DefinedNames) {
     let (kind, name_key) = match entry.kind() {
-        DirectiveKind::Object => match entry.object().get("qom-type") {
-            Some(Value::Text(r#type) | Value::String(r#type)) if r#type == "secret" => {
-                ("secret", "id")
-            }
-            _ => ("iothread", "id"),
-        },
+        DirectiveKind::Object => {
+            let name = match entry.object().get("qom-type") {
+                Some(Value::Text(name) | Value::String(name)) => name.as_str(),
+                _ => "",
+            };
+            let mut types = object::TYPES.iter().map(|(name, _)| *name);
+            let Some(r#type) = types.find(|found| *found == name) else {
+                return;
+            };
+            (r#type, "id")
+        }
         DirectiveKind::Chardev => ("chardev", "id"),
         DirectiveKind::Blockdev => {
             for name in order::defined_node_names(entry.object()) {

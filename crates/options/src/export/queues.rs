@@ -42,7 +42,7 @@ pub(super) fn read_iothreads_or_mapping(
                 expected: "the id of an iothread, or a list of ids".to_owned(),
             });
         };
-        names.check_iothread_defined(&key, &id)?;
+        names.check_object_defined(&key, "iothread", &id)?;
         if ids.contains(&id) {
             let reason = format!(
                 "'{key}' names iothread '{id}' a second time; queues are spread evenly, name each once"
@@ -92,7 +92,7 @@ fn read_mapping(
         let mut entry =
             Fields::with_known_keys(object, &format!("{key}."), &[MAPPING_ENTRY_KEYS], &[])?;
         let iothread = entry.take_required_string("iothread", "write the id of an iothread")?;
-        names.check_iothread_defined(&entry.full_key("iothread"), &iothread)?;
+        names.check_object_defined(&entry.full_key("iothread"), "iothread", &iothread)?;
         if entries.iter().any(|other| other.iothread == iothread) {
             return Err(conflict_error_with_reason(format!(
                 "'{key}.iothread' names iothread '{iothread}' a second time; put all of its queues into one entry"

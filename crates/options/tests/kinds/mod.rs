@@ -3,14 +3,20 @@
 use options::{KeySpec, reference};
 
 /// An option, one of its kinds, and the required keys.
-pub const LEAST: [(&str, &str, &str); 13] = [
+pub const LEAST: [(&str, &str, &str); 15] = [
     ("object", "iothread", "id=i"),
     ("object", "secret", "id=s,file=/f"),
+    ("object", "throttle-group", "id=t"),
     ("blockdev", "file", "node-name=n,filename=/f"),
     ("blockdev", "host_device", "node-name=n,filename=/f"),
     ("blockdev", "null-co", "node-name=n"),
     ("blockdev", "raw", "node-name=n,file=below"),
     ("blockdev", "rbd", "node-name=n,pool=p,image=i"),
+    (
+        "blockdev",
+        "throttle",
+        "node-name=n,throttle-group=g,file=below",
+    ),
     ("blockdev", "blkdebug", "node-name=n,image=below"),
     (
         "export",

@@ -21,6 +21,9 @@ pub(crate) fn command_line_for_objects(
     for secret in &objects.secrets {
         add_argument("--object", secret.options.to_json()?);
     }
+    for group in &objects.throttle_groups {
+        add_argument("--object", group.options.to_json()?);
+    }
     let current_options = |name: &str| objects.find_node(name).map(|open| &open.options);
     for open in objects.nodes.iter().filter(|open| open.parent.is_none()) {
         add_argument("--blockdev", open.options.to_json(&current_options)?);

@@ -190,6 +190,9 @@ fn create_objects_and_chardevs(
             Directive::Object(ObjectOptions::Secret(options)) => {
                 objects.read_and_add_secret(&options, SecretFiles::Any)?
             }
+            Directive::Object(ObjectOptions::ThrottleGroup(options)) => {
+                objects.add_throttle_group(&options)?
+            }
             Directive::Blockdev(options) => {
                 let first_new = objects.nodes.len();
                 node::restore_and_add_node(&options, objects)?;

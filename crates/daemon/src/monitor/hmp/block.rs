@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::HmpArgs;
 use crate::control::MainThread;
 use crate::monitor::images::hmp_lines;
-use crate::monitor::nodes::{block_device_info, qemu_filenames_of_nodes};
+use crate::monitor::node_filenames::qemu_filenames_of_nodes;
+use crate::monitor::nodes::block_device_info;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
 

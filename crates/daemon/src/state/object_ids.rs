@@ -1,0 +1,63 @@
+//! Objects of all types by their id: an id belongs to one object, and an object that is in use cannot be removed.
+
+use super::export::Export;
+use super::objects::{DEFAULT_IOTHREAD, DaemonObjects};
+use crate::error::BoxError;
+
+impl DaemonObjects {
+    /// The type (`qom-type`) and id of each object.
+    pub fn types_and_ids_of_objects(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let iothreads = self.iothreads.iter();
+        let iothreads = iothreads.map(|iothread| ("iothread", iothread.options.id.as_str()));
+        let secrets = self.secrets.iter();
+        let secrets = secrets.map(|secret| ("secret", secret.options.id.as_str()));
+        let groups = self.throttle_groups.iter();
+        let groups = groups.map(|group| ("throttle-group", group.options.id.as_str()));
+        iothreads.chain(secrets).chain(groups)
+    }
+
+    /// Refuses the id of the iothread that was created for exports that name none, for an object of another type.
+    pub(super) fn check_id_is_no_default_iothread(
+        &self,
+        id: &str,
+        kind: &str,
+    ) -> Result<(), BoxError> {
+        match self.find_iothread(id) {
+            None => Ok(()),
+            Some(_) => Err(format!(
+                "--object: iothread '{id}' was created for exports that name none; give the {kind} another id"
+            )
+            .into()),
+        }
+    }
+
+    /// Removes an object that is not in use.
+    pub fn remove_object(&mut self, id: &str) -> Result<(), BoxError> {
+        if self.find_secret(id).is_some() {
+            return self.remove_secret(id);
+        }
+        match self.find_throttle_group(id) {
+            Some(_) => self.remove_throttle_group(id),
+            None => self.remove_iothread(id),
+        }
+    }
+
+    /// Ends an iothread that no export runs on.
+    fn remove_iothread(&mut self, id: &str) -> Result<(), BoxError> {
+        let index = self.iothreads.iter().position(|i| i.options.id == id);
+        let index = index.ok_or_else(|| format!("object '{id}' not found"))?;
+        let runs_on = |export: &&Export| match export.options.iothreads.as_slice() {
+            [] => id == DEFAULT_IOTHREAD,
+            names => names.iter().any(|name| name == id),
+        };
+        if let Some(export) = self.exports.iter().find(runs_on) {
+            return Err(format!(
+                "object '{id}' is in use, can not be deleted: export '{}' runs on it",
+                export.options.id
+            )
+            .into());
+        }
+        self.iothreads.remove(index);
+        Ok(())
+    }
+}
