@@ -158,8 +158,8 @@ impl Engine {
     #[inline]
     pub fn reap(&mut self, out: &mut Vec<Completion>) {
         match self {
-            Engine::Aio(aio, _) => drop(aio.reap(out)),
-            Engine::Uring(uring, _) => drop(uring.reap(out)),
+            Engine::Aio(aio, _) => aio.reap(out),
+            Engine::Uring(uring, _) => uring.reap(out),
             Engine::Rbd(queue, _) => queue.reap(out),
         }
     }

@@ -268,15 +268,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let disk = BareDisk {
         name: "bare relay",
         sectors: opened.size()? / SECTOR_BYTES,
-        serve: Arc::new(move |ring, setup, stop| {
-            match Relay::new(ring, setup, stop, &opened) {
+        serve: Arc::new(
+            move |ring, setup, stop| match Relay::new(ring, setup, stop, &opened) {
                 Ok(mut relay) => relay.run(stop, idle),
                 Err(error) => {
                     eprintln!("bare_relay: the queue is not served: {error}");
                     Ok(())
                 }
-            }
-        }),
+            },
+        ),
     };
     let threads = Arc::new(ControlThreads::start()?);
     let listener = Listener::bind(&PathBuf::from(socket))?;
