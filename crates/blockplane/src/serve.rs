@@ -7,9 +7,9 @@ use block::{CreateOutcome, create_sparse_or_check_size};
 use options::{
     BlockdevOptions, ChardevOptions, CommonChardevOptions, CommonExportOptions, CommonNodeOptions,
     DEFAULT_NULL_SIZE, Directive, Driver, ExportKind, ExportOptions, FileOptions, IothreadOptions,
-    LunDeviceOptions, LunOptions, MonitorOptions, NullOptions, ObjectOptions, RbdOptions,
+    LunDeviceOptions, LunOptions, MonitorOptions, NodeRef, NullOptions, ObjectOptions, RbdOptions,
     SecretFormat, SecretOptions, ServeDevice, ServeDisk, ServeSettings, SocketAddr,
-    VhostUserBlkOptions, VhostUserScsiOptions,
+    ThrottleOptions, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
 use daemon::process::ProcessOptions;
@@ -125,21 +125,11 @@ fn to_directives(options: &ServeSettings) -> Vec<Directive> {
         let file = key_file_of_disk(disk)?;
         Some(Directive::Object(key_secret(node_name, file)))
     }));
-    directives.extend(nodes.map(|(node_name, disk)| {
-        Directive::Blockdev(BlockdevOptions {
-            node_name: node_name.clone(),
-            settings: CommonNodeOptions {
-                read_only: options.read_only || disk.is_snapshot(),
-                discard: options.discard,
-                cache_direct: match disk {
-                    ServeDisk::Rbd { .. } => None,
-                    ServeDisk::Path(_) | ServeDisk::NullCo => Some(options.cache_direct),
-                },
-                ..CommonNodeOptions::defaults()
-            },
-            driver: node_driver(options, node_name, disk),
-        })
-    }));
+    let limits = options.limits.iter().cloned();
+    directives.extend(limits.map(|limits| Directive::Object(ObjectOptions::ThrottleGroup(limits))));
+    directives.extend(
+        nodes.map(|(node_name, disk)| Directive::Blockdev(node_options(options, node_name, disk))),
+    );
     directives.push(Directive::Export(ExportOptions {
         id: DISK_NAME.to_owned(),
         node_name: node_names[0].clone(),
@@ -170,6 +160,39 @@ fn to_directives(options: &ServeSettings) -> Vec<Directive> {
         }));
     }
     directives
+}
+
+/// The node of a disk, with a node in front of it that throttles if there are limits.
+fn node_options(options: &ServeSettings, node_name: &str, disk: &ServeDisk) -> BlockdevOptions {
+    let node = BlockdevOptions {
+        node_name: node_name.to_owned(),
+        settings: CommonNodeOptions {
+            read_only: options.read_only || disk.is_snapshot(),
+            discard: options.discard,
+            cache_direct: match disk {
+                ServeDisk::Rbd { .. } => None,
+                ServeDisk::Path(_) | ServeDisk::NullCo => Some(options.cache_direct),
+            },
+            ..CommonNodeOptions::defaults()
+        },
+        driver: node_driver(options, node_name, disk),
+    };
+    let Some(limits) = &options.limits else {
+        return node;
+    };
+    BlockdevOptions {
+        node_name: node_name.to_owned(),
+        settings: node.settings.clone(),
+        driver: Driver::Throttle {
+            member: ThrottleOptions {
+                throttle_group: limits.id.clone(),
+            },
+            file: NodeRef::Inline(Box::new(BlockdevOptions {
+                node_name: format!("{node_name}-storage"),
+                ..node
+            })),
+        },
+    }
 }
 
 /// The file with the key of the user that an image needs.

@@ -4,6 +4,7 @@ mod args;
 mod device;
 mod disks;
 mod paths;
+mod rates;
 mod values;
 
 use std::path::PathBuf;
@@ -11,7 +12,10 @@ use std::path::PathBuf;
 pub(crate) use args::{grammar, parse};
 pub use device::ServeDevice;
 
-use crate::{AioMode, Confinement, Discard, Locking, LogFormat, LogLevel, MetricsAddr, RbdOptions};
+use crate::{
+    AioMode, Confinement, Discard, Locking, LogFormat, LogLevel, MetricsAddr, RbdOptions,
+    ThrottleGroupOptions,
+};
 
 /// Settings of `blockplane serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub struct ServeSettings {
     pub packed: bool,
     /// `--locking`: whether to lock the file against other writers. Default auto.
     pub locking: Locking,
+    /// `--iops`, `--bps`: the limits of all disks together. `None`: no limits.
+    pub limits: Option<ThrottleGroupOptions>,
     /// `--discard`: what a discard request does. Default unmap.
     pub discard: Discard,
     /// `--pidfile`: file for the process id, written once everything is started.

@@ -56,6 +56,7 @@ fn defaults_are_applied() {
         discard: Discard::Unmap,
         pidfile: None,
         metrics: None,
+        limits: None,
         confinement: Confinement::default(),
         log_level: LogLevel::Info,
         log_format: None,
@@ -141,6 +142,7 @@ fn every_option_is_read() {
         metrics: Some(MetricsAddr::Socket(SocketAddr::Unix {
             path: PathBuf::from("/f"),
         })),
+        limits: None,
         confinement: Confinement {
             sandbox: SandboxOptions {
                 degree: Sandbox::Strict,
@@ -330,7 +332,7 @@ fn examples_of_both_help_texts_parse() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 9, "examples were found");
+    assert_eq!(seen, 10, "examples were found");
 }
 
 #[test]

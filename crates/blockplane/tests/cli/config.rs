@@ -151,6 +151,36 @@ fn check_shows_images_of_ceph_and_secrets() {
 }
 
 #[test]
+fn throttle_groups_of_a_file_are_shown_by_check_and_run() {
+    let text = r#"
+        [throttle-group.tenant]
+        limits = { iops-total = 2000, bps-write = "1M" }
+        [throttle-group.idle]
+        [blockdev.d]
+        driver = "throttle"
+        throttle-group = "tenant"
+        file = { driver = "null-co", size = "1M" }
+        [export.e]
+        node-name = "d"
+        addr = { type = "unix", path = "s" }
+    "#;
+    let folder = folder(text);
+    let checked = folder.run("check f.toml");
+    let text = checked.assert_success();
+    for word in [
+        "iops-total=2000,bps-write=1048576",
+        "throttle",
+        "hint: throttle-group 'idle' is used by no node",
+    ] {
+        assert!(text.contains(word), "no '{word}' in: {text}");
+    }
+    assert!(!text.contains("'tenant' is used by no"), "{text}");
+    let server = folder.start("--config f.toml", "s");
+    assert_eq!(FrontEnd::connect(&folder.join("s")).capacity(), 2048);
+    server.stop();
+}
+
+#[test]
 fn check_shows_what_would_run_and_touches_nothing() {
     let folder = folder(&format!("{ONE_DISK}[iothread.idle]\n"));
     let checked = folder.run("check f.toml");

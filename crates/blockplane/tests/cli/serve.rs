@@ -3,6 +3,9 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use serde_json::json;
+use test_support::qmp::Client;
+
 use crate::front_end::{FrontEnd, READ_ONLY};
 use crate::process::{Folder, Process, words};
 
@@ -187,5 +190,29 @@ fn closed_standard_error_does_not_stop_serve() {
     for _ in 0..2 {
         assert_eq!(FrontEnd::connect(&folder.join("s")).num_queues(), 64);
     }
+    server.stop();
+}
+
+#[test]
+fn limits_of_serve_are_a_throttle_group_in_front_of_its_disks() {
+    let folder = Folder::new();
+    let line =
+        "serve null-co: --size 1M --monitor qmp --iops 2000,max=20000,length=30 --bps write:50M";
+    let server = folder.start(line, "null-co.sock");
+    let mut client = Client::connect(&folder.join("qmp"));
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    for (member, value) in [
+        ("node-name", json!("disk")),
+        ("drv", json!("throttle")),
+        ("iops", json!(2000)),
+        ("iops_max", json!(20000)),
+        ("iops_max_length", json!(30)),
+        ("bps_wr", json!(50 << 20)),
+    ] {
+        assert_eq!(nodes[0][member], value, "{member}: {nodes}");
+    }
+    assert_eq!(nodes[0]["children"][0]["node-name"], "disk-storage");
+    let exports = client.done("query-block-exports", json!({}));
+    assert_eq!(exports[0]["node-name"], "disk");
     server.stop();
 }

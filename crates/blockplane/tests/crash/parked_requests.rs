@@ -1,4 +1,4 @@
-//! Requests that wait, after an error or for a disk that hangs, when their server ends or their front-end goes: they are
+//! Requests that wait, after an error, for a disk that hangs or for a limit, when their server ends or their front-end goes: they are
 //! found in the record, and carried out in their order.
 //!
 //! Their disk has one worker, and they are all of one block: what is in there at the end was written last.
@@ -26,6 +26,14 @@ const HANGS: &str = ",inject-error.0.iotype=write,inject-error.0.action=hang";
 fn node(rule: &str) -> String {
     format!(
         "--blockdev file,node-name=d,filename={IMAGE},aio=threads --blockdev blkdebug,node-name=b,image=d{rule}"
+    )
+}
+
+/// A node that lets one write pass; the next ones wait for hours.
+fn throttled_node() -> String {
+    format!(
+        "--object throttle-group,id=g,limits.bps-write=1 --blockdev file,node-name=d,filename={IMAGE},aio=threads \
+         --blockdev throttle,node-name=b,throttle-group=g,file=d"
     )
 }
 
@@ -59,8 +67,13 @@ impl Disk {
 
     /// A server with an export of this kind, and a guest that has used each of its descriptors.
     fn on_device(device: Device, packed: bool, rule: &str) -> Self {
+        Self::with_node(device, packed, node(rule))
+    }
+
+    /// The same, with this node.
+    fn with_node(device: Device, packed: bool, node: String) -> Self {
         let export = export(device, packed);
-        let mut server = Server::new(BLOCKS * BLOCK as u64, vec![node(rule)], &export);
+        let mut server = Server::new(BLOCKS * BLOCK as u64, vec![node], &export);
         let mut guest = Guest::new(device, packed, 1, BLOCKS);
         let link = Wire::new(server.connection());
         assert_eq!(guest.introduce(&link, || ()), Ok(()));
@@ -146,6 +159,32 @@ fn parked_requests_survive_a_crash() {
             disk.wait(&mut client);
             assert!(!disk.guest.look(), "nothing was answered");
             drop(client);
+            end(&mut disk.server);
+            disk.server.nodes = vec![node("")];
+            disk.connects();
+            disk.ends();
+        }
+    }
+}
+
+#[test]
+fn throttled_requests_survive_a_crash() {
+    for packed in [false, true] {
+        for end in [Server::kill, Server::stop] {
+            let mut disk = Disk::with_node(Device::Blk, packed, throttled_node());
+            disk.guest.ask(disk.queue, Op::Write, READ);
+            disk.guest.drains_to(0, &disk.link);
+            disk.writes();
+            let mut client = disk.server.client();
+            eventually_ok("all writes wait", || {
+                let stats = client.done("query-blockstats", json!({}))[0].take();
+                let all_wait = stats["throttle"][0]["waiting"] == WRITES;
+                all_wait.then_some(()).ok_or(stats)
+            });
+            drop(client);
+            end(&mut disk.server);
+            // One that throttles them again, and one that does not.
+            disk.connects();
             end(&mut disk.server);
             disk.server.nodes = vec![node("")];
             disk.connects();

@@ -48,6 +48,14 @@ fn add_filter(client: &mut Client, faults: Value) {
     client.done("blockdev-add", filter);
 }
 
+/// Adds a node with a limit that makes most requests wait, so that some wait when it is taken away.
+fn add_throttle(client: &mut Client) {
+    let group = json!({"qom-type": "throttle-group", "id": "g", "limits": {"iops-total": 2000}});
+    client.done("object-add", group);
+    let node = json!({"driver": "throttle", "node-name": "f", "throttle-group": "g", "file": "d"});
+    client.done("blockdev-add", node);
+}
+
 /// Some requests take longer, so that they are still with a filter when it is taken away.
 fn delays() -> Value {
     json!([{"action": "delay", "delay-ns": 200_000, "one-in": 3}])
@@ -182,6 +190,28 @@ fn with_one_filter(kind: &str, device: Device, time: Duration) -> (u64, Pauses) 
     let figures = load.ended_well();
     program.stop();
     figures
+}
+
+#[test]
+fn throttled_node_is_inserted_and_removed_under_a_busy_disk() {
+    let folder = Folder::new();
+    folder.image("disk.img", BLOCKS * BLOCK as u64);
+    let (program, mut client) = start(&folder, &line("vhost-user-blk"));
+    let load = Load::begin(&folder, Device::Blk);
+    for _ in 0..rounds() {
+        add_throttle(&mut client);
+        client.done("blockdev-reopen", disk_onto("f"));
+        eventually("a request waits", || {
+            let stats = client.done("query-blockstats", json!({}));
+            stats[0]["throttle"][0]["waiting"].as_u64() > Some(0)
+        });
+        client.done("blockdev-reopen", disk_onto("d"));
+        client.done("blockdev-del", json!({"node-name": "f"}));
+        client.done("object-del", json!({"id": "g"}));
+    }
+    let (answers, _) = load.ended_well();
+    assert!(answers > rounds() as u64, "{answers}");
+    program.stop();
 }
 
 /// `BLOCKPLANE_FILTERS`: how often.

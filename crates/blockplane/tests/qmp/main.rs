@@ -16,6 +16,7 @@
 //! - `reopen_locks`: image locks are never released meanwhile (`lock_contender` tries).
 //! - `resize`: disks that grow and shrink while guests use them.
 //! - `secrets`: keys and passwords, which no answer and no log line shows.
+//! - `throttle`: limits that are changed while requests wait, and ends that do not wait for them.
 //! - `shell`: `blockplane qmp` and `blockplane info`.
 //! - `top`: `blockplane top` agrees with what guests did.
 //! - `policies`: failed requests are parked, ignored or reported, and late ones are reported.
@@ -66,6 +67,7 @@ mod shell;
 mod slow_monitor;
 mod stats;
 mod stopped_thread;
+mod throttle;
 mod top;
 mod tuning;
 mod undisturbed_guest;

@@ -8,6 +8,7 @@
 //! - `scsi`: the same with SCSI controllers, and the state of their initiators.
 //! - `lsi_adapter`: host adapters without a front-end.
 //! - `secrets`: contents of secrets, which no process has as its arguments.
+//! - `throttle`: limits of throttle groups, and requests that wait for them.
 //! - `refusals`: objects that cannot be handed over are refused before the upgrade begins.
 
 #![allow(
@@ -28,6 +29,7 @@ mod refusals;
 mod round_trip;
 mod scsi;
 mod secrets;
+mod throttle;
 
 use test_support::verifying::{blocks, device, guest as verifying, random};
 use test_support::vhost_user::wire;

@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use super::device::{self, DeviceSpecificArgs};
 use super::disks::{check_options_of_rbd_disks, check_serial_count_and_uniqueness, parse_disk};
 use super::paths;
+use super::rates::RateArgs;
 use super::values::{
     CpuSetArg, parse_aio_event_count, parse_batch_size, parse_block_size, parse_cpus,
     parse_disk_size, parse_nanoseconds, parse_percent, parse_queue_or_iothread_count,
@@ -200,6 +201,9 @@ struct ServeArgs {
     /// Offer packed queues; the VMM must ask for them too (QEMU: packed=on)
     #[arg(long, help_heading = "Performance")]
     packed: bool,
+
+    #[command(flatten)]
+    rates: RateArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -231,6 +235,11 @@ Examples:
 
   An image of a Ceph cluster, as the user client.vm:
     blockplane serve rbd:vms/disk:id=vm --socket /tmp/disk.sock
+
+  At most 2000 requests per second, 20000 for the first 30 seconds of load,
+  and 100 MiB of writes:
+    blockplane serve disk.img --iops 2000,max=20000,length=30 \\
+        --bps write:100M
 
   Measure everything but the storage:
     blockplane serve null-co: --size 100G --socket /tmp/null.sock";
@@ -411,6 +420,7 @@ fn check_and_convert(args: ServeArgs) -> Result<ServeSettings, String> {
             LockingArg::On => Locking::On,
             LockingArg::Off => Locking::Off,
         },
+        limits: args.rates.to_group()?,
         discard: match args.discard {
             DiscardArg::Unmap => Discard::Unmap,
             DiscardArg::Ignore => Discard::Ignore,

@@ -1,0 +1,73 @@
+//! Throttle groups: changed limits and nodes are handed over, and requests that wait do not delay an upgrade.
+
+use serde_json::{Value, json};
+use test_support::deadline::eventually_ok;
+
+use crate::client::Client;
+use crate::daemon::Daemon;
+use crate::guest::{Guest, OUT, SLOTS};
+use crate::process::Folder;
+
+/// At the start there is no limit.
+const LINE: &str = "--object throttle-group,id=g,limits.iops-size=4096,limits.iops-total=1000000 \
+    --blockdev file,node-name=d,filename=disk.img,cache.direct=off \
+    --blockdev throttle,node-name=t,throttle-group=g,file=d \
+    --export vhost-user-blk,id=e,node-name=t,addr.type=unix,addr.path=s,writable=on";
+
+fn limits(client: &mut Client, group: &str) -> Value {
+    let path = format!("/objects/{group}");
+    client.done("qom-get", json!({"path": path, "property": "limits"}))
+}
+
+/// Requests that wait, once all of the queue but the first do.
+fn fill_queue(client: &mut Client, guest: &mut Guest) {
+    for slot in 0..SLOTS {
+        guest.add(0, slot, OUT, slot as u64, 1);
+    }
+    guest.submit(0);
+    guest.watch(0, 0);
+    eventually_ok("all others wait", || {
+        let stats = client.done("query-blockstats", json!({}))[0].take();
+        let all_wait = stats["throttle"][0]["waiting"] == SLOTS - 1;
+        all_wait.then_some(()).ok_or(stats)
+    });
+}
+
+#[test]
+fn changed_limits_are_handed_over_and_waiting_requests_do_not_delay_it() {
+    let folder = Folder::new();
+    folder.image("disk.img", 1 << 20);
+    let mut daemon = Daemon::start_in(folder, LINE, &[]);
+    let mut client = daemon.client();
+    let unused = json!({"qom-type": "throttle-group", "id": "unused", "limits": {"bps-read": 5, "bps-read-max": 7}});
+    client.done("object-add", unused);
+    let changes = json!({"path": "/objects/g", "property": "limits", "value": {"bps-total": 1}});
+    client.done("qom-set", changes);
+    let mut guest = Guest::connect(&daemon.folder.join("s"), 1);
+    let expected = ["g", "unused"].map(|group| limits(&mut client, group));
+    assert_eq!(expected[0]["iops-total"], 1_000_000);
+    for _ in 0..2 {
+        // In the new process the first request passes again: buckets are empty, and debts stay with the old one.
+        fill_queue(&mut client, &mut guest);
+        drop(client);
+        daemon.upgrade();
+        client = daemon.client();
+        for slot in 1..SLOTS {
+            guest.watch(0, slot);
+            assert_eq!(guest.status(0, slot), 0);
+        }
+        assert_eq!(
+            ["g", "unused"].map(|group| limits(&mut client, group)),
+            expected
+        );
+        let nodes = client.done("query-named-block-nodes", json!({}));
+        assert_eq!(
+            (&nodes[0]["group"], &nodes[0]["bps"]),
+            (&json!("g"), &json!(1))
+        );
+        let in_use = client.fails("object-del", json!({"id": "g"}));
+        assert!(in_use.contains("node 't' is a member"), "{in_use}");
+    }
+    client.done("object-del", json!({"id": "unused"}));
+    daemon.stop();
+}
