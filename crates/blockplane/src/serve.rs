@@ -125,8 +125,10 @@ fn to_directives(options: &ServeSettings) -> Vec<Directive> {
         let file = key_file_of_disk(disk)?;
         Some(Directive::Object(key_secret(node_name, file)))
     }));
-    let limits = options.limits.iter().cloned();
-    directives.extend(limits.map(|limits| Directive::Object(ObjectOptions::ThrottleGroup(limits))));
+    if let Some(limits) = &options.limits {
+        let group = ObjectOptions::ThrottleGroup((**limits).clone());
+        directives.push(Directive::Object(group));
+    }
     directives.extend(
         nodes.map(|(node_name, disk)| Directive::Blockdev(node_options(options, node_name, disk))),
     );

@@ -75,7 +75,7 @@ pub struct ServeSettings {
     /// `--locking`: whether to lock the file against other writers. Default auto.
     pub locking: Locking,
     /// `--iops`, `--bps`: the limits of all disks together. `None`: no limits.
-    pub limits: Option<ThrottleGroupOptions>,
+    pub limits: Option<Box<ThrottleGroupOptions>>,
     /// `--discard`: what a discard request does. Default unmap.
     pub discard: Discard,
     /// `--pidfile`: file for the process id, written once everything is started.

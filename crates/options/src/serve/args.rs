@@ -420,7 +420,7 @@ fn check_and_convert(args: ServeArgs) -> Result<ServeSettings, String> {
             LockingArg::On => Locking::On,
             LockingArg::Off => Locking::Off,
         },
-        limits: args.rates.to_group()?,
+        limits: args.rates.to_group()?.map(Box::new),
         discard: match args.discard {
             DiscardArg::Unmap => Discard::Unmap,
             DiscardArg::Ignore => Discard::Ignore,
