@@ -266,3 +266,21 @@ fn a_throttled_node_that_is_taken_away_does_not_keep_its_requests() {
     assert_written(&folder);
     program.stop();
 }
+#[test]
+fn a_node_that_is_reopened_keeps_its_debts_and_statistics() {
+    let (_folder, program, mut client, mut guest) = started();
+    fill_queue(&mut client, &mut guest);
+    let options = json!({"driver": "throttle", "node-name": "t", "throttle-group": "g", "file": "d", "discard": "unmap"});
+    client.done("blockdev-reopen", json!({"options": [options]}));
+    for slot in 1..SLOTS {
+        guest.watch(0, slot);
+    }
+    let stats = throttle_stats(&mut client);
+    assert_eq!(stats["waited"], SLOTS - 1, "{stats}");
+    guest.ask(0, 0, OUT, 0, 1);
+    eventually_ok("the next request pays for those", || {
+        let stats = throttle_stats(&mut client);
+        (stats["waiting"] == 1).then_some(()).ok_or(stats)
+    });
+    program.stop();
+}
