@@ -133,8 +133,9 @@ impl ThrottleGate {
             let cost = Cost::of(&first.request, iops_size);
             if let Some((kind, ns)) = account.limit_that_is_hit(&cost) {
                 self.account.member().stats.count_limit_hit(kind);
-                let retry_ns = now_ns.saturating_add(ns).next_multiple_of(TICK_NS);
-                self.retry_ns[direction as usize].set(retry_ns);
+                // A large request may owe centuries.
+                let retry_ns = now_ns.saturating_add(ns).checked_next_multiple_of(TICK_NS);
+                self.retry_ns[direction as usize].set(retry_ns.unwrap_or(u64::MAX));
             }
             if caller != Some(first.arrival) {
                 // It has the timer from now on.

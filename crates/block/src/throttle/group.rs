@@ -456,7 +456,7 @@ impl OpenAccount<'_> {
             clippy::cast_sign_loss,
             reason = "it is not negative, and a conversion saturates"
         )]
-        Some((kind, ns as u64 + 1))
+        Some((kind, (ns as u64).saturating_add(1)))
     }
 
     /// Notes the first request that waits in a direction.

@@ -82,6 +82,31 @@ fn requests_wait_until_the_limits_permit() {
     io.detach(disk);
 }
 
+/// More than 584 years, which are all nanoseconds that a clock counts.
+#[test]
+fn a_wait_may_be_longer_than_any_clock_counts() {
+    let (node, group) = throttled(LimitKind::BpsWrite, 1);
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &node);
+    let zeroes = Request {
+        op: Op::WriteZeroes { unmap: true },
+        fua: false,
+        offset: 0,
+        len: 1 << 62,
+        iov: std::ptr::null_mut(),
+        iov_count: 0,
+        token: u64::from(SOURCE) << 32 | 1,
+    };
+    // SAFETY: there are no segments.
+    unsafe { io.submit(&disk, zeroes) }.unwrap();
+    submit(&mut io, &disk, Op::Write, 2);
+    assert_eq!(run(&mut io), [1]);
+    assert!(io.next_deadline_ns().is_some_and(|due| due > now_ns()));
+    group.set_limits(ThrottleLimits::default()).unwrap();
+    assert_eq!(numbers(testing::run_until_completed(&mut io, 1)), [2]);
+    io.detach(disk);
+}
+
 /// A limit on one direction leaves the other alone, and a flush is about what has been answered.
 #[test]
 fn reads_and_flushes_pass_writes_that_wait() {
