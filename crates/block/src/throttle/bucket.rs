@@ -18,7 +18,7 @@ struct Leaky {
     size: f64,
     /// Units per nanosecond that leak.
     rate: f64,
-    /// Units in it; negative: units kept for debts.
+    /// Units in it; negative: units kept for debts of queues that take part.
     level: f64,
 }
 
@@ -31,8 +31,11 @@ impl Leaky {
         }
     }
 
-    fn leak(&mut self, ns: f64, debts: f64) {
-        self.level = (self.level - self.rate * ns).max(-debts);
+    /// Returns the units that could have leaked, had there been more in it.
+    fn leak(&mut self, ns: f64, debts: f64) -> f64 {
+        let level = self.level - self.rate * ns;
+        self.level = level.max(-debts);
+        self.level - level
     }
 
     fn room(&self) -> f64 {
@@ -71,11 +74,13 @@ impl Bucket {
         })
     }
 
-    /// Lets so many nanoseconds pass. Units that are missing for `debts` (not negative) are kept when it is empty.
-    pub fn leak(&mut self, ns: f64, debts: f64) {
-        for leaky in std::iter::once(&mut self.long_run).chain(self.burst.as_mut()) {
-            leaky.leak(ns, debts);
+    /// Lets so many nanoseconds pass. Units that are missing for `debts` (not negative) are kept when it is empty. Returns the
+    /// units that were not used, nor kept.
+    pub fn leak(&mut self, ns: f64, debts: f64) -> f64 {
+        if let Some(burst) = &mut self.burst {
+            burst.leak(ns, debts);
         }
+        self.long_run.leak(ns, debts)
     }
 
     /// Units that may pass now.

@@ -310,7 +310,7 @@ impl GroupState {
     }
 
     /// Distributes what the buckets let pass now to the accounts that take part, one of which is the caller's. Others that
-    /// are full, and wait for nothing, no longer take part.
+    /// are full, and wait for nothing, no longer take part. What is not used pays the debts of those that do not.
     fn distribute_tokens(&mut self, caller: u64, now_ns: u64) {
         let active_members = self.divide_members_among_accounts();
         let now_ns = now_ns.max(self.leaked_until_ns);
@@ -318,13 +318,18 @@ impl GroupState {
         let mut most = [f64::INFINITY; LimitKind::ALL.len()];
         for (kind, bucket) in self.buckets.iter_mut().enumerate() {
             let Some(bucket) = bucket else { continue };
-            let accounts = self.accounts.values().map(|account| &account.tokens);
-            let members = self.members.values().map(|member| &member.debt);
-            let debts = accounts
-                .chain(members)
-                .map(|tokens| -tokens[kind].min(0.0))
-                .sum();
-            bucket.leak(as_f64(elapsed_ns), debts);
+            let active = self.accounts.values().filter(|account| account.is_active);
+            let debts = active.map(|account| -account.tokens[kind].min(0.0)).sum();
+            let mut unused = bucket.leak(as_f64(elapsed_ns), debts);
+            // Kept for those that are away, it would be a burst for the others.
+            let accounts = self.accounts.values_mut();
+            let idle = accounts.filter(|account| !account.is_active);
+            let away = self.members.values_mut().map(|member| &mut member.debt);
+            for tokens in idle.map(|account| &mut account.tokens).chain(away) {
+                let paid = (-tokens[kind]).max(0.0).min(unused);
+                tokens[kind] += paid;
+                unused -= paid;
+            }
             most[kind] = bucket.rate() * ACCOUNT_NS / f64::from(active_members);
             fill_accounts(&mut self.accounts, kind, bucket, most[kind]);
         }

@@ -312,6 +312,31 @@ fn debts_are_paid_while_a_member_has_no_queue() {
     assert!(account.open(Lease::NONE, 3600 * SECOND).try_pass(&read));
 }
 
+/// A guest resets one disk, which owes much and is idle then. Its other disk saves nothing up meanwhile.
+#[test]
+fn what_is_kept_for_debts_is_no_burst_for_others() {
+    for keeps_queue in [false, true] {
+        let group = iops(100);
+        let members = [1, 2].map(|_| ThrottleMember::join(&group));
+        let account = Account::new(&members[0]);
+        let mut open = account.open(Lease::NONE, SECOND);
+        for _ in 0..1_000_000 {
+            open.charge(&cost(Op::Read, 512));
+        }
+        drop(open);
+        let next = keeps_queue.then(|| Account::new(&members[0]));
+        drop(account);
+        let mut queues = [Queue::new(&members[1], 128, 20_000)];
+        run(&mut queues, 3600 * SECOND, SECOND);
+        let passed = queues[0].passed;
+        assert!(
+            passed.abs_diff(110) <= 2,
+            "keeps a queue: {keeps_queue}: {passed}"
+        );
+        drop(next);
+    }
+}
+
 /// What a reset let go is paid for by the member, also with new queues, and not by its neighbours.
 #[test]
 fn debts_stay_with_their_member() {
