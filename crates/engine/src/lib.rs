@@ -11,6 +11,7 @@
 pub mod aio;
 mod backend;
 mod batch;
+mod fair_share;
 mod io;
 mod iov;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub mod uring;
 pub use aio::{AioError, AioKernel, AioSettings, AioStats, Kernel, LinuxAio};
 pub use backend::IoBackend;
 pub use batch::{DEFAULT_MAX_BATCH, FIRST_BATCH};
+pub use fair_share::fair_room;
 pub use io::{Full, Op, Request};
 pub use iov::{skip_bytes, zero_fill};
 pub use pool::{Job, Pool, PoolError, PoolSettings, RequestJob};

@@ -161,6 +161,7 @@ impl RunningSocketDevice {
                 io,
                 disks: &self.disks,
                 source_index: self.source_index,
+                in_flight: self.in_flight.count(),
             },
             in_flight: &mut self.in_flight,
         })

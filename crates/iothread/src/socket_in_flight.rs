@@ -34,6 +34,11 @@ impl InFlightSocketRequests {
         self.count += 1;
     }
 
+    /// Number of requests in flight.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
     /// Counts requests that are done.
     pub fn count_completed(&mut self, done: &[Completion]) {
         for completion in done {

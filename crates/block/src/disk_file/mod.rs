@@ -89,4 +89,9 @@ impl DiskFile {
     pub fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
+
+    /// Its number among the disks that share the worker threads of an iothread, see [`engine::Job::disk`].
+    pub fn disk_number(&self) -> u64 {
+        self.id.as_u32().into()
+    }
 }

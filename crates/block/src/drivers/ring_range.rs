@@ -9,7 +9,7 @@ use engine::uring::File;
 use engine::{Errno, Op, Request};
 
 use crate::disk_file::discard::whole_blocks;
-use crate::route::task::{LocalFuture, TaskContext, TaskNode};
+use crate::route::task::{LocalFuture, RingRequest, TaskContext, TaskNode};
 use crate::route::{Carrier, FileTarget};
 
 /// How a discard or write-zeroes is carried out.
@@ -72,14 +72,17 @@ impl RingRangeTask {
         };
         let backing = &self.target.file;
         let ring = |op, offset, len| {
-            let ring_request = Request {
-                op,
-                fua: false,
-                offset,
-                len,
-                ..request
-            };
-            cx.run_on_ring(file, ring_request)
+            cx.run_on_ring(RingRequest {
+                request: Request {
+                    op,
+                    fua: false,
+                    offset,
+                    len,
+                    ..request
+                },
+                name: file,
+                file_index: backing.id.as_index(),
+            })
         };
         match ring(op, offset, len).await {
             Ok(()) if request.fua && !backing.no_flush => ring(Op::Flush, 0, 0).await,
@@ -144,7 +147,7 @@ mod tests {
                 break;
             };
             let (name, token) = match &outgoing {
-                BackendRequest::Ring(_, request) => {
+                BackendRequest::Ring(RingRequest { request, .. }) => {
                     let name = match request.op {
                         Op::WriteZeroes { unmap: true } => "punch",
                         Op::WriteZeroes { unmap: false } => "zero",

@@ -82,17 +82,32 @@ impl FileJob {
 /// Blocking work that is no request, for a worker thread.
 pub type BlockingCall = Box<dyn FnOnce() -> Result<(), Errno> + Send>;
 
+/// Blocking work for a disk, with the token of its completion.
+pub(crate) struct DiskBlockingCall {
+    pub call: BlockingCall,
+    /// As [`engine::Job::disk`].
+    pub disk: u64,
+    pub token: u64,
+}
+
 /// A job of a worker thread.
 pub(crate) enum WorkerJob {
     Request(FileJob),
-    Call(BlockingCall, u64),
+    Call(DiskBlockingCall),
 }
 
 impl engine::Job for WorkerJob {
     fn token(&self) -> u64 {
         match self {
             WorkerJob::Request(job) => job.request.token,
-            WorkerJob::Call(_, token) => *token,
+            WorkerJob::Call(call) => call.token,
+        }
+    }
+
+    fn disk(&self) -> u64 {
+        match self {
+            WorkerJob::Request(job) => job.file.disk_number(),
+            WorkerJob::Call(call) => call.disk,
         }
     }
 
@@ -100,7 +115,7 @@ impl engine::Job for WorkerJob {
         let token = engine::Job::token(&self);
         let result = match self {
             WorkerJob::Request(job) => job.carry_out(),
-            WorkerJob::Call(call, _) => call(),
+            WorkerJob::Call(call) => (call.call)(),
         };
         Completion { token, result }
     }

@@ -37,7 +37,7 @@ use engine::{AioSettings, AioStats, Completion, IoBackend, PoolError, UringSetti
 use self::attached_files::AttachedFiles;
 use self::attached_images::AttachedImages;
 use self::guarded_requests::GuardedRequests;
-use self::job::WorkerJob;
+use self::job::{DiskBlockingCall, WorkerJob};
 use self::lazy_engine::LazyEngine;
 use self::registered_memory::UsedMemoryMaps;
 use self::task_share::TaskRoomShare;
@@ -51,12 +51,18 @@ pub(crate) use simulated::{LinuxAio, Uring, Workers};
 #[cfg(not(feature = "simulation"))]
 pub(crate) type Workers = engine::Pool<WorkerJob>;
 
+/// What passing a request to a worker thread costs, in bytes of a request that the kernel takes: the lock of the pool, and the
+/// wake-up of a thread.
+const WORKER_COST_BYTES: u64 = 256 << 10;
+
 /// The I/O of one iothread.
 pub struct IoContext {
     aio: LazyEngine<LinuxAio>,
     ring: LazyEngine<Uring>,
     /// Blocking work.
     pub(crate) workers: Workers,
+    /// See [`IoContext::submission_cost`].
+    submission_cost: u64,
     pub(crate) null_queue: NullQueue,
     tasks: Executor,
     aio_share: TaskRoomShare,
@@ -96,6 +102,7 @@ impl IoContext {
             aio: LazyEngine::Unmade,
             ring: LazyEngine::Unmade,
             workers: Workers::start(settings.pool, wake.clone())?,
+            submission_cost: 0,
             null_queue: NullQueue::new(),
             tasks: Executor::new(wake.clone()),
             aio_share: TaskRoomShare::default(),
@@ -124,9 +131,11 @@ impl IoContext {
         aio as usize + ring as usize + 2 * null_disk::CAPACITY
     }
 
-    /// Runs blocking work on a worker thread. It completes as a request with this token does. There is always room.
-    pub fn submit_blocking_call(&mut self, call: BlockingCall, token: u64) {
-        self.workers.add_job(WorkerJob::Call(call, token));
+    /// Runs blocking work on a worker thread, for a disk with this [number](crate::AttachedDisk::number_among_workers). It
+    /// completes as a request with this token does. There is always room.
+    pub fn submit_blocking_call(&mut self, disk: u64, call: BlockingCall, token: u64) {
+        let call = DiskBlockingCall { call, disk, token };
+        self.workers.add_job(WorkerJob::Call(call));
     }
 
     /// The submit phase: polls async tasks, and submits pending requests to the kernel.
@@ -217,6 +226,14 @@ impl IoContext {
     pub fn needs_retry(&self) -> bool {
         self.aio.get().is_some_and(LinuxAio::needs_retry)
             || self.ring.get().is_some_and(|ring| ring.needs_retry())
+    }
+
+    /// A measure of the time that this thread has spent on submissions: the bytes of all requests of sources, and
+    /// [`WORKER_COST_BYTES`] for each that a worker has got.
+    #[inline]
+    #[must_use]
+    pub fn submission_cost(&self) -> u64 {
+        self.submission_cost
     }
 
     /// Counts of what Linux AIO and the ring together have submitted to the kernel since the context was made.

@@ -2,18 +2,19 @@
 //! woken tasks and submits their I/O.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use engine::{Full, IoBackend, Op, Request};
+use engine::{Full, IoBackend, Op, Request, fair_room};
 
 use super::guarded_requests::RequestGuard;
-use super::{IoContext, LinuxAio};
+use super::{IoContext, LinuxAio, WORKER_COST_BYTES};
 use crate::disk_file::DiskFile;
 use crate::disk_file::transfer::IOV_MAX;
-use crate::null_disk::fill_with_zeroes;
+use crate::null_disk::{CAPACITY, fill_with_zeroes};
 use crate::rbd::RbdTarget;
 use crate::route::gate::GatedRoute;
 use crate::route::mark::MarkedRoute;
-use crate::route::task::{BackendRequest, TaskNode};
+use crate::route::task::{BackendRequest, RingRequest, TaskNode};
 use crate::route::{Carrier, FileTarget, LookupResult, MappedNode, OpHandler, Route};
 
 impl IoContext {
@@ -24,8 +25,41 @@ impl IoContext {
             OpHandler::Null(options) => return self.null_queue.room_for(options),
             read => self.room_of_handler(read),
         };
-        // Its other operations may be tasks, or need nothing done.
-        room.min(self.null_queue.room()).min(self.tasks.room())
+        // Its other operations may need nothing done.
+        room.min(self.null_queue.room())
+    }
+
+    /// The same for a source that has so many requests in flight already: sources share the places of a backend
+    /// [fairly](engine::fair_room), so that one with a slow disk does not take all of them.
+    #[inline]
+    pub(crate) fn fair_room_on_route(&self, route: &Route, in_flight: usize) -> usize {
+        let room = self.room_on_route(route);
+        let Some(places) = self.shared_places_of_handler(&route.read) else {
+            return room;
+        };
+        // Some of the source's requests may be elsewhere. While nothing occupies a place, it gets some.
+        fair_room(room, in_flight.min(places.saturating_sub(room)))
+    }
+
+    /// How many places the backend of a handler has, if sources share them until their requests have completed.
+    #[inline]
+    fn shared_places_of_handler(&self, handler: &OpHandler) -> Option<usize> {
+        let carrier = match handler {
+            OpHandler::File(target) => target.carrier,
+            OpHandler::Lookup(node) => node.target().carrier,
+            OpHandler::Gated(gated) => return self.shared_places_of_handler(&gated.below.read),
+            OpHandler::Marked(marked) => return self.shared_places_of_handler(&marked.below.read),
+            OpHandler::Null(options) if options.latency_ns > 0 => return Some(CAPACITY),
+            OpHandler::Null(_) | OpHandler::Rbd(_) | OpHandler::Task(_) | OpHandler::Nothing => {
+                return None;
+            }
+        };
+        let events = match carrier {
+            Carrier::Native => self.aio.get()?.max_events(),
+            Carrier::Ring(_) => self.ring.get()?.max_events(),
+            Carrier::Workers => return None,
+        };
+        Some(events as usize)
     }
 
     /// How many requests a handler is certain to take before the next reap.
@@ -190,7 +224,9 @@ impl IoContext {
                 }
                 Ok(())
             }
-            (Carrier::Ring(name), _, Some(ring)) => {
+            (Carrier::Ring(name), _, Some(ring))
+                if request.op != Op::Flush || ring.free_workers() > 0 =>
+            {
                 // SAFETY: as above.
                 unsafe { ring.start_or_queue(name, request) }?;
                 if is_full_batch(file, ring.pending_count()) {
@@ -199,8 +235,47 @@ impl IoContext {
                 Ok(())
             }
             // SAFETY: our caller promises the same.
-            _ => unsafe { self.workers.start_or_queue(file.clone(), request) },
+            _ => unsafe { self.submit_to_worker(file, request) },
         }
+    }
+
+    /// Submits a task's request without data to the ring, if its file has not its [share](fair_room) of the kernel's worker
+    /// threads yet: the kernel would have it wait for them, and those of other files behind it.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    unsafe fn submit_to_ring_worker(&mut self, request: &RingRequest) -> Result<(), Full> {
+        let Some(ring) = self.ring.get_mut() else {
+            unreachable!("a ring that carries a file exists");
+        };
+        let used = self.tasks.ring_request_count(request.file_index);
+        if fair_room(ring.free_workers(), used) == 0 {
+            return Err(Full);
+        }
+        // SAFETY: our caller promises the same.
+        unsafe { ring.start_or_queue(request.name, &request.request) }?;
+        self.tasks.count_ring_request(request);
+        Ok(())
+    }
+
+    /// Counts bytes in [`submission_cost`](Self::submission_cost).
+    #[inline]
+    pub(crate) fn count_cost(&mut self, bytes: u64) {
+        self.submission_cost = self.submission_cost.wrapping_add(bytes);
+    }
+
+    /// Submits a request to a worker thread.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    unsafe fn submit_to_worker(
+        &mut self,
+        file: &Arc<DiskFile>,
+        request: &Request,
+    ) -> Result<(), Full> {
+        self.count_cost(WORKER_COST_BYTES);
+        // SAFETY: our caller promises the same.
+        unsafe { self.workers.start_or_queue(file.clone(), request) }
     }
 
     /// Polls tasks that were woken, and submits their I/O. Requests that a full backend refuses wait, in order.
@@ -220,19 +295,16 @@ impl IoContext {
                     BackendRequest::Request(target, request) => {
                         self.submit_to_carrier_or_worker(target, request)
                     }
-                    BackendRequest::Ring(file, request) => match self.ring.get_mut() {
-                        Some(ring) => ring.start_or_queue(*file, request),
-                        None => unreachable!("a ring that carries a file exists"),
-                    },
+                    BackendRequest::Ring(request) => self.submit_to_ring_worker(request),
                     BackendRequest::Image(target, request) => submit_to_image(target, request),
-                    BackendRequest::Worker(file, request) => {
-                        self.workers.start_or_queue(file.clone(), request)
-                    }
+                    BackendRequest::Worker(file, request) => self.submit_to_worker(file, request),
                 }
             };
             if taken.is_err() {
                 match outgoing.carrier() {
                     Some(Carrier::Native) => self.aio_share.record_refusal(),
+                    Some(Carrier::Ring(_))
+                        if self.ring.get().is_some_and(|ring| ring.room() > 0) => {}
                     Some(Carrier::Ring(_)) => self.ring_share.record_refusal(),
                     Some(Carrier::Workers) => unreachable!("workers take everything"),
                     // It goes first at the next submit.

@@ -6,7 +6,7 @@ pub use disk_call::{AllocationQuery, DiskCall};
 
 use std::sync::Arc;
 
-use engine::{Full, Request};
+use engine::{Full, Op, Request};
 
 use crate::io::{IoContext, Watch};
 use crate::node::{AttachContext, Node};
@@ -24,6 +24,16 @@ impl AttachedDisk {
     #[must_use]
     pub fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    /// The number by which it shares worker threads with other disks: that of its file, if it has one.
+    #[must_use]
+    pub fn number_among_workers(&self) -> u64 {
+        match &self.route.disk {
+            Some(target) => target.file.disk_number(),
+            // Addresses are larger than the numbers of files.
+            None => Arc::as_ptr(&self.node).addr() as u64,
+        }
     }
 
     /// Whether a library with threads of its own carries out the requests: librbd.
@@ -124,12 +134,15 @@ pub struct SourceIo<'a> {
     pub disks: &'a [AttachedDisk],
     /// The index of the source on its iothread.
     pub source_index: u32,
+    /// The source's requests in flight, at least those that a backend has.
+    pub in_flight: usize,
 }
 
 impl DiskIo for SourceIo<'_> {
     #[inline]
     fn room(&self, disk: u32) -> usize {
-        self.io.room(&self.disks[disk as usize])
+        let route = &self.disks[disk as usize].route;
+        self.io.fair_room_on_route(route, self.in_flight)
     }
 
     #[inline]
@@ -140,6 +153,11 @@ impl DiskIo for SourceIo<'_> {
     #[inline]
     unsafe fn submit(&mut self, disk: u32, mut request: Request) {
         request.token |= token::new(self.source_index, 0);
+        self.in_flight += 1;
+        // Others have a length without data.
+        let is_transfer = matches!(request.op, Op::Read | Op::Write);
+        self.io
+            .count_cost(if is_transfer { request.len } else { 0 });
         let handler = self.disks[disk as usize].route.handler(request.op);
         // SAFETY: our caller promises the same, and the disks are kept.
         let taken = unsafe { self.io.submit_to_handler(handler, request) };
@@ -147,9 +165,10 @@ impl DiskIo for SourceIo<'_> {
     }
 
     fn submit_blocking_call(&mut self, disk: u32, call: DiskCall, number: u32) {
-        let node = self.disks[disk as usize].node.clone();
+        let disk = &self.disks[disk as usize];
+        let (node, disk) = (disk.node.clone(), disk.number_among_workers());
         let token = token::new(self.source_index, number);
         self.io
-            .submit_blocking_call(Box::new(move || call.run(&node)), token);
+            .submit_blocking_call(disk, Box::new(move || call.run(&node)), token);
     }
 }

@@ -287,7 +287,7 @@ impl Rig {
         &mut self,
         call: impl FnOnce() -> Result<(), Errno> + Send + 'static,
     ) -> Result<(), Errno> {
-        self.io.submit_blocking_call(Box::new(call), 0);
+        self.io.submit_blocking_call(0, Box::new(call), 0);
         let mut out = Vec::new();
         while out.is_empty() {
             self.wait();

@@ -15,6 +15,7 @@ mod harness;
 mod io_context;
 mod locking;
 mod model;
+mod neighbours;
 mod no_holes;
 mod null;
 mod partial_blocks;

@@ -2,12 +2,14 @@
 //!
 //! A discard, a misaligned write or an open may block for an arbitrary time; on the iothread that would stop every guest
 //! that it serves. Here a worker thread blocks instead. The pool is generic and knows nothing of what a job does; it has no
-//! priorities and no cancellation. Jobs *start* first in, first out, and have no other order.
+//! priorities and no cancellation. Disks share the threads fairly: see `fair_queue.rs`. Jobs of one disk *start* first in,
+//! first out, and have no other order.
 //!
 //! One iothread owns the pool. Adding a job takes a lock, which is acceptable: a job that needs a thread costs more than a
 //! lock. Checking for completions takes no lock.
 
 mod error;
+mod fair_queue;
 mod shared;
 mod worker;
 
@@ -37,6 +39,9 @@ const IDLE_TIME: Duration = Duration::from_secs(10);
 pub trait Job: Send + 'static {
     /// The token of the job, for its completion if [`run`](Self::run) panics or is not called. Must not panic.
     fn token(&self) -> u64;
+
+    /// A number for the disk that the job is for: disks share the threads fairly. Must not panic.
+    fn disk(&self) -> u64;
 
     /// Runs the job, on a worker. If it panics, the job completes with [`Errno::IO`].
     fn run(self) -> Completion;
@@ -166,8 +171,8 @@ impl<J: Job> Pool<J> {
         Ok(pool)
     }
 
-    /// Queues a job. Starts a thread if none is free for it and there are fewer than
-    /// `max_threads`. If there is no thread at all and none can be started, the job completes
+    /// Queues a job. Starts a thread if none is free for it, there are fewer than
+    /// `max_threads`, and its disk has not its share of them yet. If there is no thread at all and none can be started, the job completes
     /// with [`Errno::AGAIN`] and is not run.
     pub fn add_job(&mut self, job: J) {
         self.in_flight += 1;
@@ -222,7 +227,7 @@ impl<J: Job> Pool<J> {
         self.shared.thread_count()
     }
 
-    /// Starts threads until there are as many as the minimum.
+    /// Starts threads until there are as many as the minimum, and one for each job that may run.
     fn start_min_threads(&mut self) -> Result<(), PoolError> {
         while self.shared.reserve_missing_thread() {
             if let Err(error) = self.start_counted_thread() {

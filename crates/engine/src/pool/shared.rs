@@ -1,5 +1,5 @@
 //! State that the owner and the threads of a worker pool share: jobs, completions, and the count of threads, which decides when
-//! threads start and end.
+//! threads start and end. A job is *started* when a thread is free for it: one that waits, or one that the owner starts.
 //!
 //! There are two locks, never held together: one for jobs and counts, one for completions, so that a worker that finishes
 //! does not contend with one that takes a job.
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::fair_queue::FairQueue;
 use super::{Job, Wake};
 use crate::{Completion, Errno};
 
@@ -28,7 +29,9 @@ pub(super) struct PoolShared<J> {
 
 /// Jobs that wait, and the threads for them: how many there are and may be.
 struct JobQueue<J> {
-    jobs: VecDeque<J>,
+    queue: FairQueue<J>,
+    /// Jobs that were started and that no thread has taken yet; there is a thread for each.
+    started: VecDeque<J>,
     /// Threads that exist or are being started.
     threads: u32,
     /// Threads that wait on `work_available`.
@@ -39,10 +42,16 @@ struct JobQueue<J> {
 }
 
 impl<J> JobQueue<J> {
-    /// Whether there are more jobs than idle threads, and room for another thread. It compares with the queue because an idle
-    /// thread that was signalled stays idle until it runs.
+    /// Starts the jobs for which there is, or may be, a free thread.
+    fn start_jobs(&mut self) {
+        while let Some(job) = self.queue.start_next() {
+            self.started.push_back(job);
+        }
+    }
+
+    /// Whether another thread is needed: for the minimum, or for a job that was started.
     fn needs_another_thread(&self) -> bool {
-        self.jobs.len() > self.idle as usize && self.threads < self.max_threads
+        self.threads < self.min_threads.max(self.queue.running_count())
     }
 }
 
@@ -51,7 +60,8 @@ impl<J: Job> PoolShared<J> {
     pub(super) fn new(min_threads: u32, max_threads: u32, wake: Wake, idle_time: Duration) -> Self {
         Self {
             work: Mutex::new(JobQueue {
-                jobs: VecDeque::new(),
+                queue: FairQueue::new(max_threads),
+                started: VecDeque::new(),
                 threads: 0,
                 idle: 0,
                 min_threads,
@@ -69,21 +79,22 @@ impl<J: Job> PoolShared<J> {
     /// Owner: queues a job. True if a thread must be started for it; it is counted already.
     pub(super) fn add_job_and_reserve_thread(&self, job: J) -> bool {
         let mut work = lock(&self.work);
-        work.jobs.push_back(job);
+        work.queue.push(job.disk(), job);
+        work.start_jobs();
         let must_start = work.needs_another_thread();
         if must_start {
             work.threads += 1;
-        } else if work.idle > 0 {
+        } else if work.idle > 0 && !work.started.is_empty() {
             drop(work);
             self.work_available.notify_one();
         }
         must_start
     }
 
-    /// Owner: true if a thread must be started to have the minimum; it is counted already.
+    /// Owner: true if a thread must be started, to have the minimum or for a job; it is counted already.
     pub(super) fn reserve_missing_thread(&self) -> bool {
         let mut work = lock(&self.work);
-        let must_start = work.threads < work.min_threads;
+        let must_start = work.needs_another_thread();
         work.threads += u32::from(must_start);
         must_start
     }
@@ -92,11 +103,11 @@ impl<J: Job> PoolShared<J> {
     pub(super) fn uncount_thread_and_fail_orphans(&self) {
         let mut work = lock(&self.work);
         work.threads -= 1;
-        let orphans = if work.threads == 0 {
-            std::mem::take(&mut work.jobs)
-        } else {
-            VecDeque::new()
-        };
+        let mut orphans = VecDeque::new();
+        if work.threads == 0 {
+            orphans.append(&mut work.started);
+            orphans.extend(work.queue.remove_all());
+        }
         drop(work);
         for job in orphans {
             self.add_completion(Completion {
@@ -111,6 +122,8 @@ impl<J: Job> PoolShared<J> {
         let mut work = lock(&self.work);
         work.min_threads = min_threads;
         work.max_threads = max_threads;
+        work.queue.set_max_running(max_threads);
+        work.start_jobs();
         drop(work);
         self.work_available.notify_all();
     }
@@ -137,16 +150,20 @@ impl<J: Job> PoolShared<J> {
         self.work_available.notify_all();
     }
 
-    /// Worker: waits for the next job. `None`: the worker is no longer counted, and must end.
-    pub(super) fn next_job(&self) -> Option<J> {
+    /// Worker: waits for the next job, after one for the disk `ended`. `None`: the worker is no longer counted, and must end.
+    pub(super) fn next_job(&self, ended: Option<u64>) -> Option<J> {
         let mut work = lock(&self.work);
+        if let Some(disk) = ended {
+            work.queue.end_one(disk);
+            work.start_jobs();
+        }
         let idle_end = Instant::now() + self.idle_time;
         loop {
             // Before taking a job: at least one other thread takes the jobs that are left.
             if work.threads > work.max_threads {
                 break;
             }
-            if let Some(job) = work.jobs.pop_front() {
+            if let Some(job) = work.started.pop_front() {
                 return Some(job);
             }
             let left = idle_end.saturating_duration_since(Instant::now());
@@ -166,7 +183,7 @@ impl<J: Job> PoolShared<J> {
             work.idle -= 1;
         }
         work.threads -= 1;
-        let has_jobs_left = !work.jobs.is_empty();
+        let has_jobs_left = !work.started.is_empty();
         drop(work);
         if has_jobs_left {
             // This thread may have consumed the signal for that job.
@@ -203,7 +220,7 @@ impl<J> fmt::Debug for PoolShared<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let work = lock(&self.work);
         f.debug_struct("PoolShared")
-            .field("jobs", &work.jobs.len())
+            .field("running", &work.queue.running_count())
             .field("threads", &work.threads)
             .field("idle", &work.idle)
             .field("min_threads", &work.min_threads)

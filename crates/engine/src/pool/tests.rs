@@ -26,6 +26,11 @@ impl Job for TestJob {
         self.0
     }
 
+    /// Tokens of a thousand belong to the same disk.
+    fn disk(&self) -> u64 {
+        self.0 / 1000
+    }
+
     fn run(self) -> Completion {
         let result = match self.1 {
             Task::Return(result) => result,
@@ -179,6 +184,42 @@ fn no_thread_is_started_over_the_maximum() {
     );
     drop(releases);
     assert_eq!(fixture.wait_for(5).len(), 5);
+}
+
+#[test]
+fn jobs_of_one_disk_that_never_end_leave_threads_to_other_disks() {
+    let mut fixture = pool(DEFAULT_MAX_THREADS);
+    let releases: Vec<_> = (0..200)
+        .map(|token| {
+            let (release, until) = channel();
+            fixture.pool.add_job(TestJob(token, Task::Wait(until)));
+            release
+        })
+        .collect();
+    assert_eq!(
+        fixture.pool.thread_count(),
+        56,
+        "seven eighths, and no thread is started in vain"
+    );
+    for token in (1000..100_000).step_by(1000) {
+        fixture.pool.add_job(TestJob(token, Task::Return(Ok(()))));
+        assert_eq!(fixture.wait_for(1)[0].token, token);
+    }
+    drop(releases);
+    assert_eq!(fixture.wait_for(200).len(), 200);
+}
+
+#[test]
+fn a_larger_maximum_starts_threads_for_jobs_that_wait() {
+    let mut fixture = pool(1);
+    let barrier = Arc::new(Barrier::new(3));
+    for token in 0..3 {
+        fixture
+            .pool
+            .add_job(TestJob(token, Task::Meet(Arc::clone(&barrier))));
+    }
+    fixture.pool.set_limits(0, 4).unwrap();
+    assert_eq!(fixture.wait_for(3).len(), 3);
 }
 
 #[test]

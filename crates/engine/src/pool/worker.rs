@@ -8,8 +8,10 @@ use crate::{Completion, Errno};
 
 /// Runs jobs until the pool ends or has too many threads. A job that panics completes with `EIO`.
 pub(super) fn run_jobs<J: Job>(shared: &PoolShared<J>) {
-    while let Some(job) = shared.next_job() {
+    let mut ended = None;
+    while let Some(job) = shared.next_job(ended) {
         let token = job.token();
+        ended = Some(job.disk());
         // A job is consumed whether it returns or panics, so no broken state of it remains.
         let completion = catch_unwind(AssertUnwindSafe(|| job.run())).unwrap_or_else(|_| {
             tracing::error!(

@@ -55,6 +55,9 @@ pub struct Uring<R: Ring = KernelRing> {
     in_flight: usize,
     batch_limit: BatchLimit,
     max_events: u32,
+    /// Requests in flight and pending that occupy a worker thread of the kernel, and the most of them.
+    blocking: u32,
+    max_blocking: u32,
     blocked: bool,
     /// The eventfd is on.
     is_eventfd_on: bool,
@@ -90,6 +93,7 @@ impl Uring<KernelRing> {
     /// kernels have their own bounds). Existing workers stay until they are idle.
     pub fn set_max_workers(&mut self, max_workers: u32) {
         self.ring.set_max_workers(max_workers);
+        self.max_blocking = max_blocking_requests(max_workers);
     }
 
     /// Registers a file, which [`File::Registered`] then names until it is unregistered. False: the table has no such place,
@@ -147,6 +151,8 @@ impl<R: Ring> Uring<R> {
             in_flight: 0,
             batch_limit: BatchLimit::new(settings.max_batch, max_events),
             max_events,
+            blocking: 0,
+            max_blocking: max_blocking_requests(settings.max_workers),
             blocked: false,
             is_eventfd_on: false,
             has_warned: false,
@@ -178,6 +184,13 @@ impl<R: Ring> Uring<R> {
     #[must_use]
     pub fn max_events(&self) -> u32 {
         self.max_events
+    }
+
+    /// How many flushes, discards and write-zeroes will find a worker thread of the kernel at once. Further ones would wait,
+    /// in the order of their submission, so the caller keeps them back or has another thread carry them out.
+    #[must_use]
+    pub fn free_workers(&self) -> usize {
+        self.max_blocking.saturating_sub(self.blocking) as usize
     }
 
     /// Number of requests that the kernel has.
@@ -298,6 +311,7 @@ impl<R: Ring> IoBackend for Uring<R> {
             record.place = self.find_and_count_registered(&record);
         }
         let slot = self.slots.take(|_| record).ok_or(Full)?;
+        self.blocking += u32::from(record.occupies_worker());
         self.push_entry_and_mark_in_flight(slot);
         if !self.blocked && (self.pending >= self.next_batch_limit() || self.room() == 0) {
             self.submit_pending();
@@ -328,6 +342,7 @@ impl<R: Ring> IoBackend for Uring<R> {
             slots,
             to_resubmit,
             in_flight,
+            blocking,
             stats,
             blocked,
             ..
@@ -341,6 +356,7 @@ impl<R: Ring> IoBackend for Uring<R> {
             *blocked = false;
             match record.apply_result(res) {
                 NextStep::Done(result) => {
+                    *blocking -= u32::from(record.occupies_worker());
                     let token = slots.release(slot).token;
                     out.push(Completion { token, result });
                     stats.completed += 1;
@@ -400,6 +416,12 @@ impl<R: Ring> Drop for Uring<R> {
             self.ring.drain_completions(|_, _| *in_flight -= 1);
         }
     }
+}
+
+/// How many flushes, discards and write-zeroes may occupy workers of the kernel: half of them, since transfers that would
+/// block need some as well.
+fn max_blocking_requests(max_workers: u32) -> u32 {
+    max_workers.div_ceil(2)
 }
 
 #[cfg(test)]

@@ -79,6 +79,12 @@ impl Record {
         self.transfer.buffers()
     }
 
+    /// Whether the kernel passes the request to one of its worker threads in any case.
+    #[inline]
+    pub(super) fn occupies_worker(&self) -> bool {
+        !matches!(self.op, Op::Read | Op::Write)
+    }
+
     /// Applies a result of the kernel.
     pub(super) fn apply_result(&mut self, res: i32) -> NextStep {
         let again = [Errno::AGAIN, Errno::INTR].map(|errno| -errno.raw_os_error());

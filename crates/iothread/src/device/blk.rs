@@ -45,6 +45,7 @@ impl BlkQueue {
                 io: cx.io,
                 disks: &self.disk,
                 source_index: cx.source_index,
+                in_flight: 0,
             };
             if self.queue.retry_unless_beyond_end(parked.slot, io) == RetryOutcome::BeyondEnd {
                 self.report_and_fail_parked_request(&parked, cx);
@@ -127,10 +128,13 @@ impl QueueDevice for BlkQueue {
         chain: &mut Chain,
         budget: usize,
     ) -> Result<AdmissionEnd, BrokenQueueError> {
+        let counts = self.in_flight_counts();
+        let in_flight = counts.requests.saturating_sub(counts.parked) as usize;
         let io = &mut SourceIo {
             io: cx.io,
             disks: &self.disk,
             source_index: cx.source_index,
+            in_flight,
         };
         self.queue.begin_batch(cx.now);
         Ok(self

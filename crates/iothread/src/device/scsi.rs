@@ -168,6 +168,7 @@ impl QueueDevice for ScsiQueue {
                     io,
                     disks,
                     source_index,
+                    in_flight: queue.in_flight_count() as usize,
                 };
                 queue.admit_from_ring(ring, batch, chain, io, budget)
             }
@@ -200,6 +201,7 @@ impl QueueDevice for ScsiQueue {
             io: cx.io,
             disks,
             source_index: cx.source_index,
+            in_flight: queue.in_flight_count() as usize,
         };
         queue.complete_block_requests(cx.ring, done, cx.now, io, |queue, slot, errno| {
             report_failure(queue, reports, slot, errno);
@@ -219,11 +221,15 @@ impl QueueDevice for ScsiQueue {
     /// Only commands wait for room in an engine.
     fn submit_waiting(&mut self, cx: QueueContext<'_>) -> bool {
         match &mut self.role {
-            Role::Commands { queue, disks, .. } => queue.submit_deferred(&mut SourceIo {
-                io: cx.io,
-                disks,
-                source_index: cx.source_index,
-            }),
+            Role::Commands { queue, disks, .. } => {
+                let in_flight = queue.in_flight_count() as usize;
+                queue.submit_deferred(&mut SourceIo {
+                    io: cx.io,
+                    disks,
+                    source_index: cx.source_index,
+                    in_flight,
+                })
+            }
             Role::Control(_) | Role::Events(_) => true,
         }
     }
@@ -293,6 +299,7 @@ impl QueueDevice for ScsiQueue {
                     io,
                     disks,
                     source_index,
+                    in_flight: queue.in_flight_count() as usize,
                 };
                 queue.resume_command(ring, token, io);
             }
@@ -301,6 +308,7 @@ impl QueueDevice for ScsiQueue {
                     io,
                     disks,
                     source_index,
+                    in_flight: queue.in_flight_count() as usize,
                 };
                 let empty = !ring.has_available();
                 queue.cancel_or_find_commands(ring, &cancel, io);

@@ -4,12 +4,11 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use engine::uring::File;
 use engine::{Errno, Request};
 
 use super::buffers::TaskBuffer;
 use super::executor::ExecutorShared;
-use super::io::{BackendRequest, IoFuture};
+use super::io::{BackendRequest, IoFuture, RingRequest};
 use super::timers::TimerKey;
 use crate::clock::now_ns;
 use crate::lease::Lease;
@@ -138,9 +137,13 @@ impl TaskContext {
         unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
     }
 
-    /// Submits a request without data, at its offset in the file, to the ring.
-    pub async fn run_on_ring(&self, file: File, request: Request) -> Result<(), Errno> {
-        let outgoing = |request| BackendRequest::Ring(file, request);
+    /// Submits a request without data to the ring.
+    pub async fn run_on_ring(&self, mut ring: RingRequest) -> Result<(), Errno> {
+        let request = ring.request;
+        let outgoing = |request| {
+            ring.request = request;
+            BackendRequest::Ring(ring)
+        };
         // SAFETY: there are no segments.
         unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
     }

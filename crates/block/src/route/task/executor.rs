@@ -3,22 +3,18 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use engine::{Completion, Errno};
 
 use super::buffers::TaskBuffers;
 use super::context::TaskContext;
-use super::io::{BackendRequest, IoTable};
+use super::io::{BackendRequest, IoTable, RingRequest};
 use super::timers::TaskTimers;
-use super::woken::WokenTasks;
+use super::woken_blocks::WokenBlocks;
 use super::{LocalFuture, TaskNode, Wake};
 use crate::clock::now_ns;
 use engine::Request;
-
-/// Most async tasks of one iothread. Requests beyond it stay in the guests' rings.
-const MAX_TASKS: u32 = 4096;
 
 /// Most tasks that are polled in one phase, so that other queues get their turn.
 const POLL_BUDGET: usize = 256;
@@ -67,9 +63,7 @@ pub(crate) struct Executor {
     /// Number of tasks spawned so far, which is the number of the next one.
     spawned_count: u64,
     shared: Rc<ExecutorShared>,
-    woken: Arc<WokenTasks>,
-    /// The word of `woken` with which the next phase begins.
-    next_word: usize,
+    woken: WokenBlocks,
     /// Requests whose tasks have completed, for the next reap.
     completed: Vec<Completion>,
     /// Scratch: tasks to be polled, or tasks with completed I/O.
@@ -92,16 +86,10 @@ impl Executor {
                 stopping: RefCell::default(),
                 bypass_before: RefCell::default(),
             }),
-            woken: WokenTasks::new(MAX_TASKS, wake),
-            next_word: 0,
+            woken: WokenBlocks::new(wake),
             completed: Vec::new(),
             batch: Vec::new(),
         }
-    }
-
-    /// How many more tasks can be spawned.
-    pub fn room(&self) -> usize {
-        MAX_TASKS as usize - self.running
     }
 
     /// Whether no task runs, and none has completed since the last reap.
@@ -110,10 +98,10 @@ impl Executor {
         self.running == 0 && self.completed.is_empty()
     }
 
-    /// Spawns a task for a request of the source at this place. There is room. The request completes when the task does. The
+    /// Spawns a task for a request of the source at this place. There is no limit of tasks but the number of requests that
+    /// sources have in flight, so none takes the room of another. The request completes when the task does. The
     /// next [`poll_due_and_woken`](Self::poll_due_and_woken) polls it.
     pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request, source: u32) {
-        debug_assert!(self.room() > 0, "the source has asked for room");
         let token = request.token;
         let needed_buffer_bytes = node.needed_buffer_bytes(&request);
         let task = self.free_tasks.pop().unwrap_or_else(|| {
@@ -165,9 +153,7 @@ impl Executor {
         }
         self.wake_due_tasks();
         let mut batch = std::mem::take(&mut self.batch);
-        self.next_word = self
-            .woken
-            .take_batch(self.next_word, POLL_BUDGET, &mut batch);
+        self.woken.take_batch(POLL_BUDGET, &mut batch);
         for task in batch.drain(..) {
             self.poll_task(task);
         }
@@ -281,6 +267,16 @@ impl Executor {
     /// The next request of a task to a backend, in order.
     pub fn pop_outgoing(&mut self) -> Option<BackendRequest> {
         self.shared.io.borrow_mut().outbox.pop_front()
+    }
+
+    /// How many requests of a file occupy worker threads of the kernel.
+    pub fn ring_request_count(&self, file_index: usize) -> usize {
+        self.shared.io.borrow().ring_request_count(file_index)
+    }
+
+    /// Counts a request of a task that the ring has taken.
+    pub fn count_ring_request(&mut self, ring: &RingRequest) {
+        self.shared.io.borrow_mut().count_ring_request(ring);
     }
 
     /// Number of requests in the outbox.

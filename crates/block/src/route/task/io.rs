@@ -24,12 +24,21 @@ use crate::token;
 pub(crate) enum BackendRequest {
     /// A request to a node's part of a file, for the backend that carries the file.
     Request(FileTarget, Request),
-    /// A request at its offset in a file, for the ring, with the ring's name for the file.
-    Ring(File, Request),
+    /// A request without data, for the ring.
+    Ring(RingRequest),
     /// A request to a node's part of an image.
     Image(RbdTarget, Request),
     /// A request at its offset in a file, for a worker.
     Worker(Arc<DiskFile>, Request),
+}
+
+/// A request without data, at its offset in a file, that the kernel passes to its own worker threads.
+pub(crate) struct RingRequest {
+    pub request: Request,
+    /// The ring's name for the file.
+    pub name: File,
+    /// The file's number: files share those threads.
+    pub file_index: usize,
 }
 
 impl BackendRequest {
@@ -37,7 +46,7 @@ impl BackendRequest {
     pub fn carrier(&self) -> Option<Carrier> {
         match self {
             BackendRequest::Request(target, _) => Some(target.carrier),
-            BackendRequest::Ring(file, _) => Some(Carrier::Ring(*file)),
+            BackendRequest::Ring(request) => Some(Carrier::Ring(request.name)),
             BackendRequest::Image(..) => None,
             BackendRequest::Worker(..) => Some(Carrier::Workers),
         }
@@ -58,6 +67,8 @@ enum IoEntryState {
 struct IoEntry {
     state: IoEntryState,
     task: u32,
+    /// The index of the file whose request occupies a worker thread of the kernel.
+    ring_file: Option<usize>,
     /// A copy of the request's segments. A backend changes the list after a short transfer; the request's own list stays
     /// whole, since the task may submit the request again.
     segments: Vec<libc::iovec>,
@@ -82,6 +93,8 @@ pub(super) struct IoTable {
     /// Requests in flight, of all tasks.
     in_flight: usize,
     tasks: Vec<TaskIo>,
+    /// By the file's index: its requests that occupy worker threads of the kernel.
+    ring_requests: Vec<usize>,
     /// Requests that no backend has taken yet, in order.
     pub outbox: VecDeque<BackendRequest>,
 }
@@ -100,6 +113,7 @@ impl IoTable {
         self.entries.push(IoEntry {
             state: IoEntryState::InFlight(None),
             task,
+            ring_file: None,
             segments: Vec::new(),
             lease: None,
         });
@@ -145,6 +159,21 @@ impl IoTable {
         }
     }
 
+    /// How many requests of a file occupy worker threads of the kernel.
+    pub fn ring_request_count(&self, file_index: usize) -> usize {
+        self.ring_requests.get(file_index).copied().unwrap_or(0)
+    }
+
+    /// Counts a request that the ring has taken.
+    pub fn count_ring_request(&mut self, ring: &RingRequest) {
+        let entry = token::request_number(ring.request.token) as usize;
+        self.entries[entry].ring_file = Some(ring.file_index);
+        if self.ring_requests.len() <= ring.file_index {
+            self.ring_requests.resize(ring.file_index + 1, 0);
+        }
+        self.ring_requests[ring.file_index] += 1;
+    }
+
     /// Records the completion of a task's request, and returns the task and its waker. `None`: it is no task's request.
     pub fn record_io_completion_and_take_waker(
         &mut self,
@@ -156,6 +185,9 @@ impl IoTable {
         let entry = self.entries.get_mut(index as usize)?;
         self.in_flight -= 1;
         entry.lease = None;
+        if let Some(file_index) = entry.ring_file.take() {
+            self.ring_requests[file_index] -= 1;
+        }
         let task = entry.task;
         self.tasks[task as usize].in_flight -= 1;
         let waker = match std::mem::replace(&mut entry.state, IoEntryState::Done(result)) {

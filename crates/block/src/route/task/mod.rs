@@ -19,6 +19,7 @@ mod executor;
 mod io;
 mod timers;
 mod woken;
+mod woken_blocks;
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -30,7 +31,7 @@ use engine::Request;
 
 pub(crate) use context::TaskContext;
 pub(crate) use executor::Executor;
-pub(crate) use io::BackendRequest;
+pub(crate) use io::{BackendRequest, RingRequest};
 
 /// Wakes an iothread's loop, from any thread.
 pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;

@@ -228,6 +228,33 @@ fn ranges_complete_as_other_requests_do() {
 }
 
 #[test]
+fn flushes_and_ranges_leave_half_of_the_kernels_workers() {
+    // Before the ring, whose end waits for the reads.
+    let mut buffers: Vec<_> = (0..40).map(|_| Buffer::new(1)).collect();
+    let mut ring = engine(128, 0);
+    for (token, buffer) in (0..).zip(&mut buffers) {
+        ring.put(buffer.io(Op::Read, token, token));
+    }
+    let ops = [Op::Flush, Op::Discard, Op::WriteZeroes { unmap: false }];
+    for token in 100..132 {
+        assert!(ring.free_workers() > 0, "reads need none: {token}");
+        let op = ops[(token % 3) as usize];
+        ring.put_without_data(op, token).unwrap();
+    }
+    assert_eq!(ring.free_workers(), 0, "there are 64");
+    ring.submit();
+    ring.ring.complete(0, Outcome::Whole);
+    assert_eq!(ring.reaped(), [(0, Ok(()))]);
+    assert_eq!(ring.free_workers(), 0, "a read has ended");
+    ring.ring.complete(60, Outcome::Error(Errno::AGAIN));
+    assert_eq!(ring.reaped(), []);
+    assert_eq!(ring.free_workers(), 0, "it is retried");
+    ring.ring.complete(61, Outcome::Whole);
+    assert_eq!(ring.reaped().len(), 1);
+    assert_eq!(ring.free_workers(), 1);
+}
+
+#[test]
 fn completions_that_overflow_the_queue_are_all_found() {
     let mut ring = engine(16, 0);
     (0..16).for_each(|token| ring.put_flush(token).unwrap());

@@ -1,0 +1,168 @@
+//! Tests of a greedy disk beside another one on the same iothread: what they share is not used up.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use block::{AttachedDisk, BackendSettings, DiskIo, Node, Op, Request, SourceIo};
+use engine::PoolSettings;
+
+use crate::harness::{Call, Rig};
+use crate::storage::{file, new_image, null, options, ring, ways};
+
+/// Submits reads of a block until its source has no room, without a reap; how many.
+fn read_until_full(rig: &mut Rig, disk: &AttachedDisk, source_index: u32, block: &Block) -> usize {
+    let mut io = SourceIo {
+        io: &mut rig.io,
+        disks: std::slice::from_ref(disk),
+        source_index,
+        in_flight: 0,
+    };
+    for number in 0.. {
+        if io.room(0) == 0 {
+            return number as usize;
+        }
+        // SAFETY: the block outlives the requests, and nothing reads it.
+        unsafe { io.submit(0, block.read(number)) };
+    }
+    unreachable!("there are fewer places than numbers");
+}
+
+/// Memory for reads that all go to the same place.
+struct Block {
+    _memory: Vec<u8>,
+    segment: Box<libc::iovec>,
+}
+
+impl Block {
+    fn new() -> Block {
+        let mut memory = vec![0; 8192];
+        let at = memory.as_mut_ptr().align_offset(4096);
+        let segment = Box::new(libc::iovec {
+            iov_base: memory[at..].as_mut_ptr().cast(),
+            iov_len: 512,
+        });
+        Block {
+            _memory: memory,
+            segment,
+        }
+    }
+
+    fn read(&self, token: u32) -> Request {
+        Request {
+            op: Op::Read,
+            fua: false,
+            offset: 0,
+            len: 512,
+            iov: &raw const *self.segment as *mut _,
+            iov_count: 1,
+            token: token.into(),
+        }
+    }
+}
+
+/// Requests hold their places until they are reaped, so a source without reaps has a disk that never answers.
+#[test]
+fn a_source_whose_disk_never_answers_leaves_places_to_others() {
+    let (_folder, path) = new_image(1 << 20);
+    let opened: [(&dyn Fn() -> Arc<Node>, usize); 3] = [
+        (&|| file(&options(&path)), 64),
+        (&|| file(&ring(options(&path))), 64),
+        (&|| null(u64::MAX / 2, false), 1024),
+    ];
+    for (open, places) in opened {
+        let (mut rig, block) = (Rig::with_max_events(64), Block::new());
+        let disk = rig.attach(&open());
+        let greedy = read_until_full(&mut rig, &disk, 1, &block);
+        assert_eq!(greedy, places * 7 / 8);
+        let left = places - greedy;
+        let later = read_until_full(&mut rig, &disk, 2, &block);
+        assert!((left / 2..left).contains(&later), "{later} of {left}");
+        for source in 3..6 {
+            let next = read_until_full(&mut rig, &disk, source, &block);
+            assert!(next > 0 || rig.io.room(&disk) == 0, "source {source}");
+        }
+        if places == 1024 {
+            // Its requests never complete, but nor do they touch the block any more.
+            continue;
+        }
+        let (mut out, all) = (Vec::new(), places - rig.io.room(&disk));
+        while out.len() < all {
+            rig.io.poll_tasks_and_submit();
+            rig.io.reap_and_poll_tasks(&mut out);
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Blocking work for one disk, as long as the returned channels are open.
+fn block_workers(rig: &mut Rig, disk: &AttachedDisk, count: u64) -> Vec<Sender<()>> {
+    let block = |token| {
+        let (release, until) = channel();
+        let call = move || {
+            let _ = until.recv();
+            Ok(())
+        };
+        let disk = disk.number_among_workers();
+        rig.io.submit_blocking_call(disk, Box::new(call), token);
+        release
+    };
+    (0..count).map(block).collect()
+}
+
+/// Reads, unaligned writes, discards and flushes; on worker threads all of them, elsewhere those that need one.
+#[test]
+fn work_of_one_disk_that_never_ends_leaves_worker_threads_to_another() {
+    let (_folder, path) = new_image(1 << 20);
+    let (_other, greedy) = new_image(1 << 20);
+    let greedy = file(&options(&greedy));
+    for how in ways(&path) {
+        let node = file(&how);
+        let mut rig = Rig::new();
+        let disk = rig.attach(&greedy);
+        let releases = block_workers(&mut rig, &disk, 200);
+        rig.ok(&node, Call::write(1536, &[7; 512]));
+        assert_eq!(rig.read(&node, 1536, 512), [7; 512]);
+        rig.ok(&node, Call::discard(0, 8192));
+        rig.ok(&node, Call::flush());
+        drop(releases);
+        let mut out = Vec::new();
+        while out.len() < 200 {
+            rig.io.reap_and_poll_tasks(&mut out);
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The kernel runs flushes and ranges of a ring in threads of its own, in the order of their submission.
+#[test]
+fn what_would_wait_for_a_thread_of_the_kernel_goes_to_a_worker() {
+    let (_folder, path) = new_image(1 << 20);
+    let node = file(&ring(options(&path)));
+    for op in [Op::Flush, Op::Discard, Op::WriteZeroes { unmap: false }] {
+        let mut rig = Rig::with_settings(BackendSettings {
+            pool: PoolSettings {
+                max_threads: 8,
+                ..PoolSettings::default()
+            },
+            ..BackendSettings::default()
+        });
+        let disk = rig.attach(&node);
+        if rig.io.ring_stats().is_none() {
+            return test_support::report::not_run("no io_uring");
+        }
+        for token in 0..20 {
+            let request = Request::without_data(op, 0, 4096, token);
+            // SAFETY: there are no segments.
+            unsafe { rig.io.submit(&disk, request) }.unwrap();
+        }
+        rig.io.poll_tasks_and_submit();
+        assert_eq!(rig.submitted(), 4, "{op:?}: half of the kernel's threads");
+        let mut out = Vec::new();
+        while out.len() < 20 {
+            rig.io.poll_tasks_and_submit();
+            rig.io.reap_and_poll_tasks(&mut out);
+            std::thread::yield_now();
+        }
+        assert!(out.iter().all(|done| done.result == Ok(())), "{op:?}");
+    }
+}
