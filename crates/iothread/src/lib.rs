@@ -5,6 +5,7 @@
 //! virtqueues ([`vring`]) that are mapped to it; a request is processed on this thread alone. The
 //! control plane reaches it only by messages, through [`IothreadHandle`] and [`VringHandle`].
 
+mod admit_budget;
 mod affinity;
 mod awaited_side;
 mod completion_dispatcher;

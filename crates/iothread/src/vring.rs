@@ -15,6 +15,7 @@ use telemetry::queue::AdmissionEnd;
 use virtqueue::queue_setup::{QueueFds, QueueSetup};
 use virtqueue::{Chain, GuestMemory, QueueDirtyLog, RingError};
 
+use crate::admit_budget::AdmitBudget;
 use crate::awaited_side::awaited_side;
 use crate::device::{ParkedStopAction, QueueContext, QueueDevice, new_queue_device};
 use crate::event_loop::{HandlerId, IdleEnd, PollPredictor, PollSettings, Remote};
@@ -22,10 +23,6 @@ use crate::messages::{
     Message, QueueRegistration, QueueReporter, ResumeAction, ScsiMessage, VringSetup,
 };
 use crate::older_generations::OlderGenerations;
-
-/// Limit of requests admitted from one queue per iteration. It bounds how long the other queues of
-/// the iothread wait for their turn, and the guest for its completions.
-pub(crate) const ADMIT_BUDGET: usize = 64;
 
 /// Number of polls in a row that find an active queue empty before its kicks are enabled again. So many polls cost
 /// about as much as the kick that they spare, which is the best choice without knowing when
@@ -59,6 +56,8 @@ pub(crate) struct Vring {
     parked_at_stop: ParkedStopAction,
     /// Number of polls in a row that found it empty while it was active.
     pub empty_polls: u16,
+    /// Most requests of its next admission.
+    admit_budget: AdmitBudget,
     /// Predicts whether polling for it pays.
     predictor: PollPredictor,
     /// Its registration with its export, for other threads.
@@ -131,6 +130,7 @@ impl Vring {
             stopping: None,
             parked_at_stop: ParkedStopAction::ReturnToRing,
             empty_polls: 0,
+            admit_budget: AdmitBudget::default(),
             predictor: PollPredictor::default(),
             registration: None,
         };
@@ -287,7 +287,8 @@ impl Vring {
         self.ring.next_avail_counting_recovered()
     }
 
-    /// Phase 4 of the event loop: admits up to [`ADMIT_BUDGET`] requests. `None`: the guest broke the queue, which was reported.
+    /// Phase 4 of the event loop: admits as many requests as its [budget](AdmitBudget) allows. `None`:
+    /// the guest broke the queue, which was reported.
     pub fn admit(
         &mut self,
         chain: &mut Chain,
@@ -298,8 +299,11 @@ impl Vring {
         if !self.ring.has_available() {
             return Some(AdmissionEnd::Drained);
         }
+        let (cost_before, budget) = (io.submission_cost(), self.admit_budget.requests());
         let (device, cx) = self.device_and_context(io, now());
-        let admission = device.admit(cx, chain, ADMIT_BUDGET);
+        let admission = device.admit(cx, chain, budget);
+        self.admit_budget
+            .adapt(io.submission_cost().wrapping_sub(cost_before));
         self.release_and_settle_old_generations(io);
         self.end_admissions_if_finished();
         admission
