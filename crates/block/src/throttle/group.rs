@@ -168,13 +168,6 @@ impl ThrottleGroup {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Calls a function while another thread could hold the lock.
-    #[cfg(test)]
-    pub(super) fn while_locked_for_test(&self, call: impl FnOnce()) {
-        let _state = self.lock();
-        call();
-    }
-
     fn lock(&self) -> MutexGuard<'_, GroupState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -7,6 +7,14 @@ use engine::{Op, Request};
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
+impl ThrottleGroup {
+    /// Calls a function while another thread could hold the lock.
+    pub(in crate::throttle) fn while_locked_for_test(&self, call: impl FnOnce()) {
+        let _state = self.lock();
+        call();
+    }
+}
+
 fn group(set: impl Fn(&mut ThrottleLimits)) -> Arc<ThrottleGroup> {
     let mut limits = ThrottleLimits::default();
     set(&mut limits);
@@ -239,7 +247,7 @@ fn a_request_waits_for_those_ahead_of_it() {
 
 /// Of a request that waits for hours, and of one that has just passed.
 #[test]
-fn a_change_of_limits_forgets_debts_and_wakes_who_waits() {
+fn a_change_of_limits_forgets_debts_and_wakes_requests_that_wait() {
     struct Woken(std::sync::atomic::AtomicBool);
     impl std::task::Wake for Woken {
         fn wake(self: Arc<Self>) {
