@@ -53,7 +53,7 @@ impl Signaller {
         if !self.0.has_blocked.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 export = self.0.name,
-                "the front-end stopped this thread: it made an eventfd blocking and filled it. Its eventfds are signalled \
+                "the front-end blocked this thread: it made an eventfd blocking and filled it. Its eventfds are signalled \
                  through Linux AIO from now on, which never blocks"
             );
         }
