@@ -20,8 +20,8 @@ use crate::clock::now_ns;
 use crate::route::gate::Gate;
 use crate::route::task::{LocalFuture, TaskContext};
 
-/// Requests that wait are looked at as often as this, in nanoseconds: far below what a guest's timeouts or a burst of
-/// completions would show, and enough for few wake-ups.
+/// Timers expire at multiples of this, in nanoseconds: far below what a guest's timeouts or a burst of completions would show,
+/// and enough for few wake-ups.
 const TICK_NS: u64 = 500_000;
 
 /// The gate of one queue.
@@ -134,6 +134,7 @@ impl ThrottleGate {
             if let Some((kind, ns)) = account.limit_that_is_hit(&cost) {
                 self.account.member().stats.count_limit_hit(kind);
                 // A large request may owe centuries.
+                let ns = account.ns_until_next_look(ns);
                 let retry_ns = now_ns.saturating_add(ns).checked_next_multiple_of(TICK_NS);
                 self.retry_ns[direction as usize].set(retry_ns.unwrap_or(u64::MAX));
             }

@@ -17,6 +17,7 @@ use std::task::Waker;
 use super::bucket::Bucket;
 use super::cost::{Cost, Direction};
 use super::limits::{LimitKind, LimitsError, ThrottleLimits};
+use super::numbers::{as_f64, to_ns};
 use super::stats::ThrottleStats;
 
 /// An account holds what its part of a limit gives in so many nanoseconds.
@@ -60,7 +61,7 @@ struct AccountState {
     tokens: Tokens,
     /// Whether it takes part in the distribution.
     is_active: bool,
-    /// Scratch: its part of what its member gets.
+    /// Its part of the group's tokens, as of the last distribution.
     part: f64,
     /// The first waiting request of each direction, to be woken when the limits change.
     heads: [Option<Waker>; 2],
@@ -305,7 +306,7 @@ impl GroupState {
     /// Distributes what the buckets let pass now to the accounts that take part, one of which is the caller's. Others that
     /// are full, and wait for nothing, no longer take part. What is not used pays the debts of those that do not.
     fn distribute_tokens(&mut self, caller: u64, now_ns: u64) {
-        let active_members = self.divide_members_among_accounts();
+        self.divide_group_among_accounts();
         let now_ns = now_ns.max(self.leaked_until_ns);
         let elapsed_ns = std::mem::replace(&mut self.leaked_until_ns, now_ns).abs_diff(now_ns);
         let mut most = [f64::INFINITY; LimitKind::ALL.len()];
@@ -323,7 +324,7 @@ impl GroupState {
                 tokens[kind] += paid;
                 unused -= paid;
             }
-            most[kind] = bucket.rate() * ACCOUNT_NS / f64::from(active_members);
+            most[kind] = bucket.rate() * ACCOUNT_NS;
             fill_accounts(&mut self.accounts, kind, bucket, most[kind]);
         }
         for (id, account) in &mut self.accounts {
@@ -341,8 +342,8 @@ impl GroupState {
         }
     }
 
-    /// Sets the part of each active account in what its member gets. Returns the number of members that have some.
-    fn divide_members_among_accounts(&mut self) -> u32 {
+    /// Sets the part of each active account: those of all members are equal, and divided among their active accounts.
+    fn divide_group_among_accounts(&mut self) {
         for member in self.members.values_mut() {
             member.active_accounts = 0;
         }
@@ -355,10 +356,9 @@ impl GroupState {
         }
         for account in self.accounts.values_mut() {
             if let Some(member) = self.members.get(&account.member) {
-                account.part = 1.0 / f64::from(member.active_accounts.max(1));
+                account.part = 1.0 / f64::from((active_members * member.active_accounts).max(1));
             }
         }
-        active_members.max(1)
     }
 }
 
@@ -449,12 +449,16 @@ impl OpenAccount<'_> {
             .into_iter()
             .filter_map(|(kind, _)| wait(kind))
             .max_by(|(_, left), (_, right)| left.total_cmp(right))?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "it is not negative, and a conversion saturates"
-        )]
-        Some((kind, (ns as u64).saturating_add(1)))
+        Some((kind, to_ns(ns).saturating_add(1)))
+    }
+
+    /// When to look again at a request that waits for so long, if no other queue wants tokens: nanoseconds. While others want
+    /// some it gets its part only, and a look costs the group its lock. But these may stop: nothing is lost meanwhile as long
+    /// as the account is not full.
+    pub fn ns_until_next_look(&self, ns: u64) -> u64 {
+        let account = self.state.accounts.get(&self.id);
+        let with_others = account.map_or(0.0, |account| as_f64(ns) / account.part);
+        ns.max(to_ns(with_others.min(ACCOUNT_NS)))
     }
 
     /// Notes the first request that waits in a direction.
@@ -480,15 +484,6 @@ impl OpenAccount<'_> {
         }
         lease
     }
-}
-
-/// A count or a duration as a floating-point number.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "below 2^53, or a time of which the end does not matter"
-)]
-fn as_f64(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod cost;
 mod gate;
 mod group;
 mod limits;
+mod numbers;
 mod stats;
 
 pub(crate) use gate::ThrottleGate;

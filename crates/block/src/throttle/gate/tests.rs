@@ -199,6 +199,32 @@ fn the_request_with_the_timer_may_go() {
     io.detach(other);
 }
 
+/// Each look takes the group's lock, and the time for it grows with the number of queues.
+#[test]
+fn queues_that_share_a_limit_look_when_they_have_been_paid() {
+    const QUEUES: u32 = 64;
+    let (node, group) = throttled(LimitKind::IopsTotal, 2_000);
+    let mut io = testing::io();
+    let disks: Vec<_> = (0..QUEUES)
+        .map(|_| testing::attach(&mut io, &node))
+        .collect();
+    for (source, disk) in (0_u64..).zip(&disks) {
+        for number in 0..20 {
+            let token = source << 32 | number;
+            testing::submit(&mut io, disk, (Op::Read, 0), vec![0; 512], token);
+        }
+    }
+    let passed = testing::run_until_completed(&mut io, 1_000).len() as u64;
+    let stats = node.throttle().unwrap().stats();
+    let looks = stats.limit_hits(LimitKind::IopsTotal);
+    assert!(looks < 10 * passed, "{looks} for {passed} requests");
+    group.set_limits(ThrottleLimits::default()).unwrap();
+    testing::run_until_completed(&mut io, 1_280 - usize::try_from(passed).unwrap());
+    for disk in disks {
+        io.detach(disk);
+    }
+}
+
 /// A group that is not full needs its lock once per lease.
 #[test]
 fn most_requests_pass_without_the_lock() {
