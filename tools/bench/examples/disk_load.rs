@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bench::aio::Aio;
-use bench::client::Placement;
+use bench::client::{Form, Placement};
 use bench::load::{Detail, Load, Waiting, raw};
 
 const USAGE: &str = "usage: disk_load PATH PATTERN BLOCK_BYTES DEPTH WARM_UP_MS TIME_MS";
@@ -34,6 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         span_bytes: 0,
         recorded: false,
         placement: Placement::Packed,
+        form: Form::Plain,
     };
     let milliseconds = |text: &str| text.parse().map(Duration::from_millis);
     let (warm_up, time) = (milliseconds(warm_up)?, milliseconds(time)?);

@@ -20,7 +20,8 @@ pub use report::{Part, Report};
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Who takes part: ours, ours-recorded (it records what is in flight, as for QEMU), raw[:ENGINE] (the host, or librbd,
+    /// Who takes part: ours, ours-recorded (it records what is in flight, as for QEMU),
+    /// ours-throttled (limits that are never reached), raw[:ENGINE] (the host, or librbd,
     /// without a server), qemu-storage-daemon[:ENGINE]; the engine is native, io_uring or threads [default: ours, raw where
     /// there is storage, and qemu-storage-daemon where it is installed]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]

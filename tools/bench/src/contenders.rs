@@ -19,7 +19,7 @@ use crate::load::{Load, Measured, measure, measure_disks};
 use crate::progress::Progress;
 use crate::rbd_image::RbdImage;
 use crate::run::connect;
-use crate::server::{Disk, FrontEnd, Server, Threads};
+use crate::server::{Disk, FrontEnd, Server, Threads, ThrottleGroup};
 use crate::stats::Summary;
 use crate::storage::Backing;
 
@@ -30,6 +30,8 @@ pub enum Contender {
     Ours,
     /// This blockplane, and it has to record what is in flight.
     OursRecorded,
+    /// This blockplane, with a throttled node in front of each disk, whose limits are never reached.
+    OursThrottled,
     /// This blockplane, with other disks beside the one that is loaded, all idle.
     OursInACrowd {
         /// Other disks.
@@ -58,10 +60,11 @@ impl FromStr for Contender {
         match (name, engine) {
             ("ours", None) => Ok(Contender::Ours),
             ("ours-recorded", None) => Ok(Contender::OursRecorded),
+            ("ours-throttled", None) => Ok(Contender::OursThrottled),
             ("raw", engine) => Ok(Contender::Raw(engine.unwrap_or(Aio::Native))),
             ("qemu-storage-daemon", engine) => Ok(Contender::Peer(engine)),
             _ => Err(
-                "ours, ours-recorded, raw[:ENGINE] or qemu-storage-daemon[:ENGINE] is expected"
+                "ours, ours-recorded, ours-throttled, raw[:ENGINE] or qemu-storage-daemon[:ENGINE] is expected"
                     .to_owned(),
             ),
         }
@@ -73,6 +76,7 @@ impl fmt::Display for Contender {
         match self {
             Contender::Ours => f.write_str("ours"),
             Contender::OursRecorded => f.write_str("ours-recorded"),
+            Contender::OursThrottled => f.write_str("ours-throttled"),
             Contender::OursInACrowd { disks, queues } => {
                 let idle = u32::from(*disks) * u32::from(*queues);
                 write!(f, "ours beside {idle} idle queues")
@@ -156,7 +160,10 @@ impl Contenders {
         let mut running = Vec::new();
         for contender in contenders {
             running.push(match contender {
-                Contender::Ours | Contender::OursRecorded | Contender::Peer(_)
+                Contender::Ours
+                | Contender::OursRecorded
+                | Contender::OursThrottled
+                | Contender::Peer(_)
                     if setup.serves_images() =>
                 {
                     Running::OnDemand(contender.clone())
@@ -260,11 +267,15 @@ impl ServerSetup {
     fn start(&self, contender: &Contender) -> Result<Running> {
         match contender {
             Contender::Ours | Contender::OursRecorded => {
-                self.server(&self.ours, self.iothreads, &self.backings, None)
+                self.server(&self.ours, self.iothreads, &self.backings, &[], None)
+            }
+            Contender::OursThrottled => {
+                let groups = [never_reached()];
+                self.server(&self.ours, self.iothreads, &self.backings, &groups, None)
             }
             Contender::OursInACrowd { disks, queues } => {
                 let crowd = Some((*disks, *queues));
-                self.server(&self.ours, self.iothreads, &self.backings, crowd)
+                self.server(&self.ours, self.iothreads, &self.backings, &[], crowd)
             }
             Contender::Peer(engine) => {
                 let peer = self.peer.as_deref().ok_or_else(|| {
@@ -281,7 +292,7 @@ impl ServerSetup {
                 });
                 let backings: Vec<_> = backings.collect();
                 let disks = u16::try_from(backings.len()).unwrap_or(u16::MAX);
-                self.server(peer, self.iothreads.min(disks), &backings, None)
+                self.server(peer, self.iothreads.min(disks), &backings, &[], None)
             }
             Contender::Raw(engine) => match &self.backings[..] {
                 [Backing::File(path, _) | Backing::Device(path, _)] => {
@@ -313,6 +324,7 @@ impl ServerSetup {
         program: &Path,
         iothreads: u16,
         backings: &[Backing],
+        throttle_groups: &[ThrottleGroup],
         crowd: Option<(u16, u8)>,
     ) -> Result<Running> {
         // What we start runs where we do at that moment.
@@ -328,6 +340,7 @@ impl ServerSetup {
             num_queues: self.queues,
             writable: self.writable,
             front_end: FrontEnd::Blk,
+            throttle_groups: throttle_groups.to_vec(),
         });
         let mut disks: Vec<_> = disks.collect();
         if let Some((count, queues)) = crowd {
@@ -339,6 +352,14 @@ impl ServerSetup {
             .transpose()
             .map_err(|error| server.explain(error))?;
         Ok(Running::Server(Box::new(server), crowd))
+    }
+}
+
+/// Limits that no disk reaches.
+fn never_reached() -> ThrottleGroup {
+    ThrottleGroup {
+        id: "unreached",
+        limits: "limits.iops-total=1000000000,limits.bps-total=1000000000000".to_owned(),
     }
 }
 

@@ -183,6 +183,7 @@ fn disk(index: u16, options: &Options, folder: Option<&Path>) -> Result<Disk> {
         num_queues: options.queues,
         writable: false,
         front_end: FrontEnd::Blk,
+        throttle_groups: Vec::new(),
     })
 }
 

@@ -28,6 +28,7 @@ pub(crate) fn disk(queues: u8) -> Disk {
         num_queues: u16::from(queues),
         writable: false,
         front_end: FrontEnd::Blk,
+        throttle_groups: Vec::new(),
     }
 }
 

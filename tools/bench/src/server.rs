@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use self::blockdev::{blockdev, literal};
+use self::blockdev::{blockdev, literal, throttle_groups, throttle_nodes, top_node};
 use crate::error::{Error, Result};
 use crate::storage::Backing;
 
@@ -51,6 +51,17 @@ pub struct Disk {
     pub writable: bool,
     /// What it is behind.
     pub front_end: FrontEnd,
+    /// Groups that throttle it, each by a node of its own; the first is next to the disk.
+    pub throttle_groups: Vec<ThrottleGroup>,
+}
+
+/// Limits that all disks of a server have together which name the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThrottleGroup {
+    /// Its name.
+    pub id: &'static str,
+    /// Its limits, as options have them: `limits.iops-total=1000`.
+    pub limits: String,
 }
 
 /// The threads that run a server's disks.
@@ -132,8 +143,14 @@ impl Server {
             }
             _ => format!("iothread=io{}", index % usize::from(count)),
         };
+        for group in throttle_groups(disks) {
+            command.arg("--object").arg(group);
+        }
         for (index, disk) in disks.iter().enumerate() {
             command.arg("--blockdev").arg(blockdev(index, disk));
+            for node in throttle_nodes(index, disk) {
+                command.arg("--blockdev").arg(node);
+            }
             let export = match disk.front_end {
                 FrontEnd::Blk => format!("vhost-user-blk,num-queues={}", disk.num_queues),
                 FrontEnd::VirtioScsi => format!("vhost-user-scsi,num-queues={}", disk.num_queues),
@@ -141,7 +158,8 @@ impl Server {
                 FrontEnd::Lsi => "vfio-user-lsi53c895a".to_owned(),
             };
             command.arg("--export").arg(format!(
-                "type={export},id=e{index},node-name=d{index},{},writable={},addr.type=unix,addr.path={}",
+                "type={export},id=e{index},node-name={},{},writable={},addr.type=unix,addr.path={}",
+                top_node(index, disk),
                 iothreads_of(index),
                 on_off(disk.writable),
                 literal(socket(folder.path(), index).display())
@@ -326,6 +344,7 @@ mod tests {
             num_queues: 1,
             writable: false,
             front_end: FrontEnd::Blk,
+            throttle_groups: Vec::new(),
         };
         let mut server = Server::start(Path::new("/bin/ls"), &[disk]).unwrap();
         let error = server.connect(0).unwrap_err().to_string();
@@ -342,6 +361,7 @@ mod tests {
             num_queues: 1,
             writable: false,
             front_end: FrontEnd::Blk,
+            throttle_groups: Vec::new(),
         };
         let threads = Threads {
             count: iothreads,

@@ -38,5 +38,5 @@ pub use requests::{Kind, Requests, SECTOR_BYTES};
 pub use ring::DriverRing;
 pub use scsi::{Capacity, ScsiCommands, introduce};
 pub use session::{Session, SessionParameters};
-pub use shape::{Buffers, Placement, Shape};
+pub use shape::{Buffers, Form, Placement, Shape};
 pub use virtio_scsi::{FIRST_REQUEST_QUEUE, ScsiBuffers, VirtioScsi};

@@ -23,6 +23,7 @@ const F_RO: u64 = 1 << 5;
 const F_BLK_SIZE: u64 = 1 << 6;
 const F_FLUSH: u64 = 1 << 9;
 const F_MQ: u64 = 1 << 12;
+const F_DISCARD: u64 = 1 << 13;
 const F_INDIRECT_DESC: u64 = 1 << 28;
 const F_EVENT_IDX: u64 = 1 << 29;
 const F_VERSION_1: u64 = 1 << 32;
@@ -33,7 +34,7 @@ const DEMANDED: u64 = F_VERSION_1 | F_PROTOCOL_FEATURES;
 const DEMANDED_PROTOCOL: u64 = PROTOCOL_F_CONFIG;
 /// Taken where they are offered.
 const OPTIONAL: u64 = F_INDIRECT_DESC | F_EVENT_IDX;
-const OPTIONAL_OF_DISKS: u64 = F_SIZE_MAX | F_RO | F_BLK_SIZE | F_FLUSH | F_MQ;
+const OPTIONAL_OF_DISKS: u64 = F_SIZE_MAX | F_RO | F_BLK_SIZE | F_FLUSH | F_MQ | F_DISCARD;
 const OPTIONAL_PROTOCOL: u64 = PROTOCOL_F_MQ | PROTOCOL_F_REPLY_ACK;
 
 /// The negotiated features, and the disk's properties.
@@ -67,6 +68,12 @@ impl SessionParameters {
     #[must_use]
     pub fn read_only(&self) -> bool {
         self.features & F_RO != 0
+    }
+
+    /// The disk takes discards.
+    #[must_use]
+    pub fn discard(&self) -> bool {
+        self.features & F_DISCARD != 0
     }
 
     /// Writes are durable only after a flush.

@@ -20,8 +20,23 @@ pub enum Placement {
     /// As Linux's drivers have it: what belongs to a request is in one piece, and far from others.
     Apart,
 }
+
+/// What a disk's requests are beside plain reads and writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// Reads and writes, whose data begins at a page.
+    #[default]
+    Plain,
+    /// Their data begins at an odd address, so that direct I/O cannot take it as it is.
+    Unaligned,
+    /// Writes are discards of so many bytes. There are no reads.
+    Discards,
+}
+
 /// Of a descriptor.
 pub(super) const DESC_BYTES: usize = 16;
+/// The range of a discard (virtio specification 1.2, section 5.2.6): sector, number of sectors, flags.
+const DISCARD_BYTES: u32 = 16;
 
 /// What the requests of a queue have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +46,7 @@ pub struct Shape {
     /// Bytes of each.
     pub block_bytes: u32,
     pub(super) placement: Placement,
+    pub(super) form: Form,
     /// Data descriptors of each.
     pub(super) segments: u16,
     /// Each has a table of its own, and takes one entry of the queue.
@@ -56,6 +72,7 @@ impl Shape {
             depth,
             block_bytes,
             placement: Placement::Packed,
+            form: Form::Plain,
             segments,
             indirect,
         };
@@ -77,6 +94,33 @@ impl Shape {
     #[must_use]
     pub fn placed(self, placement: Placement) -> Self {
         Shape { placement, ..self }
+    }
+
+    /// The same, of this form.
+    #[must_use]
+    pub fn formed(self, form: Form) -> Self {
+        let segments = match form {
+            Form::Discards => 1,
+            Form::Plain | Form::Unaligned => self.segments,
+        };
+        Shape {
+            form,
+            segments,
+            ..self
+        }
+    }
+
+    /// Bytes that go to the device or come from it.
+    pub(super) fn data_bytes(&self) -> u32 {
+        match self.form {
+            Form::Discards => DISCARD_BYTES,
+            Form::Plain | Form::Unaligned => self.block_bytes,
+        }
+    }
+
+    /// Where data begins in its pages.
+    pub(super) fn data_offset(&self) -> usize {
+        usize::from(self.form == Form::Unaligned)
     }
 
     /// From one header to the next, and from one status byte.
@@ -127,9 +171,9 @@ impl Shape {
         }
     }
 
-    /// Data begins at a page, as direct I/O likes it.
+    /// From the pages of one request's data to those of the next.
     pub(super) fn data_stride(&self) -> usize {
-        Layout::whole_pages(self.block_bytes as usize)
+        Layout::whole_pages(self.data_offset() + self.data_bytes() as usize)
     }
 }
 

@@ -79,6 +79,7 @@ pub(crate) fn positions(
             .into(),
         writable: loads.iter().any(|load| load.write),
         front_end: FrontEnd::Blk,
+        throttle_groups: Vec::new(),
     };
     let variant = |position: Position| Variant {
         name: position.name,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::setup::Setup;
-use crate::client::Placement;
+use crate::client::{Form, Placement};
 use crate::error::Result;
 use crate::load::{self, Detail, Order, Pattern};
 use crate::server::Server;
@@ -100,6 +100,7 @@ fn connected(server: &mut Server, disk: usize, load: &Load, setup: &Setup) -> Re
         span_bytes: 0,
         recorded: false,
         placement: Placement::Packed,
+        form: Form::Plain,
     };
     let stream = server.connect(disk)?;
     let pid = Some(server.pid());

@@ -63,6 +63,7 @@ pub fn run(options: &Options) -> Result<Report> {
         num_queues,
         writable: false,
         front_end: FrontEnd::Blk,
+        throttle_groups: Vec::new(),
     };
     let busy = disk(storage.backing.clone(), 1);
     let idle = disk(Backing::Null, u16::from(options.idle_queues));

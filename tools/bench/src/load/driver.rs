@@ -152,7 +152,9 @@ pub(crate) fn run<Q: Queue, R: Commands, P: Plan>(
     detail: Detail,
     phases: &Phases,
 ) -> Result<Tally> {
-    let mut meter = Meter::new(phases, detail.latency).with_marks(detail.mark_interval);
+    let mut meter = Meter::new(phases, detail.latency)
+        .with_marks(detail.mark_interval)
+        .with_gaps(detail.gaps);
     let now_ns = meter.begin();
     for driver in &mut *drivers {
         driver.start(now_ns)?;

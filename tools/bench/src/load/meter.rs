@@ -22,6 +22,8 @@ pub struct Tally {
     pub writes: u64,
     /// How long each took, if that was measured.
     pub latencies: Option<Histogram<u64>>,
+    /// How long after the one before each completed, if that was measured; 0 for those found together.
+    pub gaps: Option<Histogram<u64>>,
     /// In this time.
     pub elapsed: Duration,
     /// When that began, on the monotonic clock.
@@ -54,6 +56,9 @@ pub struct Meter<'p> {
     tally: Tally,
     result: Tally,
     histogram: Histogram<u64>,
+    gaps: Option<Histogram<u64>>,
+    /// When the last request was found that has completed.
+    last_ns: u64,
     /// Completed before this phase.
     earlier: u64,
     course: Vec<Mark>,
@@ -87,6 +92,8 @@ impl<'p> Meter<'p> {
             tally: Tally::default(),
             result: Tally::default(),
             histogram: latencies(),
+            gaps: None,
+            last_ns: 0,
             earlier: 0,
             course: Vec::new(),
             mark_interval_ns: 0,
@@ -103,15 +110,25 @@ impl<'p> Meter<'p> {
     pub fn with_marks(mut self, interval: Option<Duration>) -> Self {
         if let Some(interval) = interval {
             self.mark_interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-            self.next_mark_ns = 0;
         }
         self
     }
 
-    /// The first requests are sent now.
+    /// Measures the time between completions.
     #[must_use]
-    pub fn begin(&self) -> u64 {
-        now_ns()
+    pub fn with_gaps(mut self, measured: bool) -> Self {
+        self.gaps = measured.then(latencies);
+        self
+    }
+
+    /// The first requests are sent now: the course begins.
+    #[must_use]
+    pub fn begin(&mut self) -> u64 {
+        let now_ns = now_ns();
+        if self.mark_interval_ns > 0 {
+            self.mark(now_ns);
+        }
+        now_ns
     }
 
     /// Something has completed. The time is that of all requests found, and of those sent in their
@@ -121,7 +138,8 @@ impl<'p> Meter<'p> {
         let phase = self.next_phase();
         let sampling = !matches!(self.sample, Sample::None);
         self.until_sample -= 1;
-        if !self.latency && !sampling && self.until_sample > 0 && phase == self.phase {
+        let timed = self.latency || self.gaps.is_some();
+        if !timed && !sampling && self.until_sample > 0 && phase == self.phase {
             return 0;
         }
         let now_ns = now_ns();
@@ -176,6 +194,10 @@ impl<'p> Meter<'p> {
         if self.latency {
             self.histogram.saturating_record(now_ns - sent_ns);
         }
+        if let Some(gaps) = &mut self.gaps {
+            gaps.saturating_record(now_ns - self.last_ns);
+            self.last_ns = now_ns;
+        }
     }
 
     /// All that was found is dealt with.
@@ -226,10 +248,15 @@ impl<'p> Meter<'p> {
             self.result.elapsed = Duration::from_nanos(now_ns - self.since_ns);
             self.result.since_ns = self.since_ns;
             self.result.latencies = self.latency.then(|| self.histogram.clone());
+            self.result.gaps = self.gaps.clone();
         }
         // What completes later belongs to another part.
         self.tally = Tally::default();
         self.histogram.reset();
+        if let Some(gaps) = &mut self.gaps {
+            gaps.reset();
+        }
+        self.last_ns = now_ns;
         self.sample = Sample::None;
         self.since_ns = now_ns;
         self.counted = false;
@@ -282,5 +309,25 @@ mod tests {
                 .is_some_and(|counted| !counted.is_empty())
         );
         assert_eq!(allocated, 0);
+    }
+
+    #[test]
+    fn gap_is_the_time_since_the_completion_before() {
+        let worker = |phases: &Phases| {
+            let mut meter = Meter::new(phases, false).with_gaps(true);
+            while meter.again() {
+                let now_ns = meter.found();
+                meter.record(Kind::Read, 0, now_ns);
+                meter.record(Kind::Read, 0, now_ns);
+            }
+            Ok(meter.finish())
+        };
+        let time = Duration::from_millis(5);
+        let tallies = conduct(vec![Box::new(worker)], Duration::ZERO, time, |_| Ok(())).unwrap();
+        let gaps = tallies[0].gaps.as_ref().unwrap();
+        assert_eq!(gaps.len(), tallies[0].reads);
+        assert!(gaps.count_at(0) >= gaps.len() / 2, "found together");
+        assert!(gaps.max() > 0);
+        assert!(u128::from(gaps.max()) <= tallies[0].elapsed.as_nanos() * 1001 / 1000);
     }
 }

@@ -14,6 +14,7 @@ mod plan;
 pub mod raw;
 mod scsi;
 mod started_server;
+mod together;
 mod usage;
 mod verify;
 
@@ -31,10 +32,11 @@ use phases::{Phase, Phases, Worker, conduct};
 use plan::Plan;
 pub use scsi::{LsiRequestOptions, measure_lsi, measure_virtio_scsi};
 use started_server::StartedServer;
+pub use together::measure_together;
 pub use usage::{Saturated, ServerUsage};
 use verify::{Flush, ReadBack, Territory, WriteAndCheck};
 
-use crate::client::{Commands, Placement, Queue, SessionParameters, Waiter};
+use crate::client::{Commands, Form, Placement, Queue, SessionParameters, Waiter};
 use crate::cpus::pin;
 use crate::error::{Error, Result};
 
@@ -63,6 +65,8 @@ pub struct Load {
     pub recorded: bool,
     /// How a virtio disk's requests lie in memory.
     pub placement: Placement,
+    /// What they are beside reads and writes.
+    pub form: Form,
 }
 
 /// What is measured besides counts.
@@ -72,6 +76,8 @@ pub struct Detail {
     pub latency: bool,
     /// How many had completed, this often.
     pub mark_interval: Option<Duration>,
+    /// The time between completions.
+    pub gaps: bool,
 }
 
 impl Load {
@@ -100,6 +106,9 @@ impl Load {
         if self.pattern.writes() && agreed.read_only() {
             return unsuitable("the disk is read-only".to_owned());
         }
+        if self.form == Form::Discards && !agreed.discard() {
+            return unsuitable("the disk does not take discards".to_owned());
+        }
         if !self.block_bytes.is_multiple_of(agreed.block_bytes) {
             return unsuitable(format!(
                 "requests of {} bytes are not made of the disk's blocks of {}",
@@ -125,10 +134,19 @@ fn drive<Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
     time: Duration,
     observe: impl FnMut(Phase) -> Result<()>,
 ) -> Result<Vec<Tally>> {
+    conduct(workers(drivers, server, load), warm_up, time, observe)
+}
+
+/// The threads that drive `drivers`.
+fn workers<'d, Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
+    drivers: &'d mut [Driver<Q, R, P>],
+    server: BorrowedFd<'d>,
+    load: &'d Load,
+) -> Vec<Worker<'d>> {
     let threads = usize::from(load.threads).clamp(1, drivers.len().max(1));
     let per_thread = drivers.len().div_ceil(threads);
-    let workers = drivers.chunks_mut(per_thread).enumerate();
-    let workers: Vec<Worker<'_>> = workers
+    let chunks = drivers.chunks_mut(per_thread).enumerate();
+    chunks
         .map(|(index, drivers)| {
             let cpu = load.cpus.get(index % load.cpus.len().max(1)).copied();
             let (waiting, detail) = (load.waiting, load.detail);
@@ -142,8 +160,7 @@ fn drive<Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
             };
             Box::new(worker) as Worker<'_>
         })
-        .collect();
-    conduct(workers, warm_up, time, observe)
+        .collect()
 }
 
 /// Puts `load` on the server behind `stream`: for `warm_up`, which does not count, then for `time`.

@@ -40,7 +40,8 @@ impl StartedServer {
             agreed.segment_bytes,
             agreed.indirect(),
         )?
-        .placed(load.placement);
+        .placed(load.placement)
+        .formed(load.form);
         if load.recorded {
             session.record(load.queues, shape.queue_size())?;
         }

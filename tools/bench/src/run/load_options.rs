@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::client::Placement;
+use crate::client::{Form, Placement};
 use crate::error::{Error, Result};
 use crate::load::{Detail, Load, Pattern, Waiting};
 use crate::units;
@@ -123,11 +123,12 @@ impl LoadOptions {
             cpus: cpus.to_vec(),
             detail: Detail {
                 latency: !self.no_latency,
-                mark_interval: None,
+                ..Detail::default()
             },
             span_bytes: self.span.unwrap_or(0),
             recorded: self.recorded,
             placement: Placement::Packed,
+            form: Form::Plain,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Options;
 use crate::aio::Aio;
-use crate::client::Placement;
+use crate::client::{Form, Placement};
 use crate::contenders::Contender;
 use crate::load::{Detail, Load, Order, Pattern, Waiting};
 use crate::storage::BackingOption;
@@ -150,6 +150,7 @@ impl Group {
             span_bytes: 0,
             recorded: false,
             placement: Placement::Packed,
+            form: Form::Plain,
         }
     }
 

@@ -81,6 +81,7 @@ pub fn run(options: &Options) -> Result<Report> {
         num_queues: 1,
         writable: false,
         front_end: FrontEnd::Blk,
+        throttle_groups: Vec::new(),
     };
     let folder = tempfile::Builder::new()
         .prefix("bench-")

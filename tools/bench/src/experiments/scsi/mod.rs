@@ -11,8 +11,8 @@ use std::fmt;
 use report::Outcome;
 
 use super::{Report, Setup};
-use crate::client::Placement;
 use crate::client::lsi::Bus;
+use crate::client::{Form, Placement};
 use crate::cpus::{self, Pinned};
 use crate::error::Result;
 use crate::load::{self, Detail, LsiRequestOptions, Measured, Order, Pattern};
@@ -164,6 +164,7 @@ impl Options {
             span_bytes: 0,
             recorded: false,
             placement: Placement::Apart,
+            form: Form::Plain,
         };
         let mut loads = Vec::new();
         for kib in &self.block_kib {
@@ -205,6 +206,7 @@ fn measure(
             num_queues: 1,
             writable: loads.iter().any(|load| load.pattern.writes()),
             front_end,
+            throttle_groups: Vec::new(),
         };
         // What we start runs where we do at that moment.
         let _pinned = Pinned::to(&[setup.server_cpu])?;
