@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::experiments::{self, batch_limit, completion_ring, many_queues, monitors, notify, scsi};
 use crate::svg::Figure;
 use crate::table::Table;
-use crate::{compare, handlers, idle, run, targets};
+use crate::{compare, handlers, idle, neighbours, run, targets, throttle};
 
 /// What the program is called.
 pub const PROGRAM: &str = "blockplane-bench";
@@ -74,6 +74,12 @@ pub enum Command {
     /// What blockplane wants to reach against the host and qemu-storage-daemon, and what it reaches
     #[command(long_about = help::TARGETS, after_long_help = help::TARGETS_EXAMPLES)]
     Targets(targets::Options),
+    /// Limits of throttle groups: what passes, how evenly, and what members get
+    #[command(long_about = help::THROTTLE, after_long_help = help::THROTTLE_EXAMPLES)]
+    Throttle(throttle::Options),
+    /// A disk with one read in flight beside a greedy one
+    #[command(long_about = help::NEIGHBOURS, after_long_help = help::NEIGHBOURS_EXAMPLES)]
+    Neighbours(neighbours::Options),
     /// Its manual pages or shell completions, for packages
     #[command(after_long_help = help::GENERATE_EXAMPLES)]
     Generate(Generate),
@@ -231,7 +237,12 @@ impl Command {
             Command::Monitors(options) => options.setup.svg.as_deref(),
             Command::Scsi(options) => options.setup.svg.as_deref(),
             Command::Compare(options) => options.svg.as_deref(),
-            Command::Idle(_) | Command::Run(_) | Command::Targets(_) | Command::Generate(_) => None,
+            Command::Idle(_)
+            | Command::Run(_)
+            | Command::Targets(_)
+            | Command::Throttle(_)
+            | Command::Neighbours(_)
+            | Command::Generate(_) => None,
         }
     }
 }
@@ -264,6 +275,18 @@ fn measure(command: &Command) -> Result<Option<Report>> {
         }
         Command::Targets(options) => {
             let report = targets::run(options)?;
+            plain(report.table(), report.json())
+        }
+        Command::Throttle(options) => {
+            let report = throttle::run(options)?;
+            Report {
+                tables: report.tables,
+                json: report.json,
+                figure: None,
+            }
+        }
+        Command::Neighbours(options) => {
+            let report = neighbours::run(options)?;
             plain(report.table(), report.json())
         }
         Command::Compare(options) => {

@@ -5,6 +5,8 @@
 //! - [`experiments`]: what single mechanisms are worth, each with and without;
 //! - [`run`]: what any vhost-user-blk server answers to a load;
 //! - [`compare`]: that of several servers, and of the host itself, in turn;
+//! - [`throttle`]: what limits let pass, and how evenly;
+//! - [`neighbours`]: what a greedy disk leaves to another one;
 //! - [`targets`]: what is to be reached, beside what is.
 //!
 //! A server is measured from outside: as a process ([`server`], [`procfs`]) and through a
@@ -29,6 +31,7 @@ mod idle_disks;
 mod interrupt;
 pub mod limits;
 pub mod load;
+pub mod neighbours;
 pub mod procfs;
 pub mod program;
 mod progress;
@@ -36,11 +39,13 @@ mod random;
 pub mod rbd_image;
 pub mod run;
 pub mod server;
+pub mod server_programs;
 pub mod stats;
 pub mod storage;
 pub mod svg;
 pub mod table;
 pub mod targets;
+pub mod throttle;
 mod units;
 
 pub use error::{Error, Result};

@@ -180,6 +180,33 @@ Examples:\n\
 \x20 blockplane-bench compare --backing rbd:rbd/disk:conf=/etc/ceph/a.conf \\\n\
 \x20     --client blocking --disks 8 --iothreads 2 --no-pinning";
 
+pub(super) const THROTTLE: &str = "\
+Starts blockplane and qemu-storage-daemon with the same throttle groups, and a client that always wants more.
+
+Accuracy: what has passed since the first request, beside what the bucket of the limit gives in theory: the \
+rate, and the burst that an empty bucket holds. A disk that cannot do as much as the limit is off by that. Spacing: \
+the time between completions at iops-total=10000 and depth 32 on null-co, and the server's processor time per \
+request. Shares: four members of a group with iops-total=10000 on two iothreads, at depths 1, 8, 32 and 128.
+
+Every measurement has a server of its own, whose buckets are empty.";
+pub(super) const THROTTLE_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane-bench throttle --only accuracy --backing null,file\n\
+\x20 blockplane-bench throttle --only accuracy --depth 32 --bs 4k \\\n\
+\x20     --after 1s,2s,4s,8s --limit \\\n\
+\x20     iops-total=10000,iops-total-max=50000,iops-total-max-length=2\n\
+\x20 blockplane-bench throttle --only shares --servers ours";
+
+pub(super) const NEIGHBOURS: &str = "\
+Reads one disk with a single request in flight, alone and while another disk of the same server has 256 requests in \
+flight: writes of 1 MiB, discards of 1 MiB, unaligned reads of 4 KiB; on the same iothread and on another one. Each \
+disk has a temporary file of its own, or null-co.
+
+Shows the reads' latency, and the ratio of their rates by the median latency.";
+pub(super) const NEIGHBOURS_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane-bench neighbours --backing null,tmpfs --size 256M";
+
 pub(super) const GENERATE_EXAMPLES: &str = "\
 Examples:\n\
 \x20 blockplane-bench generate man pages";

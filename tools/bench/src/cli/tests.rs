@@ -74,6 +74,10 @@ fn invalid_command_lines_are_refused_before_measuring() {
         "scsi --depth 65",
         "scsi --block-kib 2",
         "scsi --piece-kib 0",
+        "throttle --limit iops-write=1",
+        "throttle --after 0",
+        "throttle --servers raw",
+        "neighbours --repetitions 0",
     ] {
         let args = std::iter::once("bench").chain(nonsense.split(' '));
         assert!(Cli::try_parse_from(args).is_err(), "{nonsense}");

@@ -1,0 +1,316 @@
+//! `blockplane-bench neighbours`: a disk with one read in flight, alone and beside another one that takes all it can get.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::aio::Aio;
+use crate::client::{Form, Placement};
+use crate::compare::ratio_text;
+use crate::comparison_options::ComparisonOptions;
+use crate::error::{Error, Result};
+use crate::load::{Detail, Load, Measured, Order, Pattern, Waiting, measure_together};
+use crate::progress::Progress;
+use crate::server::{Disk, FrontEnd, Server};
+use crate::server_programs::{ServerName, ServerProgram};
+use crate::stats::{Summary, number};
+use crate::storage::{Backing, BackingOption};
+use crate::table::Table;
+use crate::units;
+
+/// What to measure.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Who takes part [default: ours, and qemu-storage-daemon where it is installed]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_enum)]
+    pub servers: Vec<ServerName>,
+    /// What is behind each of the two disks: null, file or tmpfs (temporary files there)
+    #[arg(
+        long,
+        value_name = "WHAT,…",
+        value_delimiter = ',',
+        default_value = "null"
+    )]
+    pub backing: Vec<BackingOption>,
+    /// How the reading client learns of completions; the other one sleeps
+    #[arg(long, value_name = "HOW", value_enum, default_value = "blocking")]
+    pub client: Waiting,
+    /// How long each measurement is
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::time)]
+    pub time: Duration,
+    /// Load before it that does not count
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = commands::time::parse_duration)]
+    pub warm_up: Duration,
+    /// How often each is measured
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repetitions: u32,
+    /// Where things are.
+    #[command(flatten)]
+    pub place: ComparisonOptions,
+}
+
+/// What a greedy disk does.
+struct Greed {
+    name: &'static str,
+    read_percent: u8,
+    block_bytes: u32,
+    form: Form,
+}
+
+const GREEDY_DEPTH: u16 = 256;
+
+const GREED: [Greed; 3] = [
+    Greed {
+        name: "writes of 1 MiB",
+        read_percent: 0,
+        block_bytes: 1 << 20,
+        form: Form::Plain,
+    },
+    Greed {
+        name: "discards of 1 MiB",
+        read_percent: 0,
+        block_bytes: 1 << 20,
+        form: Form::Discards,
+    },
+    Greed {
+        name: "unaligned reads of 4 KiB",
+        read_percent: 100,
+        block_bytes: 4096,
+        form: Form::Unaligned,
+    },
+];
+
+/// Where the greedy disk runs: the number of iothreads of the two disks.
+const PLACES: [(&str, u16); 2] = [("same iothread", 1), ("another iothread", 2)];
+
+/// One case.
+#[derive(Clone, Debug)]
+struct Row {
+    backing: String,
+    greed: &'static str,
+    place: &'static str,
+    /// By server.
+    servers: Vec<Figures>,
+}
+
+/// What one server did.
+#[derive(Clone, Debug)]
+struct Figures {
+    /// Of reads, alone and beside the other disk, in microseconds.
+    p50_us: [Summary; 2],
+    p99_us: Summary,
+    /// Reads per second by the median latency, beside the other disk over alone.
+    ratio: Summary,
+    greedy_mb_per_s: Summary,
+}
+
+/// The figures.
+#[derive(Clone, Debug)]
+pub struct Report {
+    servers: Vec<&'static str>,
+    rows: Vec<Row>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// [`Error::Unsuitable`] for a disk with data that is not ours, or when a program is not there; when a request or a server
+/// fails.
+pub fn run(options: &Options) -> Result<Report> {
+    let servers = ServerProgram::find(&options.servers, &options.place)?;
+    if let Some(foreign) = options.backing.iter().find(|backing| backing.is_foreign()) {
+        return Err(Error::Unsuitable(format!(
+            "--backing {foreign}: the greedy disk is written to; null, file or tmpfs is expected"
+        )));
+    }
+    let cases = options.backing.len() * GREED.len() * PLACES.len();
+    let steps = cases * servers.len() * options.repetitions as usize;
+    let progress = Progress::start("neighbours", steps);
+    let mut rows = Vec::new();
+    for wanted in &options.backing {
+        progress.now(format!("making the disks: {wanted}"));
+        let room = options.place.room();
+        let disks = [(); 2].map(|()| wanted.storage(room, Some(Aio::Native)));
+        let [quiet, greedy] = disks;
+        let (quiet, greedy) = (quiet?, greedy?);
+        let disks = [disk(&quiet.backing, false), disk(&greedy.backing, true)];
+        for greed in &GREED {
+            for (place, iothreads) in PLACES {
+                let mut pairs = vec![Vec::new(); servers.len()];
+                for _ in 0..options.repetitions {
+                    for (server, pairs) in servers.iter().zip(&mut pairs) {
+                        progress.now(format!("{}, {place}: {}", greed.name, server.name));
+                        let pair = pair(server, iothreads, &disks, greed, options);
+                        pairs.push(pair.map_err(|error| error.of(server.name))?);
+                        progress.step();
+                    }
+                }
+                rows.push(Row {
+                    backing: wanted.to_string(),
+                    greed: greed.name,
+                    place,
+                    servers: pairs.iter().filter_map(|pairs| figures(pairs)).collect(),
+                });
+            }
+        }
+    }
+    Ok(Report {
+        servers: servers.iter().map(|server| server.name).collect(),
+        rows,
+    })
+}
+
+fn disk(backing: &Backing, writable: bool) -> Disk {
+    Disk {
+        backing: backing.clone(),
+        num_queues: 1,
+        writable,
+        front_end: FrontEnd::Blk,
+        throttle_groups: Vec::new(),
+    }
+}
+
+/// The reads alone, and both.
+#[derive(Clone, Debug)]
+struct Pair {
+    alone: Measured,
+    beside: Measured,
+    greedy: Measured,
+}
+
+fn pair(
+    program: &ServerProgram,
+    iothreads: u16,
+    disks: &[Disk],
+    greed: &Greed,
+    options: &Options,
+) -> Result<Pair> {
+    let mut server = program.start(iothreads, disks)?;
+    let pair = measure_pair(&mut server, greed, options).map_err(|error| server.explain(error))?;
+    server.stop()?;
+    Ok(pair)
+}
+
+fn measure_pair(server: &mut Server, greed: &Greed, options: &Options) -> Result<Pair> {
+    let load = |read_percent, block_bytes, depth, waiting, form| Load {
+        pattern: Pattern {
+            order: Order::Random,
+            read_percent,
+        },
+        block_bytes,
+        depth,
+        queues: 1,
+        waiting,
+        threads: 1,
+        cpus: options.place.client_cpus.clone(),
+        detail: Detail {
+            latency: true,
+            ..Detail::default()
+        },
+        span_bytes: 0,
+        recorded: false,
+        placement: Placement::Packed,
+        form,
+    };
+    let quiet = load(100, 4096, 1, options.client, Form::Plain);
+    let greedy = load(
+        greed.read_percent,
+        greed.block_bytes,
+        GREEDY_DEPTH,
+        Waiting::Blocking,
+        greed.form,
+    );
+    let pid = server.pid();
+    let mut measure = |disks: &[(usize, &Load)]| {
+        let streams = disks.iter();
+        let streams = streams.map(|(index, load)| Ok((server.connect(*index)?, *load)));
+        let streams = streams.collect::<Result<Vec<_>>>()?;
+        measure_together(streams, options.warm_up, options.time, pid)
+    };
+    let alone = measure(&[(0, &quiet)])?;
+    let both = measure(&[(0, &quiet), (1, &greedy)])?;
+    let mut all = alone.into_iter().chain(both);
+    let (Some(alone), Some(beside), Some(greedy)) = (all.next(), all.next(), all.next()) else {
+        return Err(Error::Requests("a load has no figures".to_owned()));
+    };
+    Ok(Pair {
+        alone,
+        beside,
+        greedy,
+    })
+}
+
+fn figures(pairs: &[Pair]) -> Option<Figures> {
+    let summary = |value: &dyn Fn(&Pair) -> Option<f64>| {
+        Summary::of(&pairs.iter().map(value).collect::<Option<Vec<_>>>()?)
+    };
+    let latency_us = |measured: &Measured, percent| crate::run::latency_us(measured, percent);
+    Some(Figures {
+        p50_us: [
+            summary(&|pair| latency_us(&pair.alone, 50.0))?,
+            summary(&|pair| latency_us(&pair.beside, 50.0))?,
+        ],
+        p99_us: summary(&|pair| latency_us(&pair.beside, 99.0))?,
+        ratio: summary(&|pair| {
+            Some(latency_us(&pair.alone, 50.0)? / latency_us(&pair.beside, 50.0)?)
+        })?,
+        greedy_mb_per_s: summary(&|pair| Some(pair.greedy.mb_per_s()))?,
+    })
+}
+
+impl Report {
+    /// The table for people: a row for each case and server.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let columns = [
+            "beside the other disk's",
+            "server",
+            "alone, p50 us",
+            "beside, p50 us",
+            "p99 us",
+            "rate",
+            "the other's MB/s",
+        ];
+        let title = "4k random reads at depth 1, beside a disk with 256 requests in flight";
+        let mut table = Table::new(title, &columns.map(str::to_owned));
+        for row in &self.rows {
+            for (server, figures) in self.servers.iter().zip(&row.servers) {
+                table.row([
+                    format!("{}: {}, {}", row.backing, row.greed, row.place),
+                    (*server).to_owned(),
+                    number(figures.p50_us[0].median),
+                    number(figures.p50_us[1].median),
+                    number(figures.p99_us.median),
+                    ratio_text(&figures.ratio),
+                    number(figures.greedy_mb_per_s.median),
+                ]);
+            }
+        }
+        table.note("rate: reads per second by the median latency, beside the other disk over alone: median (lowest-highest)");
+        table
+    }
+
+    /// For scripts.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let figures = |(server, figures): (&&str, &Figures)| {
+            json!({
+                "server": server,
+                "alone_p50_us": figures.p50_us[0].json(),
+                "beside_p50_us": figures.p50_us[1].json(),
+                "beside_p99_us": figures.p99_us.json(),
+                "rate_ratio": figures.ratio.json(),
+                "greedy_mb_per_s": figures.greedy_mb_per_s.json(),
+            })
+        };
+        let row = |row: &Row| {
+            json!({
+                "backing": row.backing,
+                "greedy": row.greed,
+                "place": row.place,
+                "figures": self.servers.iter().zip(&row.servers).map(figures).collect::<Value>(),
+            })
+        };
+        json!({ "neighbours": self.rows.iter().map(row).collect::<Value>() })
+    }
+}
