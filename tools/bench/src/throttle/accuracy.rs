@@ -1,4 +1,4 @@
-//! What a limit lets pass from the first request on, beside what its bucket gives in theory.
+//! Accuracy of limits: requests that pass from the first one on, beside what the bucket gives in theory.
 
 use std::time::Duration;
 

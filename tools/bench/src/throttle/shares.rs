@@ -1,4 +1,4 @@
-//! What each member of a throttle group gets, of members that differ in depth and in what they want.
+//! Shares of the members of a throttle group that differ in depth and in what they want.
 
 use std::time::Duration;
 
