@@ -44,21 +44,18 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// The cost of a request: one operation and its bytes. More than `iops_size` bytes, if that is not 0, are several
-    /// operations, in proportion.
+    /// The cost of a request: one operation and its bytes. Where bytes count, as the reciprocal of `iops-size` says, a large
+    /// request is several operations. (A product: without limits in sight, a division was a third of a gate's cost.)
     #[inline]
     #[expect(
         clippy::cast_precision_loss,
         reason = "a request has fewer than 2^53 bytes"
     )]
-    pub fn of(request: &Request, iops_size: f64) -> Self {
+    pub fn of(request: &Request, operations_per_byte: f64) -> Self {
         let bytes = request.len as f64;
         Cost {
             direction: Direction::of(request),
-            operations: match iops_size > 0.0 && bytes > iops_size {
-                true => bytes / iops_size,
-                false => 1.0,
-            },
+            operations: (bytes * operations_per_byte).max(1.0),
             bytes,
         }
     }

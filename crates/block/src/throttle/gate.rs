@@ -29,7 +29,7 @@ pub(crate) struct ThrottleGate {
     /// The node's name, for tracepoints.
     node: CString,
     account: Account,
-    lease: Cell<Lease>,
+    lease: RefCell<Lease>,
     /// Requests that wait, by [`Direction`].
     waiting: [RefCell<VecDeque<Waiting>>; 2],
     /// When the requests that wait are looked at again, by [`Direction`].
@@ -52,7 +52,7 @@ impl ThrottleGate {
         Rc::new(ThrottleGate {
             node: CString::new(node).unwrap_or_default(),
             account: Account::new(member),
-            lease: Cell::new(Lease::NONE),
+            lease: RefCell::new(Lease::NONE),
             waiting: Default::default(),
             retry_ns: Default::default(),
             turn: Cell::new(Direction::Read),
@@ -72,8 +72,8 @@ impl ThrottleGate {
     /// Takes the tokens of a request out of the lease, unless it has too few.
     #[inline]
     fn take_from_lease(&self, request: &Request) -> bool {
-        let mut lease = self.lease.get();
-        let units = Cost::of(request, lease.iops_size).units();
+        let lease = &mut *self.lease.borrow_mut();
+        let units = Cost::of(request, lease.operations_per_byte).units();
         let is_covered = lease.generation == self.account.member().group().generation()
             && units
                 .iter()
@@ -82,7 +82,6 @@ impl ThrottleGate {
             for (kind, units) in units {
                 lease.tokens[kind as usize] -= units;
             }
-            self.lease.set(lease);
         }
         is_covered
     }
@@ -93,11 +92,11 @@ impl ThrottleGate {
         let mut account = self.open_account(now_ns());
         if self.has_waiting(Direction::of(request).other()) && account.limits_totals() {
             // They share tokens: the timer lets them pass in turn.
-            self.lease.set(account.into_lease());
+            self.lease.replace(account.into_lease());
             return false;
         }
-        let passes = account.try_pass(&Cost::of(request, account.iops_size()));
-        self.lease.set(account.into_lease());
+        let passes = account.try_pass(&Cost::of(request, account.operations_per_byte()));
+        self.lease.replace(account.into_lease());
         passes
     }
 
@@ -106,15 +105,16 @@ impl ThrottleGate {
     fn pass_waiting(&self, caller: Option<u64>) {
         let now_ns = now_ns();
         let mut account = self.open_account(now_ns);
-        let iops_size = account.iops_size();
+        let operations_per_byte = account.operations_per_byte();
         while let Some(direction) =
             [self.turn.get(), self.turn.get().other()]
                 .into_iter()
                 .find(|direction| {
                     let waiting = self.waiting[*direction as usize].borrow();
                     let first = waiting.front();
-                    first
-                        .is_some_and(|first| account.try_pass(&Cost::of(&first.request, iops_size)))
+                    first.is_some_and(|first| {
+                        account.try_pass(&Cost::of(&first.request, operations_per_byte))
+                    })
                 })
         {
             let passed = self.waiting[direction as usize].borrow_mut().pop_front();
@@ -130,7 +130,7 @@ impl ThrottleGate {
                 continue;
             };
             account.set_head(direction, Some(first.waker.clone()));
-            let cost = Cost::of(&first.request, iops_size);
+            let cost = Cost::of(&first.request, operations_per_byte);
             if let Some((kind, ns)) = account.limit_that_is_hit(&cost) {
                 self.account.member().stats.count_limit_hit(kind);
                 // A large request may owe centuries.
@@ -143,7 +143,7 @@ impl ThrottleGate {
                 first.waker.wake_by_ref();
             }
         }
-        self.lease.set(account.into_lease());
+        self.lease.replace(account.into_lease());
     }
 
     /// Fires the tracepoint of a request that begins to wait behind all others of its direction.
@@ -152,14 +152,14 @@ impl ThrottleGate {
         let direction = Direction::of(request);
         let mut ahead = Tokens::default();
         let account = self.open_account(now_ns());
-        let iops_size = account.iops_size();
+        let operations_per_byte = account.operations_per_byte();
         for waiting in &*self.waiting[direction as usize].borrow() {
-            for (kind, units) in Cost::of(&waiting.request, iops_size).units() {
+            for (kind, units) in Cost::of(&waiting.request, operations_per_byte).units() {
                 ahead[kind as usize] += units;
             }
         }
-        let hit = account.limit_that_is_hit_after(&ahead, &Cost::of(request, iops_size));
-        self.lease.set(account.into_lease());
+        let hit = account.limit_that_is_hit_after(&ahead, &Cost::of(request, operations_per_byte));
+        self.lease.replace(account.into_lease());
         let (limit, ns) = hit.map_or((tracepoints::NO_LIMIT, 0), |(kind, ns)| (kind as u64, ns));
         tracepoints::throttle_wait::fire(&self.node, direction as u64, request.len, limit, ns);
     }
@@ -174,7 +174,7 @@ impl ThrottleGate {
             let generation = self.account.member().group().generation();
             if !place.is_first() {
                 pending_once().await;
-            } else if now_ns >= retry_ns || generation != self.lease.get().generation {
+            } else if now_ns >= retry_ns || generation != self.lease.borrow().generation {
                 self.pass_waiting(Some(place.arrival));
             } else {
                 let mut timer = std::pin::pin!(cx.sleep_ns(retry_ns - now_ns));
@@ -213,8 +213,8 @@ impl Gate for ThrottleGate {
 
     fn on_bypass(&self, request: &Request) {
         let mut account = self.open_account(now_ns());
-        account.charge(&Cost::of(request, account.iops_size()));
-        self.lease.set(account.into_lease());
+        account.charge(&Cost::of(request, account.operations_per_byte()));
+        self.lease.replace(account.into_lease());
     }
 }
 

@@ -88,8 +88,8 @@ pub(super) struct Lease {
     pub generation: u64,
     /// None is negative.
     pub tokens: Tokens,
-    /// As [`ThrottleLimits::iops_size`].
-    pub iops_size: f64,
+    /// See [`Cost::of`].
+    pub operations_per_byte: f64,
 }
 
 impl Lease {
@@ -97,7 +97,7 @@ impl Lease {
     pub const NONE: Lease = Lease {
         generation: 0,
         tokens: [0.0; LimitKind::ALL.len()],
-        iops_size: 0.0,
+        operations_per_byte: 0.0,
     };
 }
 
@@ -396,9 +396,9 @@ pub(super) struct OpenAccount<'a> {
 }
 
 impl OpenAccount<'_> {
-    /// The size of a request above which it counts as several operations; 0: none.
-    pub fn iops_size(&self) -> f64 {
-        as_f64(self.state.limits.iops_size)
+    /// The factor for [`Cost::of`].
+    pub fn operations_per_byte(&self) -> f64 {
+        self.state.limits.operations_per_byte()
     }
 
     /// Whether there is a limit on reads and writes together.
@@ -474,7 +474,7 @@ impl OpenAccount<'_> {
         let mut lease = Lease {
             generation: self.generation,
             tokens: [f64::INFINITY; LimitKind::ALL.len()],
-            iops_size: as_f64(state.limits.iops_size),
+            operations_per_byte: state.limits.operations_per_byte(),
         };
         if let Some(account) = state.accounts.get_mut(&self.id) {
             for kind in (0..lease.tokens.len()).filter(|kind| state.buckets[*kind].is_some()) {

@@ -128,6 +128,15 @@ impl ThrottleLimits {
         &mut self.rates[kind as usize]
     }
 
+    /// The reciprocal of `iops_size`; 0 if each request counts as one operation.
+    #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
+    pub(super) fn operations_per_byte(&self) -> f64 {
+        match self.iops_size {
+            0 => 0.0,
+            bytes => 1.0 / bytes as f64,
+        }
+    }
+
     /// Checks values and combinations as QEMU does.
     ///
     /// # Errors

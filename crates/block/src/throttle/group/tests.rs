@@ -219,7 +219,7 @@ fn large_requests_count_as_several_operations() {
         iov_count: 0,
         token: 0,
     };
-    let operations = |len| Cost::of(&request(len), 4096.0).units()[0].1;
+    let operations = |len| Cost::of(&request(len), 1.0 / 4096.0).units()[0].1;
     assert_eq!(
         [512, 4096, 6144, 1 << 20].map(operations),
         [1.0, 1.0, 1.5, 256.0]
