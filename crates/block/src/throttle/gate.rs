@@ -20,9 +20,9 @@ use crate::clock::now_ns;
 use crate::route::gate::Gate;
 use crate::route::task::{LocalFuture, TaskContext};
 
-/// Timers expire at multiples of this, in nanoseconds: far below what a guest's timeouts or a burst of completions would show,
-/// and enough for few wake-ups.
-const TICK_NS: u64 = 500_000;
+/// Timers expire at multiples of this, in nanoseconds: so that completions are less than a millisecond apart at a high limit,
+/// and with few wake-ups, which are most of what a request that waits costs.
+const TICK_NS: u64 = 700_000;
 
 /// The gate of one queue.
 pub(crate) struct ThrottleGate {
