@@ -185,13 +185,6 @@ fn pair(
     greed: &Greed,
     options: &Options,
 ) -> Result<Pair> {
-    let mut server = program.start(iothreads, disks)?;
-    let pair = measure_pair(&mut server, greed, options).map_err(|error| server.explain(error))?;
-    server.stop()?;
-    Ok(pair)
-}
-
-fn measure_pair(server: &mut Server, greed: &Greed, options: &Options) -> Result<Pair> {
     let load = |read_percent, block_bytes, depth, waiting, form| Load {
         pattern: Pattern {
             order: Order::Random,
@@ -220,15 +213,15 @@ fn measure_pair(server: &mut Server, greed: &Greed, options: &Options) -> Result
         Waiting::Blocking,
         greed.form,
     );
-    let pid = server.pid();
-    let mut measure = |disks: &[(usize, &Load)]| {
-        let streams = disks.iter();
-        let streams = streams.map(|(index, load)| Ok((server.connect(*index)?, *load)));
-        let streams = streams.collect::<Result<Vec<_>>>()?;
-        measure_together(streams, options.warm_up, options.time, pid)
+    let measure = |loads: &[&Load]| {
+        let mut server = program.start(iothreads, disks)?;
+        let measured = measure_on(&mut server, loads, options);
+        let measured = measured.map_err(|error| server.explain(error))?;
+        server.stop()?;
+        Ok(measured)
     };
-    let alone = measure(&[(0, &quiet)])?;
-    let both = measure(&[(0, &quiet), (1, &greedy)])?;
+    let alone = measure(&[&quiet])?;
+    let both = measure(&[&quiet, &greedy])?;
     let mut all = alone.into_iter().chain(both);
     let (Some(alone), Some(beside), Some(greedy)) = (all.next(), all.next(), all.next()) else {
         return Err(Error::Requests("a load has no figures".to_owned()));
@@ -238,6 +231,14 @@ fn measure_pair(server: &mut Server, greed: &Greed, options: &Options) -> Result
         beside,
         greedy,
     })
+}
+
+/// Puts a load on each of the first disks.
+fn measure_on(server: &mut Server, loads: &[&Load], options: &Options) -> Result<Vec<Measured>> {
+    let disks = loads.iter().enumerate();
+    let disks = disks.map(|(index, load)| Ok((server.connect(index)?, *load)));
+    let disks = disks.collect::<Result<Vec<_>>>()?;
+    measure_together(disks, options.warm_up, options.time, server.pid())
 }
 
 fn figures(pairs: &[Pair]) -> Option<Figures> {
