@@ -70,7 +70,8 @@ fn a_source_whose_disk_never_answers_leaves_places_to_others() {
         (&|| null(u64::MAX / 2, false), 1024),
     ];
     for (open, places) in opened {
-        let (mut rig, block) = (Rig::with_max_events(64), Block::new());
+        // The rig ends first: it waits for the requests.
+        let (block, mut rig) = (Block::new(), Rig::with_max_events(64));
         let disk = rig.attach(&open());
         let greedy = read_until_full(&mut rig, &disk, 1, &block);
         assert_eq!(greedy, places * 7 / 8);
@@ -133,9 +134,9 @@ fn work_of_one_disk_that_never_ends_leaves_worker_threads_to_another() {
     }
 }
 
-/// The kernel runs flushes and ranges of a ring in threads of its own, in the order of their submission.
+/// The kernel runs them in threads of its own, in the order of their submission. Further flushes go to workers, and ranges wait.
 #[test]
-fn what_would_wait_for_a_thread_of_the_kernel_goes_to_a_worker() {
+fn flushes_and_ranges_of_a_ring_take_half_of_the_kernels_threads() {
     let (_folder, path) = new_image(1 << 20);
     let node = file(&ring(options(&path)));
     for op in [Op::Flush, Op::Discard, Op::WriteZeroes { unmap: false }] {
