@@ -293,22 +293,14 @@ impl Guest {
         self.memory.read(data, BLOCK)
     }
 
-    /// Makes the next signal to this queue block in the kernel, until
-    /// [`Guest::release_signal`].
+    /// Makes the next signal to this queue block in the kernel.
     pub fn block_signal(&self, index: u32) {
         let call = &self.queues[index as usize].virtqueue.call;
         // What is pending would make room.
         take(call);
         rustix::io::write(call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         // The device has set it not to block; the flag belongs to both ends.
-        set_blocking(call, true);
-    }
-
-    /// Ends what [`Guest::block_signal`] began.
-    pub fn release_signal(&self, index: u32) {
-        let call = &self.queues[index as usize].virtqueue.call;
-        rustix::io::read(call, &mut [0; 8]).unwrap();
-        set_blocking(call, false);
+        rustix::fs::fcntl_setfl(call, rustix::fs::OFlags::empty()).unwrap();
     }
 }
 
@@ -330,15 +322,4 @@ impl Queue {
             asked: vec![None; SLOTS],
         }
     }
-}
-
-fn set_blocking(fd: impl AsFd, blocking: bool) {
-    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-    let flags = fcntl_getfl(&fd).unwrap();
-    let flags = if blocking {
-        flags - OFlags::NONBLOCK
-    } else {
-        flags | OFlags::NONBLOCK
-    };
-    fcntl_setfl(fd, flags).unwrap();
 }

@@ -5,7 +5,7 @@ use test_support::deadline::eventually;
 
 use crate::client::Client;
 use crate::guest::{Guest, IN};
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 use crate::start;
 use crate::stopped_thread::StoppedThread;
 
@@ -15,13 +15,12 @@ const LINE: &str = "--blockdev file,node-name=d,filename=disk \
     --blockdev file,node-name=other,filename=other \
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock,writable=on";
 
-/// Makes the disk's iothread hang.
-fn hang(guest: &mut Guest) {
+/// Makes the disk's iothread hang, with a request in flight.
+fn hang(guest: &mut Guest, program: &Process) -> StoppedThread {
     guest.request(0, IN, 0, 0);
-    guest.block_signal(0);
+    let iothread = StoppedThread::of_name(program.pid(), "IO main");
     guest.ask(0, 0, IN, 0, 0);
-    // What is answered is signalled before anything else.
-    guest.watch(0, 0);
+    iothread
 }
 
 /// Waits until another client's command uses the disk, and returns the error that other clients get then.
@@ -48,7 +47,7 @@ fn while_it_hangs(command: &str, arguments: &Value) -> Value {
     folder.image("other", MIB);
     let (program, mut waits) = start(&folder, LINE);
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-    hang(&mut guest);
+    let iothread = hang(&mut guest, &program);
     waits.send(command, arguments);
     // Of one client commands are answered in their order.
     waits.send("query-named-block-nodes", &json!({}));
@@ -80,7 +79,7 @@ fn while_it_hangs(command: &str, arguments: &Value) -> Value {
         "d"
     );
     assert!(!waits.is_answered());
-    guest.release_signal(0);
+    iothread.resume();
     let answer = waits.answer();
     assert!(waits.answer()["return"][0]["image"].is_object());
     // It is free again.
@@ -117,13 +116,13 @@ fn shutdown_works_while_a_command_waits_for_a_disk() {
     folder.image("other", MIB);
     let (program, mut waits) = start(&folder, LINE);
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-    hang(&mut guest);
+    let iothread = hang(&mut guest, &program);
     waits.send("block_resize", &json!({"node-name": "d", "size": MIB / 2}));
     waits.send("query-block", &json!({}));
     let mut client = Client::connect(&folder.join("qmp"));
     until_busy(&mut client, "block_resize");
     client.done("quit", json!({}));
-    guest.release_signal(0);
+    iothread.resume();
     assert_eq!(waits.answer(), json!({"return": {}}));
     let refused = waits.answer();
     assert_eq!(refused["error"]["desc"], "the daemon is about to end");

@@ -22,7 +22,7 @@
 //! - `policies`: failed requests are parked, ignored or reported, and late ones are reported.
 //! - `error_policies`: every policy with every kind of request and error, and sense data of SCSI disks.
 //! - `undisturbed_guest`: a guest on another export that must not notice any of this.
-//! - `blocked_commands`: a disk that hangs blocks only its own commands (`stopped_thread` stops a thread that would open one).
+//! - `blocked_commands`: a disk that hangs blocks only its own commands (`stopped_thread` stops a thread that serves or opens one).
 //! - `many_clients`: many clients at once, one of which never reads.
 //! - `slow_monitor`: a client that does not read for a while gets every event.
 //! - `probes`: USDT probes of guests' requests.

@@ -1,6 +1,6 @@
-//! A new thread of a child process, stopped by ptrace(2) before it runs.
+//! A thread of a child process that ptrace(2) has stopped: a new one before it runs, or one that runs.
 
-use std::io;
+use std::{fs, io};
 
 use rustix::process::Pid;
 use test_support::deadline::Deadline;
@@ -27,6 +27,21 @@ impl StoppedThread {
         stopped(born);
         ptrace(libc::PTRACE_DETACH, main, 0, 0);
         StoppedThread(born)
+    }
+
+    /// The thread of this name of a child process.
+    pub fn of_name(process: Pid, name: &str) -> Self {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let has_name = |folder: &fs::DirEntry| {
+            let found = fs::read_to_string(folder.path().join("comm")).unwrap();
+            found.trim_end() == name
+        };
+        let folder = threads.map(Result::unwrap).find(has_name).unwrap();
+        let thread = folder.file_name().to_str().unwrap().parse().unwrap();
+        ptrace(libc::PTRACE_SEIZE, thread, 0, 0);
+        ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0);
+        stopped(thread);
+        StoppedThread(thread)
     }
 
     /// Lets it run.

@@ -236,7 +236,7 @@ Examples:
   An image of a Ceph cluster, as the user client.vm:
     blockplane serve rbd:vms/disk:id=vm --socket /tmp/disk.sock
 
-  At most 2000 requests per second, 20000 for the first 30 seconds of load,
+  At most 2000 requests per second, 20000 for the first 30 seconds,
   and 100 MiB of writes:
     blockplane serve disk.img --iops 2000,max=20000,length=30 \\
         --bps write:100M
