@@ -56,8 +56,8 @@ pub fn command_line(bytes: &[u8]) {
         let live = || {
             let mut live = RunningObjectNames::default();
             live.add_node("d", false).expect("a name");
-            live.add_iothread("t").expect("a name");
-            live.add_secret("s").expect("a name");
+            live.add_object("iothread", "t").expect("a name");
+            live.add_object("secret", "s").expect("a name");
             live
         };
         for result in [
