@@ -198,8 +198,8 @@ fn limits_of_serve_are_a_throttle_group_in_front_of_its_disks() {
     let folder = Folder::new();
     let line =
         "serve null-co: --size 1M --monitor qmp --iops 2000,max=20000,length=30 --bps write:50M";
-    let server = folder.start(line, "null-co.sock");
-    let mut client = Client::connect(&folder.join("qmp"));
+    let mut server = folder.start(line, "null-co.sock");
+    let mut client = Client::of(server.connection(&folder.join("qmp")));
     let nodes = client.done("query-named-block-nodes", json!({}));
     for (member, value) in [
         ("node-name", json!("disk")),
