@@ -99,10 +99,10 @@ impl Window {
                 unmap: target.unmap && keeps_unmap,
                 ..target
             }),
-            OpHandler::Gated(gated) => OpHandler::Gated(Rc::new(GatedRoute {
-                gate: gated.gate.clone(),
-                below: self.shift_route(gated.below.clone(), keeps_unmap),
-            })),
+            OpHandler::Gated(gated) => OpHandler::Gated(Rc::new(GatedRoute::new(
+                gated.gate.clone(),
+                self.shift_route(gated.below.clone(), keeps_unmap),
+            ))),
             OpHandler::Marked(marked) => {
                 let below = self.shift_route(marked.below.clone(), keeps_unmap);
                 OpHandler::Marked(Rc::new(marked.shifted(self.offset, below)))

@@ -12,7 +12,6 @@ use crate::disk_file::DiskFile;
 use crate::disk_file::transfer::IOV_MAX;
 use crate::null_disk::{CAPACITY, fill_with_zeroes};
 use crate::rbd::RbdTarget;
-use crate::route::gate::GatedRoute;
 use crate::route::mark::MarkedRoute;
 use crate::route::task::{BackendRequest, RingRequest, TaskNode};
 use crate::route::{Carrier, FileTarget, LookupResult, MappedNode, OpHandler, Route};
@@ -93,16 +92,23 @@ impl IoContext {
         room.unwrap_or(0).saturating_sub(reserved)
     }
 
-    /// Submits a request with the handler that its route has for its operation.
+    /// Submits a request with the handler that its route has for its operation. Where a gate does not let it pass, starts a
+    /// task that waits there.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline]
     pub(crate) unsafe fn submit_to_handler(
         &mut self,
-        handler: &OpHandler,
+        mut handler: &OpHandler,
         request: Request,
     ) -> Result<(), Full> {
+        while let OpHandler::Gated(gated) = handler {
+            if !gated.try_pass(&request) {
+                return self.spawn_task(gated.clone(), request);
+            }
+            handler = gated.below.handler(request.op);
+        }
         // SAFETY: our caller promises the same.
         unsafe {
             match handler {
@@ -112,7 +118,7 @@ impl IoContext {
                 OpHandler::Rbd(target) => submit_to_image(target, &request),
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
                 OpHandler::Task(node) => self.spawn_task(node.clone(), request),
-                OpHandler::Gated(gated) => self.submit_to_gate(gated, request),
+                OpHandler::Gated(_) => unreachable!("the request has passed all gates"),
                 OpHandler::Marked(marked) => self.submit_with_mark(marked, request),
             }
         }
@@ -123,23 +129,6 @@ impl IoContext {
         let source = self.guarded.source_of(request.token);
         self.tasks.spawn(node, request, source);
         Ok(())
-    }
-
-    /// Submits a request to the route behind a gate, or starts a task that waits at the gate.
-    ///
-    /// # Safety
-    /// As for [`submit`](Self::submit).
-    #[inline(never)]
-    unsafe fn submit_to_gate(
-        &mut self,
-        gated: &Rc<GatedRoute>,
-        request: Request,
-    ) -> Result<(), Full> {
-        if !gated.gate.try_pass(&request) {
-            return self.spawn_task(gated.clone(), request);
-        }
-        // SAFETY: our caller promises the same.
-        unsafe { self.submit_to_handler(gated.below.handler(request.op), request) }
     }
 
     /// Submits a request under a token of its own, which keeps its mark until it has completed.

@@ -1,12 +1,16 @@
 //! Gates, which decide when the requests of a route start, for example for a limit of requests per second.
 //!
-//! For a request that passes at once a gate costs a function call. One that has to wait becomes a
+//! A request that the gate's [`Allowance`] lets pass costs a few instructions, another one that passes at once a call. One that has to wait becomes a
 //! [task](crate::route::task), which waits at the gate and then continues on the route behind it. The request has not
 //! started while it waits, so a source that ends, or whose node is exchanged, does not wait for it: it bypasses the gate.
+
+mod allowance;
 
 use std::rc::Rc;
 
 use engine::{Errno, Request};
+
+pub(crate) use self::allowance::{Allowance, PassedRequests};
 
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{OpHandler, Route};
@@ -15,6 +19,11 @@ use crate::route::{OpHandler, Route};
 ///
 /// Each request is counted once: when it passes at once, when its wait ends, or when it bypasses the gate.
 pub(crate) trait Gate {
+    /// What may pass without [`Self::try_pass`].
+    fn allowance(&self) -> Rc<Allowance> {
+        Rc::default()
+    }
+
     /// Lets a request pass at once. False: it has to wait.
     fn try_pass(&self, request: &Request) -> bool;
 
@@ -28,16 +37,29 @@ pub(crate) trait Gate {
 /// A gate, and the route behind it.
 pub(crate) struct GatedRoute {
     pub gate: Rc<dyn Gate>,
+    allowance: Rc<Allowance>,
     pub below: Route,
 }
 
 impl GatedRoute {
+    /// A gate in front of a route.
+    pub fn new(gate: Rc<dyn Gate>, below: Route) -> Self {
+        GatedRoute {
+            allowance: gate.allowance(),
+            gate,
+            below,
+        }
+    }
+
+    /// Lets a request pass at once. False: it has to wait.
+    #[inline]
+    pub fn try_pass(&self, request: &Request) -> bool {
+        self.allowance.take(request) || self.gate.try_pass(request)
+    }
+
     /// The route with a gate in front of reads, and of what changes data, discards among it. Flushes do not wait.
     pub fn gate_data_requests(gate: Rc<dyn Gate>, below: Route) -> Route {
-        let gated = Rc::new(GatedRoute {
-            gate,
-            below: below.clone(),
-        });
+        let gated = Rc::new(GatedRoute::new(gate, below.clone()));
         let handler = || OpHandler::Gated(gated.clone());
         Route {
             read: handler(),

@@ -3,6 +3,8 @@
 use engine::{Op, Request};
 
 use super::limits::LimitKind;
+use super::numbers::as_f64;
+use crate::route::gate::PassedRequests;
 
 /// The direction of a request, as far as limits are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,18 +47,22 @@ pub(super) struct Cost {
 
 impl Cost {
     /// The cost of a request: one operation and its bytes. Where bytes count, as the reciprocal of `iops-size` says, a large
-    /// request is several operations. (A product: without limits in sight, a division was a third of a gate's cost.)
-    #[inline]
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a request has fewer than 2^53 bytes"
-    )]
+    /// request is several operations.
     pub fn of(request: &Request, operations_per_byte: f64) -> Self {
-        let bytes = request.len as f64;
+        let bytes = as_f64(request.len);
         Cost {
             direction: Direction::of(request),
             operations: (bytes * operations_per_byte).max(1.0),
             bytes,
+        }
+    }
+
+    /// The cost of requests that each count as one operation.
+    pub fn of_passed(direction: Direction, passed: PassedRequests) -> Self {
+        Cost {
+            direction,
+            operations: f64::from(passed.requests),
+            bytes: as_f64(passed.bytes),
         }
     }
 

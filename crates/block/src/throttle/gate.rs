@@ -15,14 +15,21 @@ use engine::Request;
 use telemetry::tracepoints;
 
 use super::cost::{Cost, Direction};
-use super::group::{Account, Lease, OpenAccount, ThrottleMember, Tokens};
+use super::group::{Account, OpenAccount, ThrottleMember};
+use super::lease::{Lease, Tokens};
 use crate::clock::now_ns;
-use crate::route::gate::Gate;
+use crate::route::gate::{Allowance, Gate};
 use crate::route::task::{LocalFuture, TaskContext};
 
 /// Timers expire at multiples of this, in nanoseconds: so that completions are less than a millisecond apart at a high limit,
 /// and with few wake-ups, which are most of what a request that waits costs.
 const TICK_NS: u64 = 700_000;
+
+/// A lease allows this many requests at most before it is looked at again.
+const MAX_ALLOWED_REQUESTS: u32 = 1024;
+
+/// Larger requests ask the gate: the lease has tokens for all that are allowed, as if each had this many bytes.
+const MAX_ALLOWED_BYTES: u64 = 64 << 10;
 
 /// The gate of one queue.
 pub(crate) struct ThrottleGate {
@@ -30,6 +37,8 @@ pub(crate) struct ThrottleGate {
     node: CString,
     account: Account,
     lease: RefCell<Lease>,
+    /// Requests that may pass by the lease, which has not given their tokens yet.
+    allowance: Rc<Allowance>,
     /// Requests that wait, by [`Direction`].
     waiting: [RefCell<VecDeque<Waiting>>; 2],
     /// When the requests that wait are looked at again, by [`Direction`].
@@ -53,6 +62,7 @@ impl ThrottleGate {
             node: CString::new(node).unwrap_or_default(),
             account: Account::new(member),
             lease: RefCell::new(Lease::NONE),
+            allowance: Rc::new(Allowance::new(member.group().generation_counter())),
             waiting: Default::default(),
             retry_ns: Default::default(),
             turn: Cell::new(Direction::Read),
@@ -60,8 +70,31 @@ impl ThrottleGate {
         })
     }
 
+    /// Lets requests pass without looking at the lease as long as it has tokens for all of them, if none waits.
+    fn grant_allowance(&self) {
+        if Direction::ALL
+            .into_iter()
+            .any(|direction| self.has_waiting(direction))
+        {
+            return;
+        }
+        let lease = self.lease.borrow();
+        let max_bytes = lease.bytes_of_one_operation().min(MAX_ALLOWED_BYTES);
+        let requests = lease.covered_requests(max_bytes, MAX_ALLOWED_REQUESTS);
+        self.allowance.grant(requests, max_bytes, lease.generation);
+    }
+
+    /// Ends the allowance: takes the tokens of what has passed out of the lease.
+    fn end_allowance(&self) {
+        let mut lease = self.lease.borrow_mut();
+        for (direction, passed) in Direction::ALL.into_iter().zip(self.allowance.end()) {
+            lease.take(&Cost::of_passed(direction, passed));
+        }
+    }
+
     /// Opens the account, with what is left of the lease.
     fn open_account(&self, now_ns: u64) -> OpenAccount<'_> {
+        self.end_allowance();
         self.account.open(self.lease.replace(Lease::NONE), now_ns)
     }
 
@@ -70,24 +103,18 @@ impl ThrottleGate {
     }
 
     /// Takes the tokens of a request out of the lease, unless it has too few.
-    #[inline]
     fn take_from_lease(&self, request: &Request) -> bool {
-        let lease = &mut *self.lease.borrow_mut();
-        let units = Cost::of(request, lease.operations_per_byte).units();
-        let is_covered = lease.generation == self.account.member().group().generation()
-            && units
-                .iter()
-                .all(|(kind, units)| lease.tokens[*kind as usize] >= *units);
+        let mut lease = self.lease.borrow_mut();
+        let cost = Cost::of(request, lease.operations_per_byte);
+        let is_covered =
+            lease.generation == self.account.member().group().generation() && lease.covers(&cost);
         if is_covered {
-            for (kind, units) in units {
-                lease.tokens[kind as usize] -= units;
-            }
+            lease.take(&cost);
         }
         is_covered
     }
 
     /// Lets a request pass that the lease does not cover, if the account permits, and takes a new lease.
-    #[inline(never)]
     fn take_from_account(&self, request: &Request) -> bool {
         let mut account = self.open_account(now_ns());
         if self.has_waiting(Direction::of(request).other()) && account.limits_totals() {
@@ -201,10 +228,18 @@ async fn pending_once() {
 }
 
 impl Gate for ThrottleGate {
-    #[inline]
+    fn allowance(&self) -> Rc<Allowance> {
+        self.allowance.clone()
+    }
+
     fn try_pass(&self, request: &Request) -> bool {
-        !self.has_waiting(Direction::of(request))
-            && (self.take_from_lease(request) || self.take_from_account(request))
+        self.end_allowance();
+        let passes = !self.has_waiting(Direction::of(request))
+            && (self.take_from_lease(request) || self.take_from_account(request));
+        if passes {
+            self.grant_allowance();
+        }
+        passes
     }
 
     fn wait_to_pass(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<()> {

@@ -16,21 +16,19 @@ use std::task::Waker;
 
 use super::bucket::Bucket;
 use super::cost::{Cost, Direction};
+use super::lease::{Lease, Tokens};
 use super::limits::{LimitKind, LimitsError, ThrottleLimits};
-use super::numbers::{as_f64, to_ns};
+use super::numbers::{as_f64, to_whole};
 use super::stats::ThrottleStats;
 
 /// An account holds what its part of a limit gives in so many nanoseconds.
 const ACCOUNT_NS: f64 = 10e6;
 
-/// Tokens for each [`LimitKind`]; infinitely many where there is no limit. Negative: debts.
-pub(super) type Tokens = [f64; LimitKind::ALL.len()];
-
 /// Disks that share limits: a `throttle-group` object.
 pub struct ThrottleGroup {
     name: String,
     /// Counts the changes of the limits. It only changes with `state` locked.
-    generation: AtomicU64,
+    generation: Arc<AtomicU64>,
     state: Mutex<GroupState>,
 }
 
@@ -81,26 +79,6 @@ pub(super) struct Account {
     id: u64,
 }
 
-/// Tokens that an iothread has taken out of an account.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lease {
-    /// The generation of limits that they are for.
-    pub generation: u64,
-    /// None is negative.
-    pub tokens: Tokens,
-    /// See [`Cost::of`].
-    pub operations_per_byte: f64,
-}
-
-impl Lease {
-    /// A lease without tokens, for limits that no group has.
-    pub const NONE: Lease = Lease {
-        generation: 0,
-        tokens: [0.0; LimitKind::ALL.len()],
-        operations_per_byte: 0.0,
-    };
-}
-
 impl ThrottleGroup {
     /// A group without members.
     ///
@@ -110,7 +88,7 @@ impl ThrottleGroup {
         limits.check()?;
         Ok(Arc::new(ThrottleGroup {
             name: name.to_owned(),
-            generation: AtomicU64::new(1),
+            generation: Arc::new(AtomicU64::new(1)),
             state: Mutex::new(GroupState {
                 limits,
                 buckets: LimitKind::ALL.map(|kind| Bucket::new(limits.rate(kind))),
@@ -163,8 +141,12 @@ impl ThrottleGroup {
         Ok(())
     }
 
-    /// The number of changes of the limits so far.
-    #[inline]
+    /// The number of changes of the limits so far, which goes on changing.
+    pub(super) fn generation_counter(&self) -> Arc<AtomicU64> {
+        self.generation.clone()
+    }
+
+    /// The same, now.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
@@ -449,7 +431,7 @@ impl OpenAccount<'_> {
             .into_iter()
             .filter_map(|(kind, _)| wait(kind))
             .max_by(|(_, left), (_, right)| left.total_cmp(right))?;
-        Some((kind, to_ns(ns).saturating_add(1)))
+        Some((kind, to_whole(ns).saturating_add(1)))
     }
 
     /// When to look again at a request that waits for so long, if no other queue wants tokens: nanoseconds. While others want
@@ -458,7 +440,7 @@ impl OpenAccount<'_> {
     pub fn ns_until_next_look(&self, ns: u64) -> u64 {
         let account = self.state.accounts.get(&self.id);
         let with_others = account.map_or(0.0, |account| as_f64(ns) / account.part);
-        ns.max(to_ns(with_others.min(ACCOUNT_NS)))
+        ns.max(to_whole(with_others.min(ACCOUNT_NS)))
     }
 
     /// Notes the first request that waits in a direction.

@@ -64,6 +64,14 @@ impl LimitKind {
         LimitKind::BpsWrite,
     ];
 
+    /// Whether it counts bytes, not operations.
+    pub(super) fn counts_bytes(self) -> bool {
+        matches!(
+            self,
+            LimitKind::BpsTotal | LimitKind::BpsRead | LimitKind::BpsWrite
+        )
+    }
+
     /// Its name in options and QMP: `iops-total`.
     #[must_use]
     pub fn name(self) -> &'static str {

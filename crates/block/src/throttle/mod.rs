@@ -7,6 +7,7 @@ mod bucket;
 mod cost;
 mod gate;
 mod group;
+mod lease;
 mod limits;
 mod numbers;
 mod stats;

@@ -1,13 +1,13 @@
 //! Conversions between whole and floating-point numbers.
 
-/// Whole nanoseconds.
+/// The whole part of a number.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "none is negative, and a conversion saturates"
 )]
-pub(super) fn to_ns(ns: f64) -> u64 {
-    ns as u64
+pub(super) fn to_whole(number: f64) -> u64 {
+    number as u64
 }
 
 /// A count or a duration as a floating-point number.

@@ -73,7 +73,7 @@ impl TaskContext {
         loop {
             let below = match handler {
                 OpHandler::Gated(gated) => {
-                    if !gated.gate.try_pass(&request) {
+                    if !gated.try_pass(&request) {
                         self.wait_at_gate(&gated.gate, request).await;
                     }
                     &gated.below

@@ -239,3 +239,41 @@ fn most_requests_pass_without_the_lock() {
     });
     io.detach(disk);
 }
+
+/// Most pass by an allowance, and take their tokens later. A thousand per second, of which a hundred may pass at once.
+#[test]
+fn requests_that_pass_by_an_allowance_take_tokens() {
+    let (node, _group) = throttled(LimitKind::IopsTotal, 1_000);
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &node);
+    let begin = std::time::Instant::now();
+    let mut passed = 0;
+    for number in 0..200 {
+        let op = if number % 3 == 0 { Op::Write } else { Op::Read };
+        submit(&mut io, &disk, op, number);
+        passed += run(&mut io).len();
+    }
+    let leaked = usize::try_from(begin.elapsed().as_millis()).unwrap() + 1;
+    assert!((100..=100 + leaked).contains(&passed), "{passed}, {leaked}");
+    io.end_unbounded_waits(SOURCE);
+    testing::run_until_completed(&mut io, 200 - passed);
+    io.detach(disk);
+}
+
+/// The limits change while an allowance has not been used up.
+#[test]
+fn new_limits_end_an_allowance() {
+    let (node, group) = throttled(LimitKind::IopsTotal, 1_000_000);
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &node);
+    submit(&mut io, &disk, Op::Read, 1);
+    assert_eq!(run(&mut io), [1]);
+    group.set_limits(limits(LimitKind::IopsTotal, 1)).unwrap();
+    for number in 2..5 {
+        submit(&mut io, &disk, Op::Read, number);
+    }
+    assert_eq!(run(&mut io), [2], "the first one of a new bucket");
+    io.end_unbounded_waits(SOURCE);
+    testing::run_until_completed(&mut io, 2);
+    io.detach(disk);
+}
