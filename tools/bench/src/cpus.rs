@@ -9,6 +9,19 @@ pub(crate) fn pin(cpu: usize) -> Result<()> {
     pin_to(&[cpu])
 }
 
+/// Has the calling thread run only when no other thread wants its processor (`SCHED_IDLE`).
+pub(crate) fn give_way() -> Result<()> {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameter outlives the call, which only changes how the kernel schedules this thread.
+    let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param) };
+    if set != 0 {
+        return Err(Error::io("give way to other threads")(
+            std::io::Error::last_os_error(),
+        ));
+    }
+    Ok(())
+}
+
 fn pin_to(wanted: &[usize]) -> Result<()> {
     let mut cpus = CpuSet::new();
     for &cpu in wanted {
@@ -23,6 +36,14 @@ fn pin_to(wanted: &[usize]) -> Result<()> {
 /// Refuses processors that the calling thread may not run on, nor those that it starts.
 pub(crate) fn check(wanted: &[usize]) -> Result<()> {
     usable_among(wanted).map(drop)
+}
+
+/// The processors that the calling thread may run on.
+pub(crate) fn usable() -> Result<Vec<usize>> {
+    let usable = usable_among(&[])?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|&cpu| usable.is_set(cpu))
+        .collect())
 }
 
 /// All that the calling thread may run on, if `wanted` are among them.

@@ -17,6 +17,7 @@
 //! on the machine, their ratios are the claim, and no test asserts a time.
 
 pub mod aio;
+mod background_load;
 pub mod cli;
 pub mod client;
 pub mod compare;

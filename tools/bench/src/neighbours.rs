@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::aio::Aio;
+use crate::background_load::BackgroundLoad;
 use crate::client::{Form, Placement};
 use crate::compare::ratio_text;
 use crate::comparison_options::ComparisonOptions;
@@ -118,6 +119,7 @@ pub struct Report {
 /// fails.
 pub fn run(options: &Options) -> Result<Report> {
     let servers = ServerProgram::find(&options.servers, &options.place)?;
+    let servers: Vec<_> = servers.into_iter().map(ServerProgram::unpinned).collect();
     if let Some(foreign) = options.backing.iter().find(|backing| backing.is_foreign()) {
         return Err(Error::Unsuitable(format!(
             "--backing {foreign}: the greedy disk is written to; null, file or tmpfs is expected"
@@ -185,7 +187,7 @@ fn pair(
     greed: &Greed,
     options: &Options,
 ) -> Result<Pair> {
-    let load = |read_percent, block_bytes, depth, waiting, form| Load {
+    let load = |read_percent, block_bytes, depth, waiting, form, gives_way| Load {
         pattern: Pattern {
             order: Order::Random,
             read_percent,
@@ -195,23 +197,25 @@ fn pair(
         queues: 1,
         waiting,
         threads: 1,
-        cpus: options.place.client_cpus.clone(),
+        cpus: Vec::new(),
         detail: Detail {
             latency: true,
             ..Detail::default()
         },
         span_bytes: 0,
+        gives_way,
         recorded: false,
         placement: Placement::Packed,
         form,
     };
-    let quiet = load(100, 4096, 1, options.client, Form::Plain);
+    let quiet = load(100, 4096, 1, options.client, Form::Plain, false);
     let greedy = load(
         greed.read_percent,
         greed.block_bytes,
         GREEDY_DEPTH,
         Waiting::Blocking,
         greed.form,
+        true,
     );
     let measure = |loads: &[&Load]| {
         let mut server = program.start(iothreads, disks)?;
@@ -220,6 +224,7 @@ fn pair(
         server.stop()?;
         Ok(measured)
     };
+    let _busy = BackgroundLoad::start()?;
     let alone = measure(&[&quiet])?;
     let both = measure(&[&quiet, &greedy])?;
     let mut all = alone.into_iter().chain(both);

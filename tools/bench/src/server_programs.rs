@@ -60,6 +60,14 @@ impl ServerProgram {
         names.iter().map(program).collect()
     }
 
+    /// The same, on any processor.
+    pub fn unpinned(self) -> Self {
+        ServerProgram {
+            cpus: Vec::new(),
+            ..self
+        }
+    }
+
     /// Starts it with these disks; of several iothreads each disk has one, in turn.
     pub fn start(&self, iothreads: u16, disks: &[Disk]) -> Result<Server> {
         // What we start runs where we do at that moment.

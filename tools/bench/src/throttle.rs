@@ -151,6 +151,7 @@ fn reads(block_bytes: u32, depth: u16, waiting: Waiting, detail: Detail, cpus: &
         cpus: cpus.to_vec(),
         detail,
         span_bytes: 0,
+        gives_way: false,
         recorded: false,
         placement: Placement::Packed,
         form: Form::Plain,

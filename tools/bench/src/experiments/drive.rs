@@ -98,6 +98,7 @@ fn connected(server: &mut Server, disk: usize, load: &Load, setup: &Setup) -> Re
         cpus: vec![setup.client_cpu],
         detail: Detail::default(),
         span_bytes: 0,
+        gives_way: false,
         recorded: false,
         placement: Placement::Packed,
         form: Form::Plain,

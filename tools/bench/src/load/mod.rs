@@ -37,7 +37,7 @@ pub use usage::{Saturated, ServerUsage};
 use verify::{Flush, ReadBack, Territory, WriteAndCheck};
 
 use crate::client::{Commands, Form, Placement, Queue, SessionParameters, Waiter};
-use crate::cpus::pin;
+use crate::cpus::{give_way, pin};
 use crate::error::{Error, Result};
 
 /// What to do to a disk.
@@ -57,6 +57,8 @@ pub struct Load {
     pub threads: u16,
     /// Processors that they run on, in turn; empty: wherever the kernel likes.
     pub cpus: Vec<usize>,
+    /// They run only when nothing else wants their processors.
+    pub gives_way: bool,
     /// What is measured besides counts.
     pub detail: Detail,
     /// Only this much of the disk, from its beginning; 0: all.
@@ -149,10 +151,13 @@ fn workers<'d, Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
     chunks
         .map(|(index, drivers)| {
             let cpu = load.cpus.get(index % load.cpus.len().max(1)).copied();
-            let (waiting, detail) = (load.waiting, load.detail);
+            let (waiting, detail, gives_way) = (load.waiting, load.detail, load.gives_way);
             let worker = move |phases: &Phases| {
                 if let Some(cpu) = cpu {
                     pin(cpu)?;
+                }
+                if gives_way {
+                    give_way()?;
                 }
                 let calls = drivers.iter().map(Driver::call_fd);
                 let mut waiter = Waiter::new(calls, server)?;

@@ -126,6 +126,7 @@ impl LoadOptions {
                 ..Detail::default()
             },
             span_bytes: self.span.unwrap_or(0),
+            gives_way: false,
             recorded: self.recorded,
             placement: Placement::Packed,
             form: Form::Plain,

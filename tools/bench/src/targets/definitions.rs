@@ -148,6 +148,7 @@ impl Group {
             // At the lightest: a client that is slower than the server hides it.
             detail: Detail::default(),
             span_bytes: 0,
+            gives_way: false,
             recorded: false,
             placement: Placement::Packed,
             form: Form::Plain,

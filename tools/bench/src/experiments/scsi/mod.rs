@@ -162,6 +162,7 @@ impl Options {
             cpus: vec![self.setup.client_cpu],
             detail: Detail::default(),
             span_bytes: 0,
+            gives_way: false,
             recorded: false,
             placement: Placement::Apart,
             form: Form::Plain,
