@@ -190,6 +190,62 @@ fn requests_that_wait_pass_when_the_limit_is_removed() {
 }
 
 #[test]
+fn an_export_shows_the_waits_at_the_throttled_nodes_of_its_disks() {
+    let (_folder, program, mut client, mut guest) = started();
+    let throttle = |client: &mut Client, id: &str| {
+        let exports = client.done("query-block-exports", json!({}));
+        let mut exports = exports.as_array().unwrap().iter();
+        let export = exports.find(|export| export["id"] == id).unwrap();
+        export.get("throttle").cloned()
+    };
+    fill_queue(&mut client, &mut guest);
+    let shown = throttle(&mut client, "e").unwrap();
+    let entry = &shown[0];
+    assert_eq!(
+        (&entry["node-name"], &entry["group"]),
+        (&json!("t"), &json!("g"))
+    );
+    assert_eq!(entry["waiting"], SLOTS - 1, "{shown}");
+    assert!(
+        entry["limit-hits"]["bps-total"].as_u64().unwrap() > 0,
+        "{shown}"
+    );
+
+    client.done("qom-set", set_limits(json!({"bps-total": 0})));
+    for slot in 1..SLOTS {
+        guest.watch(0, slot);
+    }
+    let shown = throttle(&mut client, "e").unwrap();
+    assert_eq!(
+        (&shown[0]["waiting"], &shown[0]["waited"]),
+        (&json!(0), &json!(SLOTS - 1))
+    );
+    let stats = client.done("query-blockstats", json!({}));
+    assert_eq!(shown, stats[0]["throttle"], "both queries show the same");
+
+    // Those of all units of a SCSI controller; no member without limits.
+    for node in ["n", "m"] {
+        let null = json!({"driver": "null-co", "node-name": node});
+        client.done("blockdev-add", null);
+    }
+    let filter =
+        json!({"driver": "throttle", "node-name": "u", "throttle-group": "g", "file": "n"});
+    client.done("blockdev-add", filter);
+    let add = |id: &str, luns: Value| json!({"type": "vhost-user-scsi", "id": id, "luns": luns, "addr": {"type": "unix", "path": id}});
+    let luns = json!([{"node-name": "m"}, {"node-name": "u"}]);
+    client.done("block-export-add", add("scsi", luns));
+    let shown = throttle(&mut client, "scsi").unwrap();
+    assert_eq!(shown.as_array().unwrap().len(), 1, "{shown}");
+    assert_eq!(shown[0]["node-name"], "u");
+    client.done(
+        "block-export-add",
+        add("plain", json!([{"node-name": "m"}])),
+    );
+    assert_eq!(throttle(&mut client, "plain"), None);
+    program.stop();
+}
+
+#[test]
 fn a_guest_gets_no_more_than_the_new_limit_after_a_change() {
     const IOPS: u64 = 200;
     let (_folder, program, mut client, mut guest) = started();

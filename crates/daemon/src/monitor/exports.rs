@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
 use super::running_object_names::names_of_running_objects_and_other_chardevs;
+use super::stats::throttles;
 use super::{option_types, str_arg_or_empty};
 use crate::actions::export;
 use crate::control::MainThread;
@@ -58,6 +59,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         Member::optional("io-status", Type::Named("BlockDeviceIoStatus")),
         Member::optional("waiting-requests", Type::Int),
         Member::optional("late-requests", Type::Int),
+        Member::optional("throttle", Type::list_of_named("BlockThrottleStats")),
     ]);
     vec![
         (
@@ -137,7 +139,8 @@ fn add_export(control: &mut MainThread, arguments: &Arguments) -> Result<Value, 
 
 /// `query-block-exports`: `BlockExportInfo` of all exports.
 fn query_exports(control: &MainThread) -> Value {
-    let newest_first = control.objects.exports.iter().rev();
+    let objects = &control.objects;
+    let newest_first = objects.exports.iter().rev();
     newest_first
         .map(|export| {
             let mut info = json!({
@@ -154,6 +157,11 @@ fn query_exports(control: &MainThread) -> Value {
                 info["io-status"] = queues.io_status().name().into();
                 info["waiting-requests"] = queues.parked_count().into();
                 info["late-requests"] = queues.late_total().into();
+            }
+            let names = export.options.node_names();
+            let nodes = names.into_iter().filter_map(|name| objects.find_node(name));
+            if let Some(throttles) = throttles::stats_of_chains(nodes.map(|open| &*open.node)) {
+                info["throttle"] = throttles;
             }
             info
         })

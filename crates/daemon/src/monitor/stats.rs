@@ -1,7 +1,7 @@
 //! The QMP command `query-blockstats`: statistics of exports, their queues and LUNs, and nodes.
 
 mod luns;
-mod throttles;
+pub(super) mod throttles;
 mod totals;
 
 use std::collections::HashMap;
@@ -100,7 +100,7 @@ fn disk_members_of_nodes(nodes: &[OpenNode]) -> DiskMembers<'_> {
         let image = node.image_status().map(|status| image_info(&status));
         let members = [
             ("rbd", image),
-            ("throttle", throttles::stats_of_chain(node)),
+            ("throttle", throttles::stats_of_chains([&**node])),
         ];
         let known = members
             .into_iter()

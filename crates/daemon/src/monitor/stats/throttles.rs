@@ -1,4 +1,5 @@
-//! `BlockThrottleStats`: requests that wait at the throttled nodes of a chain, in the result of `query-blockstats`.
+//! `BlockThrottleStats`: requests that wait at the throttled nodes of disks, in the results of `query-blockstats` and
+//! `query-block-exports`.
 
 use block::{LimitKind, Node};
 use qmp::{Member, ObjectType, Type, TypeDefinition};
@@ -25,10 +26,14 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     ]
 }
 
-/// `BlockThrottleStats` of all throttled nodes that a node's requests pass, from the top; `None` if there are none.
-pub(super) fn stats_of_chain(node: &Node) -> Option<Value> {
-    let throttles: Vec<Value> = node
-        .throttles()
+/// `BlockThrottleStats` of all throttled nodes that the requests of these nodes pass, from the top of each; `None` if there are
+/// none.
+pub(in crate::monitor) fn stats_of_chains<'a>(
+    nodes: impl IntoIterator<Item = &'a Node>,
+) -> Option<Value> {
+    let throttles: Vec<Value> = nodes
+        .into_iter()
+        .flat_map(Node::throttles)
         .map(|(node, member)| {
             let stats = member.stats();
             let hits = LimitKind::ALL.map(|kind| {
@@ -58,7 +63,7 @@ mod tests {
     fn waits_and_the_limit_are_reported_for_each_throttled_node() {
         let mut disk = ThrottledDisk::with_waiting(3);
         let outer = throttle("outer", "host", &disk.node).0;
-        let stats = stats_of_chain(&outer).unwrap();
+        let stats = stats_of_chains([&*outer]).unwrap();
         assert_eq!(stats[0]["node-name"], "outer");
         assert_eq!(stats[0]["group"], "host");
         assert_eq!(stats[0]["waits"], json!({"bounds": [], "counts": []}));
@@ -70,7 +75,7 @@ mod tests {
         assert_eq!(inner["limit-hits"]["iops-total"], 0);
 
         disk.raise_limit_and_complete(3);
-        let stats = stats_of_chain(&disk.node).unwrap()[0].take();
+        let stats = stats_of_chains([&*disk.node]).unwrap()[0].take();
         assert_eq!([&stats["waiting"], &stats["waited"]], [0, 3]);
         assert!(stats["waited-ns"].as_u64().unwrap() > 0);
         let counts = stats["waits"]["counts"].as_array().unwrap();
@@ -79,6 +84,6 @@ mod tests {
 
     #[test]
     fn disk_without_limits_has_no_such_member() {
-        assert_eq!(stats_of_chain(&null_disk()), None);
+        assert_eq!(stats_of_chains([&*null_disk()]), None);
     }
 }
