@@ -1,6 +1,6 @@
 //! Tests of QEMU's human monitor commands. The texts are those of QEMU 7.2 for the same objects.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::process::Folder;
@@ -50,6 +50,33 @@ fn hmp_info_prints_qemus_texts() {
     assert_eq!(ask(&mut client, "info version"), version);
     let chardev = "c: filename=unix:qmp,server=on\r\n";
     assert_eq!(ask(&mut client, "info chardev"), chardev);
+    program.stop();
+}
+
+#[test]
+fn hmp_info_block_prints_the_limits_of_a_throttled_device() {
+    let folder = Folder::new();
+    let line = "--object throttle-group,id=tenant,limits.bps-write=1M,limits.iops-total=100,limits.iops-total-max=200,limits.iops-size=4k \
+                --object throttle-group,id=unlimited --blockdev null-co,node-name=n \
+                --blockdev throttle,node-name=inner,throttle-group=tenant,file=n \
+                --blockdev throttle,node-name=outer,throttle-group=unlimited,file=inner \
+                --export vhost-user-blk,id=e,node-name=outer,addr.type=unix,addr.path=s";
+    let (program, mut client) = start(&folder, line);
+    let limits = |text: &str| {
+        let lines = text.lines().filter(|line| line.contains("throttling"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let tenant = "    I/O throttling:   bps=0 bps_rd=0 bps_wr=1048576 bps_max=0 bps_rd_max=0 bps_wr_max=0 iops=100 iops_rd=0 \
+                  iops_wr=0 iops_max=200 iops_rd_max=0 iops_wr_max=0 iops_size=4096 group=tenant";
+    assert_eq!(limits(&ask(&mut client, "info block")), [tenant]);
+    assert_eq!(limits(&ask(&mut client, "info block inner")), [tenant]);
+    assert!(limits(&ask(&mut client, "info block n")).is_empty());
+
+    let set = |group: &str, limits: Value| json!({"path": format!("/objects/{group}"), "property": "limits", "value": limits});
+    client.done("qom-set", set("unlimited", json!({"bps-total": 5})));
+    let both = limits(&ask(&mut client, "info block e"));
+    assert!(both[0].ends_with("group=unlimited"), "{both:?}");
+    assert_eq!(both[1..], [tenant]);
     program.stop();
 }
 

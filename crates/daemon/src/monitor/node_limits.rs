@@ -1,9 +1,9 @@
-//! The limits of a throttled node in the result of `query-named-block-nodes`, with QEMU's names and its rule for what is shown:
-//! rates always, bursts and their lengths if there are any.
+//! The limits of a throttled node in the results of `query-named-block-nodes` and the HMP command `info block`, with QEMU's names
+//! and its rule for what is shown: rates always, bursts and their lengths if there are any; in lines for people no lengths.
 
-use block::{LimitKind, ThrottleGroup};
+use block::{LimitKind, Node, ThrottleGroup};
 use qmp::{Member, Type};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The names of a limit, of its burst, and of the length of the burst.
 fn names(kind: LimitKind) -> [&'static str; 3] {
@@ -46,4 +46,41 @@ pub(super) fn add_limits(group: &ThrottleGroup, info: &mut Value) {
         info["iops_size"] = limits.iops_size.into();
     }
     info["group"] = group.name().into();
+}
+
+/// What a line of `info block` has, in QEMU's order.
+const HMP_NUMBERS: [&str; 13] = [
+    "bps",
+    "bps_rd",
+    "bps_wr",
+    "bps_max",
+    "bps_rd_max",
+    "bps_wr_max",
+    "iops",
+    "iops_rd",
+    "iops_wr",
+    "iops_max",
+    "iops_rd_max",
+    "iops_wr_max",
+    "iops_size",
+];
+
+/// Lines of `info block` about the limits of all groups that a node's requests pass, from the top. Groups without limits have none.
+pub(super) fn hmp_lines(node: &Node) -> String {
+    let groups = node.throttles().map(|(_, member)| member.group());
+    let limited = groups.filter(|group| {
+        let limits = group.limits();
+        LimitKind::ALL
+            .iter()
+            .any(|kind| limits.rate(*kind).rate > 0)
+    });
+    let lines = limited.map(|group| {
+        let mut info = json!({});
+        add_limits(group, &mut info);
+        let number = |name: &&str| format!("{name}={}", info[*name].as_u64().unwrap_or(0));
+        let numbers: Vec<String> = HMP_NUMBERS.iter().map(number).collect();
+        let numbers = numbers.join(" ");
+        format!("    I/O throttling:   {numbers} group={}\n", group.name())
+    });
+    lines.collect()
 }

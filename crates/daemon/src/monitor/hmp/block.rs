@@ -6,6 +6,7 @@ use super::HmpArgs;
 use crate::control::MainThread;
 use crate::monitor::images::hmp_lines;
 use crate::monitor::node_filenames::qemu_filenames_of_nodes;
+use crate::monitor::node_limits;
 use crate::monitor::nodes::block_device_info;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
@@ -15,18 +16,14 @@ pub(super) fn show_block_devices(control: &MainThread, args: &HmpArgs<'_>) -> St
     let objects = &control.objects;
     let verbose = args.has_flag('v');
     let filenames = qemu_filenames_of_nodes(&objects.nodes);
-    let text_of_node =
-        |node: &OpenNode| format_node(None, &block_device_info(node, &filenames), verbose);
+    let format = |export: Option<&str>, open: &OpenNode| {
+        let limits = node_limits::hmp_lines(&open.node);
+        let info = block_device_info(open, &filenames);
+        format_node(export, &info, &limits, verbose)
+    };
     let text_of_export = |export: &Export| {
-        let mut nodes = objects.nodes.iter();
-        let node = nodes.find(|node| node.node.name() == export.options.node_name);
-        node.map(|node| {
-            format_node(
-                Some(&export.options.id),
-                &block_device_info(node, &filenames),
-                verbose,
-            )
-        })
+        let node = objects.find_node(&export.options.node_name);
+        node.map(|node| format(Some(&export.options.id), node))
     };
     let name = args.positional.first();
     let is_wanted = |found: &str| name.is_none_or(|name| found == *name);
@@ -37,12 +34,13 @@ pub(super) fn show_block_devices(control: &MainThread, args: &HmpArgs<'_>) -> St
     let nodes = objects.nodes.iter().rev();
     let nodes = nodes
         .filter(|node| (args.has_flag('n') || name.is_some()) && is_wanted(node.node.name()))
-        .map(text_of_node);
+        .map(|node| format(None, node));
     exports.chain(nodes).collect::<Vec<String>>().join("\n")
 }
 
-/// Text of a node, whose `BlockDeviceInfo` is `node`; with the id of the export that shows it, if it was found by that.
-fn format_node(export: Option<&str>, node: &Value, verbose: bool) -> String {
+/// Text of a node, whose `BlockDeviceInfo` is `node`; with the id of the export that shows it, if it was found by that. `limits` are
+/// lines about those of the node.
+fn format_node(export: Option<&str>, node: &Value, limits: &str, verbose: bool) -> String {
     let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
     let (name, file, driver) = (
         text(&node["node-name"]),
@@ -67,6 +65,7 @@ fn format_node(export: Option<&str>, node: &Value, verbose: bool) -> String {
         }
     }
     out += "\n";
+    out += limits;
     if node["rbd"].is_object() {
         out += &hmp_lines(&node["rbd"]);
     }
