@@ -44,11 +44,12 @@ impl Groups {
     /// Those of a new process, if there are any.
     #[must_use]
     pub fn new(config: &Config, limits: ThrottleLimits) -> Option<Self> {
-        let group = |name, limits| ThrottleGroup::new(name, limits).expect("limits make sense");
         config.throttling.map(|throttling| Groups {
-            disks: group("disks", limits),
+            disks: ThrottleGroup::new("disks", limits),
             members: throttling.members,
-            tenant: throttling.tenant.map(|limits| group("tenant", limits)),
+            tenant: throttling
+                .tenant
+                .map(|limits| ThrottleGroup::new("tenant", limits)),
         })
     }
 

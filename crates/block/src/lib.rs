@@ -69,7 +69,7 @@ pub use rbd::{ImageStatus, RbdOptions, WriterLockState};
 pub use resize::ResizeError;
 pub use source::{AllocationQuery, AttachedDisk, DiskCall, DiskIo, SourceIo};
 pub use throttle::{
-    LimitKind, LimitsError, RateLimit, ThrottleGroup, ThrottleLimits, ThrottleMember, ThrottleStats,
+    LimitKind, RateLimit, ThrottleGroup, ThrottleLimits, ThrottleMember, ThrottleStats,
 };
 
 /// Bytes of a sector, the unit in which virtio and SCSI count whatever the disk's own block is.

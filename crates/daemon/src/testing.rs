@@ -53,7 +53,7 @@ impl ThrottledDisk {
             burst_rate: 1 << 41,
             burst_seconds: 1,
         };
-        self.group.set_limits(limits).unwrap();
+        self.group.set_limits(limits);
         self.complete(requests);
     }
 
@@ -85,7 +85,7 @@ pub(crate) fn throttle(
 ) -> (Arc<Node>, Arc<ThrottleGroup>) {
     let mut limits = ThrottleLimits::default();
     *limits.rate_mut(LimitKind::BpsTotal) = RateLimit::of(1);
-    let group = ThrottleGroup::new(group, limits).unwrap();
+    let group = ThrottleGroup::new(group, limits);
     let node = Node::new_throttle(name, below, &group, false, true);
     (node, group)
 }

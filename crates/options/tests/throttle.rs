@@ -53,6 +53,13 @@ fn each_limit_has_its_value_in_both_notations() {
         assert_eq!(limits(&group), expected);
     }
     assert_eq!(limits(&group("throttle-group,id=g").unwrap()), []);
+    const HIGHEST: u64 = 1_000_000_000_000_000;
+    let text =
+        format!("throttle-group,id=g,limits.bps-read={HIGHEST},limits.bps-read-max={HIGHEST}");
+    assert_eq!(
+        limits(&group(&text).unwrap()),
+        [("bps-read", HIGHEST, HIGHEST, 1)]
+    );
 }
 
 #[test]
@@ -120,6 +127,27 @@ fn wrong_limits_are_refused_in_words_of_qemu_with_the_keys_and_the_remedy() {
             "iops-total=1000000000000001",
             [
                 "'limits.iops-total' value must be in range",
+                "[0, 1000000000000000]",
+            ],
+        ),
+        (
+            "bps-write=1,limits.bps-write-max=1000000000000001",
+            [
+                "'limits.bps-write-max' value must be in range",
+                "[0, 1000000000000000]",
+            ],
+        ),
+        (
+            "iops-total=1,limits.iops-size=1000000000000001",
+            [
+                "'limits.iops-size' value must be in range",
+                "[0, 1000000000000000]",
+            ],
+        ),
+        (
+            "iops-read=-1",
+            [
+                "'limits.iops-read' value must be in range",
                 "[0, 1000000000000000]",
             ],
         ),

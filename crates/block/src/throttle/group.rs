@@ -17,7 +17,7 @@ use std::task::Waker;
 use super::bucket::Bucket;
 use super::cost::{Cost, Direction};
 use super::lease::{Lease, Tokens};
-use super::limits::{LimitKind, LimitsError, ThrottleLimits};
+use super::limits::{LimitKind, ThrottleLimits};
 use super::numbers::{as_f64, to_whole};
 use super::stats::ThrottleStats;
 
@@ -81,12 +81,9 @@ pub(super) struct Account {
 
 impl ThrottleGroup {
     /// A group without members.
-    ///
-    /// # Errors
-    /// [`LimitsError`]: the limits make no sense.
-    pub fn new(name: &str, limits: ThrottleLimits) -> Result<Arc<Self>, LimitsError> {
-        limits.check()?;
-        Ok(Arc::new(ThrottleGroup {
+    #[must_use]
+    pub fn new(name: &str, limits: ThrottleLimits) -> Arc<Self> {
+        Arc::new(ThrottleGroup {
             name: name.to_owned(),
             generation: Arc::new(AtomicU64::new(1)),
             state: Mutex::new(GroupState {
@@ -97,7 +94,7 @@ impl ThrottleGroup {
                 members: BTreeMap::new(),
                 accounts: BTreeMap::new(),
             }),
-        }))
+        })
     }
 
     /// The group's name, its `id`.
@@ -119,11 +116,7 @@ impl ThrottleGroup {
     }
 
     /// Changes the limits, at once also for requests that wait. Buckets are empty then, and debts forgotten, as in QEMU.
-    ///
-    /// # Errors
-    /// [`LimitsError`]: they make no sense, and the old ones stay.
-    pub fn set_limits(&self, limits: ThrottleLimits) -> Result<(), LimitsError> {
-        limits.check()?;
+    pub fn set_limits(&self, limits: ThrottleLimits) {
         let mut state = self.lock();
         state.limits = limits;
         state.buckets = LimitKind::ALL.map(|kind| Bucket::new(limits.rate(kind)));
@@ -138,7 +131,6 @@ impl ThrottleGroup {
         self.generation.fetch_add(1, Ordering::Relaxed);
         drop(state);
         heads.into_iter().for_each(Waker::wake);
-        Ok(())
     }
 
     /// The number of changes of the limits so far, which goes on changing.

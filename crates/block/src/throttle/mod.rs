@@ -14,5 +14,5 @@ mod stats;
 
 pub(crate) use gate::ThrottleGate;
 pub use group::{ThrottleGroup, ThrottleMember};
-pub use limits::{LimitKind, LimitsError, RateLimit, ThrottleLimits};
+pub use limits::{LimitKind, RateLimit, ThrottleLimits};
 pub use stats::ThrottleStats;

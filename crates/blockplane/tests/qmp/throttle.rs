@@ -94,6 +94,18 @@ fn limits_are_changed_in_part_and_shown_by_the_group_and_its_nodes() {
         refused.starts_with("bps/iops/max total values and read/write values cannot"),
         "{refused}"
     );
+    let too_high = json!({"iops-read-max": 1_000_000_000_000_001_u64});
+    let refused = client.fails("qom-set", set_limits(too_high.clone()));
+    assert!(
+        refused.contains("value must be in range [0, 1000000000000000]"),
+        "{refused}"
+    );
+    let too_low = json!({"iops-read": 2, "iops-read-max": 1});
+    for limits in [too_high, too_low] {
+        let new = json!({"qom-type": "throttle-group", "id": "h", "limits": limits});
+        client.fails("object-add", new);
+    }
+    client.fails("object-del", json!({"id": "h"}));
     let refused = client.fails("qom-set", set_limits(json!(5)));
     assert_eq!(
         refused,

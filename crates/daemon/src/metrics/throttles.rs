@@ -147,7 +147,7 @@ mod tests {
         for sample in expected {
             assert!(raised.iter().any(|found| found == sample), "{raised:?}");
         }
-        disk.group.set_limits(ThrottleLimits::default()).unwrap();
+        disk.group.set_limits(ThrottleLimits::default());
         let unlimited = samples(&[&disk.node]);
         assert!(unlimited.iter().any(|sample| sample.contains("limit_hits")));
         assert!(

@@ -5,7 +5,7 @@ use options::{KeySpec, ValueType};
 use qmp::Error;
 use serde_json::Value;
 
-use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
+use super::error_conversion::error_of_invalid_options;
 use super::property::{HasQomProperties, QomClass};
 use crate::state::throttle_group::ThrottleGroupObject;
 
@@ -39,8 +39,7 @@ impl HasQomProperties for ThrottleGroupObject {
     /// Changes the limits that are given; the others stay, as in QEMU.
     fn change_options(&mut self, json: &str) -> Result<(), Error> {
         let new = RunningObjectNames::updated_throttle_group_options(&self.options, json);
-        let new = new.map_err(|problem| error_of_invalid_options(&problem))?;
-        self.apply_options(new)
-            .map_err(|failure| error_of_failed_action(&failure))
+        self.apply_options(new.map_err(|problem| error_of_invalid_options(&problem))?);
+        Ok(())
     }
 }

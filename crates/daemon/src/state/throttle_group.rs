@@ -22,10 +22,9 @@ struct GroupForNewNodes(Arc<ThrottleGroup>);
 
 impl ThrottleGroupObject {
     /// Changes the limits, also for requests that wait.
-    pub fn apply_options(&mut self, options: ThrottleGroupOptions) -> Result<(), BoxError> {
-        self.group.0.set_limits(to_block_limits(&options))?;
+    pub fn apply_options(&mut self, options: ThrottleGroupOptions) {
+        self.group.0.set_limits(to_block_limits(&options));
         self.options = options;
-        Ok(())
     }
 }
 
@@ -64,7 +63,7 @@ impl DaemonObjects {
     /// Adds a throttle group.
     pub fn add_throttle_group(&mut self, options: &ThrottleGroupOptions) -> Result<(), BoxError> {
         self.check_id_is_no_default_iothread(&options.id, "throttle group")?;
-        let group = ThrottleGroup::new(&options.id, to_block_limits(options))?;
+        let group = ThrottleGroup::new(&options.id, to_block_limits(options));
         self.throttle_groups.push(ThrottleGroupObject {
             options: options.clone(),
             group: Arc::new(GroupForNewNodes(group)),

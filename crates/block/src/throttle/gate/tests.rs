@@ -14,7 +14,7 @@ fn throttled(kind: LimitKind, rate: u64) -> (Arc<Node>, Arc<ThrottleGroup>) {
 }
 
 fn throttle(below: &Arc<Node>, kind: LimitKind, rate: u64) -> (Arc<Node>, Arc<ThrottleGroup>) {
-    let group = ThrottleGroup::new("group", limits(kind, rate)).unwrap();
+    let group = ThrottleGroup::new("group", limits(kind, rate));
     let node = Node::new_throttle("node", below, &group, false, true);
     (node, group)
 }
@@ -72,9 +72,7 @@ fn requests_wait_until_the_limits_permit() {
     let stats = node.throttle().unwrap().stats();
     assert_eq!(stats.waiting(), 4);
     assert!(stats.limit_hits(LimitKind::BpsTotal) > 0);
-    group
-        .set_limits(limits(LimitKind::BpsTotal, 1 << 40))
-        .unwrap();
+    group.set_limits(limits(LimitKind::BpsTotal, 1 << 40));
     let done = testing::run_until_completed(&mut io, 4);
     assert_eq!(numbers(done), [2, 3, 4, 5]);
     assert_eq!(stats.waiting(), 0);
@@ -102,7 +100,7 @@ fn a_wait_may_be_longer_than_any_clock_counts() {
     submit(&mut io, &disk, Op::Write, 2);
     assert_eq!(run(&mut io), [1]);
     assert!(io.next_deadline_ns().is_some_and(|due| due > now_ns()));
-    group.set_limits(ThrottleLimits::default()).unwrap();
+    group.set_limits(ThrottleLimits::default());
     assert_eq!(numbers(testing::run_until_completed(&mut io, 1)), [2]);
     io.detach(disk);
 }
@@ -120,7 +118,7 @@ fn reads_and_flushes_pass_writes_that_wait() {
     submit(&mut io, &disk, Op::Read, 4);
     submit(&mut io, &disk, Op::Flush, 5);
     assert_eq!(run(&mut io), [4, 5]);
-    group.set_limits(ThrottleLimits::default()).unwrap();
+    group.set_limits(ThrottleLimits::default());
     assert_eq!(numbers(testing::run_until_completed(&mut io, 2)), [2, 3]);
     io.detach(disk);
 }
@@ -145,7 +143,7 @@ fn with_a_shared_limit_both_directions_wait_in_turn() {
         .filter(|number| *number > 30)
         .count();
     assert!((2..=4).contains(&reads), "half of them: {reads}");
-    group.set_limits(ThrottleLimits::default()).unwrap();
+    group.set_limits(ThrottleLimits::default());
     testing::run_until_completed(&mut io, 54 - usize::try_from(passed).unwrap());
     io.detach(disk);
 }
@@ -171,7 +169,7 @@ fn requests_that_no_longer_wait_are_debts() {
     let disk = testing::attach(&mut io, &node);
     submit(&mut io, &disk, Op::Read, 5);
     assert_eq!(run(&mut io), [], "a new queue pays for the old one");
-    group.set_limits(ThrottleLimits::default()).unwrap();
+    group.set_limits(ThrottleLimits::default());
     assert_eq!(numbers(testing::run_until_completed(&mut io, 1)), [5]);
     io.detach(disk);
 }
@@ -218,7 +216,7 @@ fn queues_that_share_a_limit_look_when_they_have_been_paid() {
     let stats = node.throttle().unwrap().stats();
     let looks = stats.limit_hits(LimitKind::IopsTotal);
     assert!(looks < 10 * passed, "{looks} for {passed} requests");
-    group.set_limits(ThrottleLimits::default()).unwrap();
+    group.set_limits(ThrottleLimits::default());
     testing::run_until_completed(&mut io, 1_280 - usize::try_from(passed).unwrap());
     for disk in disks {
         io.detach(disk);
@@ -268,7 +266,7 @@ fn new_limits_end_an_allowance() {
     let disk = testing::attach(&mut io, &node);
     submit(&mut io, &disk, Op::Read, 1);
     assert_eq!(run(&mut io), [1]);
-    group.set_limits(limits(LimitKind::IopsTotal, 1)).unwrap();
+    group.set_limits(limits(LimitKind::IopsTotal, 1));
     for number in 2..5 {
         submit(&mut io, &disk, Op::Read, number);
     }
