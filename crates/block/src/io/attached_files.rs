@@ -13,19 +13,23 @@ struct AttachedFile {
     carrier: Carrier,
 }
 
-/// The files with sources, indexed by their [`OpenFileId`](crate::disk_file::open_file_id::OpenFileId).
+/// The files with sources.
 #[derive(Default)]
-pub(crate) struct AttachedFiles(Vec<Option<AttachedFile>>);
+pub(crate) struct AttachedFiles {
+    /// Indexed by their [`OpenFileId`](crate::disk_file::open_file_id::OpenFileId).
+    by_id: Vec<Option<AttachedFile>>,
+    count: usize,
+}
 
 impl AttachedFiles {
-    /// Whether no file has a source on this iothread.
-    pub fn is_empty(&self) -> bool {
-        self.0.iter().all(Option::is_none)
+    /// How many files have a source on this iothread.
+    pub fn count(&self) -> usize {
+        self.count
     }
 
     /// Counts one more source; `None` if it is the file's first.
     pub fn add_source_if_attached(&mut self, file: &DiskFile) -> Option<Carrier> {
-        let attachment = self.0.get_mut(file.id.as_index())?.as_mut()?;
+        let attachment = self.by_id.get_mut(file.id.as_index())?.as_mut()?;
         attachment.sources += 1;
         Some(attachment.carrier)
     }
@@ -33,10 +37,11 @@ impl AttachedFiles {
     /// Adds a file with its first source.
     pub fn insert_with_first_source(&mut self, file: &Arc<DiskFile>, carrier: Carrier) {
         let index = file.id.as_index();
-        if self.0.len() <= index {
-            self.0.resize_with(index + 1, || None);
+        if self.by_id.len() <= index {
+            self.by_id.resize_with(index + 1, || None);
         }
-        self.0[index] = Some(AttachedFile {
+        self.count += 1;
+        self.by_id[index] = Some(AttachedFile {
             _file: file.clone(),
             sources: 1,
             carrier,
@@ -45,12 +50,13 @@ impl AttachedFiles {
 
     /// Counts one source less. The last one removes the file and returns its backend.
     pub fn remove_source(&mut self, file: &DiskFile) -> Option<Carrier> {
-        let entry = self.0.get_mut(file.id.as_index())?;
+        let entry = self.by_id.get_mut(file.id.as_index())?;
         let attachment = entry.as_mut()?;
         attachment.sources -= 1;
         if attachment.sources > 0 {
             return None;
         }
+        self.count -= 1;
         entry.take().map(|attachment| attachment.carrier)
     }
 }

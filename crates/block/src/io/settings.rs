@@ -38,7 +38,7 @@ impl IoContext {
     /// Ends Linux AIO and the ring if their settings have changed and no disk uses them: the next disk that
     /// [is attached](Self::attach) makes them anew. True: the watched descriptors are closed.
     pub fn end_outdated_engines_if_unused(&mut self) -> bool {
-        if !self.settings_changed || !self.files.is_empty() {
+        if !self.settings_changed || self.files.count() > 0 {
             return false;
         }
         self.settings_changed = false;

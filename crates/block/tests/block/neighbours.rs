@@ -7,7 +7,7 @@ use block::{AttachedDisk, BackendSettings, DiskIo, Node, Op, Request, SourceIo};
 use engine::PoolSettings;
 
 use crate::harness::{Call, Rig};
-use crate::storage::{file, new_image, null, options, ring, ways};
+use crate::storage::{cached, file, image, new_image, null, options, ring, tmpfs_folder, ways};
 
 /// Submits reads of a block until its source has no room, without a reap; how many.
 fn read_until_full(rig: &mut Rig, disk: &AttachedDisk, source_index: u32, block: &Block) -> usize {
@@ -165,5 +165,39 @@ fn flushes_and_ranges_of_a_ring_take_half_of_the_kernels_threads() {
             std::thread::yield_now();
         }
         assert!(out.iter().all(|done| done.result == Ok(())), "{op:?}");
+    }
+}
+
+/// Through the page cache, and in memory once the disk has answered at once for a while.
+#[test]
+fn large_copies_are_for_workers_if_the_iothread_has_other_files() {
+    const LARGE: usize = 256 << 10;
+    let (_folder, on_disk) = new_image(1 << 20);
+    let (_other, other) = new_image(1 << 20);
+    let Some(memory) = tmpfs_folder() else {
+        return;
+    };
+    let in_memory = image(&memory, "disk", 1 << 20);
+    let other = file(&options(&other));
+    for how in [ring(cached(&on_disk)), options(&in_memory)] {
+        let node = file(&how);
+        let mut rig = Rig::new();
+        let disk = rig.attach(&node);
+        for _ in 0..500 {
+            rig.read(&node, 0, 4096);
+        }
+        let on_the_iothread = |rig: &mut Rig, len| {
+            let before = rig.submitted();
+            rig.ok(&node, Call::write(0, &vec![7; len]));
+            assert_eq!(rig.read(&node, 0, len), vec![7; len]);
+            rig.submitted() - before
+        };
+        assert_eq!(on_the_iothread(&mut rig, LARGE), 2, "no other file");
+        let other = rig.attach(&other);
+        assert_eq!(on_the_iothread(&mut rig, LARGE), 0);
+        assert_eq!(on_the_iothread(&mut rig, LARGE / 2), 2, "not large");
+        rig.io.detach(other);
+        assert_eq!(on_the_iothread(&mut rig, LARGE), 2);
+        rig.io.detach(disk);
     }
 }

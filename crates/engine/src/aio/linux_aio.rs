@@ -123,6 +123,13 @@ impl<K: AioKernel> LinuxAio<K> {
         self.synchronous.watch_file(fd);
     }
 
+    /// Whether the next transfers of a file complete within the submit phase, which blocks so long.
+    #[inline]
+    #[must_use]
+    pub fn transfers_synchronously(&self, fd: RawFd) -> bool {
+        self.synchronous.next_uses_pread_pwrite(fd)
+    }
+
     /// Ends [`start_detecting_synchronous`](Self::start_detecting_synchronous) for a file, before it is closed.
     pub fn stop_detecting_synchronous(&mut self, fd: RawFd) {
         self.synchronous.unwatch_file(fd);
