@@ -32,6 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         cpus: Vec::new(),
         detail: Detail::default(),
         span_bytes: 0,
+        gives_way: false,
         recorded: false,
         placement: Placement::Packed,
         form: Form::Plain,

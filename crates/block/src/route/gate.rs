@@ -1,8 +1,9 @@
 //! Gates, which decide when the requests of a route start, for example for a limit of requests per second.
 //!
-//! A request that the gate's [`Allowance`] lets pass costs a few instructions, another one that passes at once a call. One that has to wait becomes a
-//! [task](crate::route::task), which waits at the gate and then continues on the route behind it. The request has not
-//! started while it waits, so a source that ends, or whose node is exchanged, does not wait for it: it bypasses the gate.
+//! A request that the gate's [`Allowance`] lets pass costs a few instructions, another one that passes at once a call. One that
+//! has to wait becomes a [task](crate::route::task), which waits at the gate and then continues on the route behind it. The
+//! request has not started while it waits, so a source that ends, or whose node is exchanged, does not wait for it: it bypasses
+//! the gate.
 
 mod allowance;
 
