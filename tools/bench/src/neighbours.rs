@@ -8,7 +8,7 @@ use crate::aio::Aio;
 use crate::background_load::BackgroundLoad;
 use crate::client::{Form, Placement};
 use crate::compare::ratio_text;
-use crate::comparison_options::ComparisonOptions;
+use crate::comparison_options::{ComparisonOptions, PEER};
 use crate::error::{Error, Result};
 use crate::load::{Detail, Load, Measured, Order, Pattern, Waiting, measure_together};
 use crate::progress::Progress;
@@ -33,7 +33,7 @@ pub struct Options {
         default_value = "null"
     )]
     pub backing: Vec<BackingOption>,
-    /// How the reading client learns of completions; the other one sleeps
+    /// How the reading client learns of completions; the other one sleeps, unless its signals block
     #[arg(long, value_name = "HOW", value_enum, default_value = "blocking")]
     pub client: Waiting,
     /// How long each measurement is
@@ -56,28 +56,46 @@ struct Greed {
     read_percent: u8,
     block_bytes: u32,
     form: Form,
+    waiting: Waiting,
+}
+
+impl Greed {
+    /// Whether a server survives it: in the peer a signal that blocks stalls the iothread for ever.
+    fn suits(&self, server: &str) -> bool {
+        self.waiting != Waiting::Obstructing || server != PEER
+    }
 }
 
 const GREEDY_DEPTH: u16 = 256;
 
-const GREED: [Greed; 3] = [
+const GREED: [Greed; 4] = [
     Greed {
         name: "writes of 1 MiB",
         read_percent: 0,
         block_bytes: 1 << 20,
         form: Form::Plain,
+        waiting: Waiting::Blocking,
     },
     Greed {
         name: "discards of 1 MiB",
         read_percent: 0,
         block_bytes: 1 << 20,
         form: Form::Discards,
+        waiting: Waiting::Blocking,
     },
     Greed {
         name: "unaligned reads of 4 KiB",
         read_percent: 100,
         block_bytes: 4096,
         form: Form::Unaligned,
+        waiting: Waiting::Blocking,
+    },
+    Greed {
+        name: "signals that block",
+        read_percent: 100,
+        block_bytes: 4096,
+        form: Form::Plain,
+        waiting: Waiting::Obstructing,
     },
 ];
 
@@ -90,13 +108,13 @@ struct Row {
     backing: String,
     greed: &'static str,
     place: &'static str,
-    /// By server.
     servers: Vec<Figures>,
 }
 
 /// What one server did.
 #[derive(Clone, Debug)]
 struct Figures {
+    server: &'static str,
     /// Of reads, alone and beside the other disk, in microseconds.
     p50_us: [Summary; 2],
     p99_us: Summary,
@@ -108,8 +126,9 @@ struct Figures {
 /// The figures.
 #[derive(Clone, Debug)]
 pub struct Report {
-    servers: Vec<&'static str>,
     rows: Vec<Row>,
+    /// Cases without the peer.
+    without_peer: Vec<&'static str>,
 }
 
 /// Measures.
@@ -125,9 +144,9 @@ pub fn run(options: &Options) -> Result<Report> {
             "--backing {foreign}: the greedy disk is written to; null, file or tmpfs is expected"
         )));
     }
-    let cases = options.backing.len() * GREED.len() * PLACES.len();
-    let steps = cases * servers.len() * options.repetitions as usize;
-    let progress = Progress::start("neighbours", steps);
+    let of = |greed: &'static Greed| servers.iter().filter(|server| greed.suits(server.name));
+    let cases = options.backing.len() * PLACES.len() * GREED.iter().flat_map(of).count();
+    let progress = Progress::start("neighbours", cases * options.repetitions as usize);
     let mut rows = Vec::new();
     for wanted in &options.backing {
         progress.now(format!("making the disks: {wanted}"));
@@ -138,9 +157,9 @@ pub fn run(options: &Options) -> Result<Report> {
         let disks = [disk(&quiet.backing, false), disk(&greedy.backing, true)];
         for greed in &GREED {
             for (place, iothreads) in PLACES {
-                let mut pairs = vec![Vec::new(); servers.len()];
+                let mut servers: Vec<_> = of(greed).map(|server| (server, Vec::new())).collect();
                 for _ in 0..options.repetitions {
-                    for (server, pairs) in servers.iter().zip(&mut pairs) {
+                    for (server, pairs) in &mut servers {
                         progress.now(format!("{}, {place}: {}", greed.name, server.name));
                         let pair = pair(server, iothreads, &disks, greed, options);
                         pairs.push(pair.map_err(|error| error.of(server.name))?);
@@ -151,14 +170,20 @@ pub fn run(options: &Options) -> Result<Report> {
                     backing: wanted.to_string(),
                     greed: greed.name,
                     place,
-                    servers: pairs.iter().filter_map(|pairs| figures(pairs)).collect(),
+                    servers: servers
+                        .iter()
+                        .filter_map(|(server, pairs)| figures(server.name, pairs))
+                        .collect(),
                 });
             }
         }
     }
+    let without_peer = GREED
+        .iter()
+        .filter(|greed| servers.iter().any(|server| !greed.suits(server.name)));
     Ok(Report {
-        servers: servers.iter().map(|server| server.name).collect(),
         rows,
+        without_peer: without_peer.map(|greed| greed.name).collect(),
     })
 }
 
@@ -213,7 +238,7 @@ fn pair(
         greed.read_percent,
         greed.block_bytes,
         GREEDY_DEPTH,
-        Waiting::Blocking,
+        greed.waiting,
         greed.form,
         true,
     );
@@ -246,12 +271,13 @@ fn measure_on(server: &mut Server, loads: &[&Load], options: &Options) -> Result
     measure_together(disks, options.warm_up, options.time, server.pid())
 }
 
-fn figures(pairs: &[Pair]) -> Option<Figures> {
+fn figures(server: &'static str, pairs: &[Pair]) -> Option<Figures> {
     let summary = |value: &dyn Fn(&Pair) -> Option<f64>| {
         Summary::of(&pairs.iter().map(value).collect::<Option<Vec<_>>>()?)
     };
     let latency_us = |measured: &Measured, percent| crate::run::latency_us(measured, percent);
     Some(Figures {
+        server,
         p50_us: [
             summary(&|pair| latency_us(&pair.alone, 50.0))?,
             summary(&|pair| latency_us(&pair.beside, 50.0))?,
@@ -280,10 +306,10 @@ impl Report {
         let title = "4k random reads at depth 1, beside a disk with 256 requests in flight";
         let mut table = Table::new(title, &columns.map(str::to_owned));
         for row in &self.rows {
-            for (server, figures) in self.servers.iter().zip(&row.servers) {
+            for figures in &row.servers {
                 table.row([
                     format!("{}: {}, {}", row.backing, row.greed, row.place),
-                    (*server).to_owned(),
+                    figures.server.to_owned(),
                     number(figures.p50_us[0].median),
                     number(figures.p50_us[1].median),
                     number(figures.p99_us.median),
@@ -293,15 +319,20 @@ impl Report {
             }
         }
         table.note("rate: reads per second by the median latency, beside the other disk over alone: median (lowest-highest)");
+        for case in &self.without_peer {
+            table.note(format!(
+                "{case}: not in {PEER}, whose iothread they stall for ever"
+            ));
+        }
         table
     }
 
     /// For scripts.
     #[must_use]
     pub fn json(&self) -> Value {
-        let figures = |(server, figures): (&&str, &Figures)| {
+        let figures = |figures: &Figures| {
             json!({
-                "server": server,
+                "server": figures.server,
                 "alone_p50_us": figures.p50_us[0].json(),
                 "beside_p50_us": figures.p50_us[1].json(),
                 "beside_p99_us": figures.p99_us.json(),
@@ -314,7 +345,7 @@ impl Report {
                 "backing": row.backing,
                 "greedy": row.greed,
                 "place": row.place,
-                "figures": self.servers.iter().zip(&row.servers).map(figures).collect::<Value>(),
+                "figures": row.servers.iter().map(figures).collect::<Value>(),
             })
         };
         json!({ "neighbours": self.rows.iter().map(row).collect::<Value>() })

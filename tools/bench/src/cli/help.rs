@@ -199,8 +199,10 @@ Examples:\n\
 
 pub(super) const NEIGHBOURS: &str = "\
 Reads one disk with a single request in flight, alone and while another disk of the same server has 256 requests in \
-flight: writes of 1 MiB, discards of 1 MiB, unaligned reads of 4 KiB; on the same iothread and on another one. Each \
-disk has a temporary file of its own, or null-co.
+flight: writes of 1 MiB, discards of 1 MiB, unaligned reads of 4 KiB, and reads of 4 KiB whose signals block the \
+server, since the client has made its call eventfd blocking and filled it; on the same iothread and on another one. \
+qemu-storage-daemon does not survive the last one and is left out there. Each disk has a temporary file of its own, \
+or null-co.
 
 Shows the reads' latency, and the ratio of their rates by the median latency.";
 pub(super) const NEIGHBOURS_EXAMPLES: &str = "\

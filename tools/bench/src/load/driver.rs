@@ -29,6 +29,10 @@ pub enum Waiting {
     Polling,
     /// It sleeps until the server calls.
     Blocking,
+    /// It watches the used ring and asks for calls all the same, to an eventfd that is blocking and
+    /// full: a greedy neighbour, and no option.
+    #[value(skip)]
+    Obstructing,
 }
 
 impl Waiting {
@@ -38,6 +42,7 @@ impl Waiting {
         match self {
             Waiting::Polling => "polling",
             Waiting::Blocking => "blocking",
+            Waiting::Obstructing => "obstructing",
         }
     }
 }
@@ -185,26 +190,13 @@ fn wait<Q: Queue, R: Commands, P: Plan>(
     waiting: Waiting,
     meter: &mut Meter<'_>,
 ) -> Result<()> {
-    let lost = || Error::Requests(format!("the server has not answered for {ANSWER_LIMIT:?}"));
     match waiting {
-        Waiting::Polling => {
-            let mut looks = 0u32;
-            let mut since = None;
-            while !drivers.iter().any(|driver| driver.queue.completed() > 0) {
-                looks = looks.wrapping_add(1);
-                if looks > EAGER_LOOKS {
-                    std::hint::spin_loop();
-                }
-                if looks.is_multiple_of(LOOKS_PER_CHECK) {
-                    // A server that has ended answers no more.
-                    waiter.wait(Duration::ZERO)?;
-                    meter.idle();
-                    let since = since.get_or_insert_with(Instant::now);
-                    if since.elapsed() > ANSWER_LIMIT {
-                        return Err(lost());
-                    }
-                }
+        Waiting::Polling => poll(drivers, waiter, meter)?,
+        Waiting::Obstructing => {
+            for driver in &mut *drivers {
+                driver.queue.request_call();
             }
+            poll(drivers, waiter, meter)?;
         }
         Waiting::Blocking => {
             let mut ready = false;
@@ -220,4 +212,35 @@ fn wait<Q: Queue, R: Commands, P: Plan>(
         }
     }
     Ok(())
+}
+
+/// Looks at the rings until something has completed.
+fn poll<Q: Queue, R: Commands, P: Plan>(
+    drivers: &[Driver<Q, R, P>],
+    waiter: &mut Waiter,
+    meter: &mut Meter<'_>,
+) -> Result<()> {
+    let mut looks = 0u32;
+    let mut since = None;
+    while !drivers.iter().any(|driver| driver.queue.completed() > 0) {
+        looks = looks.wrapping_add(1);
+        if looks > EAGER_LOOKS {
+            std::hint::spin_loop();
+        }
+        if looks.is_multiple_of(LOOKS_PER_CHECK) {
+            // A server that has ended answers no more.
+            waiter.wait(Duration::ZERO)?;
+            meter.idle();
+            let since = since.get_or_insert_with(Instant::now);
+            if since.elapsed() > ANSWER_LIMIT {
+                return Err(lost());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn lost() -> Error {
+    Error::Requests(format!("the server has not answered for {ANSWER_LIMIT:?}"))
 }

@@ -3,9 +3,9 @@
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
-use super::Load;
 use super::driver::Driver;
 use super::plan::Plan;
+use super::{Load, Waiting};
 use crate::client::{
     Buffers, Commands, Doorbells, DriverRing, Layout, QueuePlace, Requests, Session, Shape,
     SharedMemory, Virtqueue,
@@ -62,6 +62,9 @@ impl StartedServer {
             doorbells.push(bells);
         }
         session.settle()?;
+        if load.waiting == Waiting::Obstructing {
+            doorbells.iter().try_for_each(Doorbells::block_calls)?;
+        }
         Ok(StartedServer {
             session,
             memory,
