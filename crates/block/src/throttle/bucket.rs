@@ -18,7 +18,7 @@ struct Leaky {
     size: f64,
     /// Units per nanosecond that leak.
     rate: f64,
-    /// Units in it; negative: units kept for debts of queues that take part.
+    /// Units in it; negative: units kept for debts of active accounts.
     level: f64,
 }
 

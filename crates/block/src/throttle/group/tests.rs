@@ -1,7 +1,10 @@
 //! Tests of throttle groups: rates, bursts, and the shares of members, in simulated time.
 
 use super::*;
+use crate::throttle::cost::{Cost, Direction};
+use crate::throttle::lease::Lease;
 use crate::throttle::limits::RateLimit;
+
 use engine::{Op, Request};
 
 const MS: u64 = 1_000_000;
