@@ -5,6 +5,7 @@
 //! second, a second bucket, which leaks at the burst rate, holds the burst itself to its rate.
 
 use super::limits::RateLimit;
+use super::numbers::as_f64;
 
 /// Seconds of its rate that a bucket holds which has no burst of its own.
 const FREE_BURST_SECONDS: f64 = 0.1;
@@ -57,15 +58,14 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// An empty bucket; `None` without a limit.
-    #[expect(clippy::cast_precision_loss, reason = "limits are below 2^53")]
     pub fn new(limit: RateLimit) -> Option<Self> {
-        let (rate, burst_rate) = (limit.rate as f64, limit.burst_rate as f64);
+        let (rate, burst_rate) = (as_f64(limit.rate), as_f64(limit.burst_rate));
         if limit.rate == 0 {
             return None;
         }
         let size = match limit.burst_rate {
             0 => rate * FREE_BURST_SECONDS,
-            _ => burst_rate * limit.burst_seconds as f64,
+            _ => burst_rate * as_f64(limit.burst_seconds),
         };
         let has_long_burst = limit.burst_rate > 0 && limit.burst_seconds > 1;
         Some(Bucket {

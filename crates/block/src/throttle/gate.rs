@@ -40,7 +40,7 @@ pub(crate) struct ThrottleGate {
     /// Requests that may pass by the lease, which has not given their tokens yet.
     allowance: Rc<Allowance>,
     /// Requests that wait, by [`Direction`].
-    waiting: [RefCell<VecDeque<Waiting>>; 2],
+    waiting: [RefCell<VecDeque<WaitingRequest>>; 2],
     /// When the requests that wait are looked at again, by [`Direction`].
     retry_ns: [Cell<u64>; 2],
     /// The direction whose turn it is.
@@ -49,7 +49,7 @@ pub(crate) struct ThrottleGate {
 }
 
 /// A request that waits.
-struct Waiting {
+struct WaitingRequest {
     arrival: u64,
     request: Request,
     waker: Waker,
@@ -92,8 +92,16 @@ impl ThrottleGate {
         }
     }
 
-    /// Opens the account, with what is left of the lease.
-    fn open_account(&self, now_ns: u64) -> OpenAccount<'_> {
+    /// Opens the account, with what is left of the lease, for a call, and takes a new lease.
+    fn with_account<T>(&self, now_ns: u64, call: impl FnOnce(&mut OpenAccount<'_>) -> T) -> T {
+        let mut account = self.return_lease(now_ns);
+        let result = call(&mut account);
+        self.lease.replace(account.into_lease());
+        result
+    }
+
+    /// Returns what is left of the lease to the account.
+    fn return_lease(&self, now_ns: u64) -> OpenAccount<'_> {
         self.end_allowance();
         self.account.open(self.lease.replace(Lease::NONE), now_ns)
     }
@@ -116,33 +124,46 @@ impl ThrottleGate {
 
     /// Lets a request pass that the lease does not cover, if the account permits, and takes a new lease.
     fn take_from_account(&self, request: &Request) -> bool {
-        let mut account = self.open_account(now_ns());
-        if self.has_waiting(Direction::of(request).other()) && account.limits_totals() {
-            // They share tokens: the timer lets them pass in turn.
-            self.lease.replace(account.into_lease());
-            return false;
-        }
-        let passes = account.try_pass(&Cost::of(request, account.operations_per_byte()));
-        self.lease.replace(account.into_lease());
-        passes
+        self.with_account(now_ns(), |account| {
+            // Where both directions share tokens, the timer lets them pass in turn.
+            let has_to_take_turns =
+                self.has_waiting(Direction::of(request).other()) && account.limits_totals();
+            !has_to_take_turns
+                && account.try_pass(&Cost::of(request, account.operations_per_byte()))
+        })
     }
 
-    /// Lets pass what may of the requests that wait, in turn for both directions, and sets when to look again. `caller` is
-    /// the arrival of the request whose task runs, if it is one of them.
+    /// Lets pass what may of the requests that wait, and sets when to look again. `caller` is the arrival of the request whose
+    /// task runs, if it is one of them.
     fn pass_waiting(&self, caller: Option<u64>) {
         let now_ns = now_ns();
-        let mut account = self.open_account(now_ns);
+        self.with_account(now_ns, |account| {
+            self.pass_in_turn(account);
+            for direction in Direction::ALL {
+                self.set_retry_time(account, direction, now_ns);
+                if let Some(first) = self.waiting[direction as usize].borrow().front()
+                    && caller != Some(first.arrival)
+                {
+                    // It has the timer from now on.
+                    first.waker.wake_by_ref();
+                }
+            }
+        });
+    }
+
+    /// Lets pass what the account permits of the requests that wait, in turn for both directions.
+    fn pass_in_turn(&self, account: &mut OpenAccount<'_>) {
         let operations_per_byte = account.operations_per_byte();
-        while let Some(direction) =
-            [self.turn.get(), self.turn.get().other()]
-                .into_iter()
-                .find(|direction| {
-                    let waiting = self.waiting[*direction as usize].borrow();
-                    let first = waiting.front();
-                    first.is_some_and(|first| {
-                        account.try_pass(&Cost::of(&first.request, operations_per_byte))
-                    })
-                })
+        let mut first_passes = |direction: &Direction| {
+            let waiting = self.waiting[*direction as usize].borrow();
+            let first = waiting.front();
+            first.is_some_and(|first| {
+                account.try_pass(&Cost::of(&first.request, operations_per_byte))
+            })
+        };
+        while let Some(direction) = [self.turn.get(), self.turn.get().other()]
+            .into_iter()
+            .find(&mut first_passes)
         {
             let passed = self.waiting[direction as usize].borrow_mut().pop_front();
             if let Some(passed) = passed {
@@ -150,43 +171,39 @@ impl ThrottleGate {
             }
             self.turn.set(direction.other());
         }
-        for direction in Direction::ALL {
-            let waiting = self.waiting[direction as usize].borrow();
-            let Some(first) = waiting.front() else {
-                account.set_head(direction, None);
-                continue;
-            };
-            account.set_head(direction, Some(first.waker.clone()));
-            let cost = Cost::of(&first.request, operations_per_byte);
-            if let Some((kind, ns)) = account.limit_that_is_hit(&cost) {
-                self.account.member().stats.count_limit_hit(kind);
-                // A large request may owe centuries.
-                let ns = account.ns_until_next_look(ns);
-                let retry_ns = now_ns.saturating_add(ns).checked_next_multiple_of(TICK_NS);
-                self.retry_ns[direction as usize].set(retry_ns.unwrap_or(u64::MAX));
-            }
-            if caller != Some(first.arrival) {
-                // It has the timer from now on.
-                first.waker.wake_by_ref();
-            }
+    }
+
+    /// Sets when the requests of a direction that still wait are looked at again, and has the first of them woken when the
+    /// limits change.
+    fn set_retry_time(&self, account: &mut OpenAccount<'_>, direction: Direction, now_ns: u64) {
+        let waiting = self.waiting[direction as usize].borrow();
+        let first = waiting.front();
+        account.set_head(direction, first.map(|first| first.waker.clone()));
+        let Some(first) = first else { return };
+        let cost = Cost::of(&first.request, account.operations_per_byte());
+        if let Some((kind, ns)) = account.limit_that_is_hit(&cost) {
+            self.account.member().stats().count_limit_hit(kind);
+            // A large request may owe centuries.
+            let ns = account.ns_until_next_look(ns);
+            let retry_ns = now_ns.saturating_add(ns).checked_next_multiple_of(TICK_NS);
+            self.retry_ns[direction as usize].set(retry_ns.unwrap_or(u64::MAX));
         }
-        self.lease.replace(account.into_lease());
     }
 
     /// Fires the tracepoint of a request that begins to wait behind all others of its direction.
     #[cold]
     fn trace_wait(&self, request: &Request) {
         let direction = Direction::of(request);
-        let mut ahead = Tokens::default();
-        let account = self.open_account(now_ns());
-        let operations_per_byte = account.operations_per_byte();
-        for waiting in &*self.waiting[direction as usize].borrow() {
-            for (kind, units) in Cost::of(&waiting.request, operations_per_byte).units() {
-                ahead[kind as usize] += units;
+        let hit = self.with_account(now_ns(), |account| {
+            let operations_per_byte = account.operations_per_byte();
+            let mut ahead = Tokens::default();
+            for waiting in &*self.waiting[direction as usize].borrow() {
+                for (kind, units) in Cost::of(&waiting.request, operations_per_byte).units() {
+                    ahead[kind as usize] += units;
+                }
             }
-        }
-        let hit = account.limit_that_is_hit_after(&ahead, &Cost::of(request, operations_per_byte));
-        self.lease.replace(account.into_lease());
+            account.limit_that_is_hit_after(&ahead, &Cost::of(request, operations_per_byte))
+        });
         let (limit, ns) = hit.map_or((tracepoints::NO_LIMIT, 0), |(kind, ns)| (kind as u64, ns));
         tracepoints::throttle_wait::fire(&self.node, direction as u64, request.len, limit, ns);
     }
@@ -200,29 +217,23 @@ impl ThrottleGate {
             let retry_ns = self.retry_ns[place.direction as usize].get();
             let generation = self.account.member().group().generation();
             if !place.is_first() {
-                pending_once().await;
+                expired_or_woken(std::future::pending()).await;
             } else if now_ns >= retry_ns || generation != self.lease.borrow().generation {
                 self.pass_waiting(Some(place.arrival));
             } else {
-                let mut timer = std::pin::pin!(cx.sleep_ns(retry_ns - now_ns));
-                // Also woken when the limits change.
-                let mut is_first_poll = true;
-                std::future::poll_fn(|cx| match timer.as_mut().poll(cx) {
-                    Poll::Pending if std::mem::take(&mut is_first_poll) => Poll::Pending,
-                    _ => Poll::Ready(()),
-                })
-                .await;
+                expired_or_woken(cx.sleep_ns(retry_ns - now_ns)).await;
             }
         }
     }
 }
 
-/// Is pending until the task is woken.
-async fn pending_once() {
+/// Waits until a timer expires or the task is woken otherwise: it has become the first, or the limits have changed.
+async fn expired_or_woken(timer: impl Future<Output = ()>) {
+    let mut timer = std::pin::pin!(timer);
     let mut is_first_poll = true;
-    std::future::poll_fn(|_| match std::mem::take(&mut is_first_poll) {
-        true => Poll::Pending,
-        false => Poll::Ready(()),
+    std::future::poll_fn(|cx| match timer.as_mut().poll(cx) {
+        Poll::Pending if std::mem::take(&mut is_first_poll) => Poll::Pending,
+        _ => Poll::Ready(()),
     })
     .await;
 }
@@ -247,16 +258,16 @@ impl Gate for ThrottleGate {
     }
 
     fn on_bypass(&self, request: &Request) {
-        let mut account = self.open_account(now_ns());
-        account.charge(&Cost::of(request, account.operations_per_byte()));
-        self.lease.replace(account.into_lease());
+        self.with_account(now_ns(), |account| {
+            account.charge(&Cost::of(request, account.operations_per_byte()));
+        });
     }
 }
 
 impl Drop for ThrottleGate {
     /// Returns the lease; the account closes next.
     fn drop(&mut self) {
-        self.open_account(now_ns());
+        self.return_lease(now_ns());
     }
 }
 
@@ -283,12 +294,12 @@ impl<'a> PlaceInQueue<'a> {
             gate.retry_ns[direction as usize].set(0);
         }
         let bytes = request.len;
-        waiting.push_back(Waiting {
+        waiting.push_back(WaitingRequest {
             arrival,
             request,
             waker,
         });
-        gate.account.member().stats.begin_wait();
+        gate.account.member().stats().begin_wait();
         PlaceInQueue {
             gate,
             direction,
@@ -317,7 +328,7 @@ impl Drop for PlaceInQueue<'_> {
     /// Counts the wait. Unless the request has passed, removes it, and hands the timer to the next one.
     fn drop(&mut self) {
         let waited_ns = now_ns().saturating_sub(self.since_ns);
-        self.gate.account.member().stats.end_wait(waited_ns);
+        self.gate.account.member().stats().end_wait(waited_ns);
         if tracepoints::throttle_pass::enabled() {
             let direction = self.direction as u64;
             tracepoints::throttle_pass::fire(&self.gate.node, direction, self.bytes, waited_ns);

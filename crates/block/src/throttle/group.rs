@@ -57,8 +57,7 @@ struct MemberState {
 pub struct ThrottleMember {
     group: Arc<ThrottleGroup>,
     id: u64,
-    /// What its requests have waited.
-    pub(super) stats: Arc<ThrottleStats>,
+    stats: Arc<ThrottleStats>,
 }
 
 impl ThrottleGroup {
@@ -150,7 +149,7 @@ impl ThrottleMember {
         &self.group
     }
 
-    /// What its requests have waited.
+    /// Counts of the waits of its requests.
     #[must_use]
     pub fn stats(&self) -> &Arc<ThrottleStats> {
         &self.stats

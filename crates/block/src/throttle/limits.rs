@@ -3,6 +3,8 @@
 //! Options refuse values out of QEMU's range and combinations that make no sense, with the names of the keys
 //! (`options::ThrottleGroupOptions`). Here all are taken as they are.
 
+use super::numbers::as_f64;
+
 /// A limit of operations or bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
@@ -108,11 +110,10 @@ impl ThrottleLimits {
     }
 
     /// The reciprocal of `iops_size`; 0 if each request counts as one operation.
-    #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^53")]
     pub(super) fn operations_per_byte(&self) -> f64 {
         match self.iops_size {
             0 => 0.0,
-            bytes => 1.0 / bytes as f64,
+            bytes => 1.0 / as_f64(bytes),
         }
     }
 }

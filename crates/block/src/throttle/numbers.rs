@@ -10,7 +10,7 @@ pub(super) fn to_whole(number: f64) -> u64 {
     number as u64
 }
 
-/// A count or a duration as a floating-point number.
+/// A limit, a count or a duration as a floating-point number.
 #[expect(
     clippy::cast_precision_loss,
     reason = "below 2^53, or a time of which the end does not matter"
