@@ -51,7 +51,7 @@ pub struct Options {
 }
 
 /// What a greedy disk does.
-struct Greed {
+struct GreedyLoad {
     name: &'static str,
     read_percent: u8,
     block_bytes: u32,
@@ -59,7 +59,7 @@ struct Greed {
     waiting: Waiting,
 }
 
-impl Greed {
+impl GreedyLoad {
     /// Whether a server survives it: in the peer a signal that blocks stalls the iothread for ever.
     fn suits(&self, server: &str) -> bool {
         self.waiting != Waiting::Obstructing || server != PEER
@@ -68,29 +68,29 @@ impl Greed {
 
 const GREEDY_DEPTH: u16 = 256;
 
-const GREED: [Greed; 4] = [
-    Greed {
+const GREEDY_LOADS: [GreedyLoad; 4] = [
+    GreedyLoad {
         name: "writes of 1 MiB",
         read_percent: 0,
         block_bytes: 1 << 20,
         form: Form::Plain,
         waiting: Waiting::Blocking,
     },
-    Greed {
+    GreedyLoad {
         name: "discards of 1 MiB",
         read_percent: 0,
         block_bytes: 1 << 20,
         form: Form::Discards,
         waiting: Waiting::Blocking,
     },
-    Greed {
+    GreedyLoad {
         name: "unaligned reads of 4 KiB",
         read_percent: 100,
         block_bytes: 4096,
         form: Form::Unaligned,
         waiting: Waiting::Blocking,
     },
-    Greed {
+    GreedyLoad {
         name: "signals that block",
         read_percent: 100,
         block_bytes: 4096,
@@ -106,7 +106,7 @@ const PLACES: [(&str, u16); 2] = [("same iothread", 1), ("another iothread", 2)]
 #[derive(Clone, Debug)]
 struct Row {
     backing: String,
-    greed: &'static str,
+    greedy_load: &'static str,
     place: &'static str,
     servers: Vec<Figures>,
 }
@@ -144,8 +144,12 @@ pub fn run(options: &Options) -> Result<Report> {
             "--backing {foreign}: the greedy disk is written to; null, file or tmpfs is expected"
         )));
     }
-    let of = |greed: &'static Greed| servers.iter().filter(|server| greed.suits(server.name));
-    let cases = options.backing.len() * PLACES.len() * GREED.iter().flat_map(of).count();
+    let of = |greedy_load: &'static GreedyLoad| {
+        servers
+            .iter()
+            .filter(|server| greedy_load.suits(server.name))
+    };
+    let cases = options.backing.len() * PLACES.len() * GREEDY_LOADS.iter().flat_map(of).count();
     let progress = Progress::start("neighbours", cases * options.repetitions as usize);
     let mut rows = Vec::new();
     for wanted in &options.backing {
@@ -155,35 +159,36 @@ pub fn run(options: &Options) -> Result<Report> {
         let [quiet, greedy] = disks;
         let (quiet, greedy) = (quiet?, greedy?);
         let disks = [disk(&quiet.backing, false), disk(&greedy.backing, true)];
-        for greed in &GREED {
+        for greedy_load in &GREEDY_LOADS {
             for (place, iothreads) in PLACES {
-                let mut servers: Vec<_> = of(greed).map(|server| (server, Vec::new())).collect();
+                let mut servers: Vec<_> =
+                    of(greedy_load).map(|server| (server, Vec::new())).collect();
                 for _ in 0..options.repetitions {
-                    for (server, pairs) in &mut servers {
-                        progress.now(format!("{}, {place}: {}", greed.name, server.name));
-                        let pair = pair(server, iothreads, &disks, greed, options);
-                        pairs.push(pair.map_err(|error| error.of(server.name))?);
+                    for (server, runs) in &mut servers {
+                        progress.now(format!("{}, {place}: {}", greedy_load.name, server.name));
+                        let run = measure_once(server, iothreads, &disks, greedy_load, options);
+                        runs.push(run.map_err(|error| error.of(server.name))?);
                         progress.step();
                     }
                 }
                 rows.push(Row {
                     backing: wanted.to_string(),
-                    greed: greed.name,
+                    greedy_load: greedy_load.name,
                     place,
                     servers: servers
                         .iter()
-                        .filter_map(|(server, pairs)| figures(server.name, pairs))
+                        .filter_map(|(server, runs)| figures(server.name, runs))
                         .collect(),
                 });
             }
         }
     }
-    let without_peer = GREED
+    let without_peer = GREEDY_LOADS
         .iter()
-        .filter(|greed| servers.iter().any(|server| !greed.suits(server.name)));
+        .filter(|greedy_load| servers.iter().any(|server| !greedy_load.suits(server.name)));
     Ok(Report {
         rows,
-        without_peer: without_peer.map(|greed| greed.name).collect(),
+        without_peer: without_peer.map(|greedy_load| greedy_load.name).collect(),
     })
 }
 
@@ -199,19 +204,19 @@ fn disk(backing: &Backing, writable: bool) -> Disk {
 
 /// The reads alone, and both.
 #[derive(Clone, Debug)]
-struct Pair {
+struct Run {
     alone: Measured,
     beside: Measured,
     greedy: Measured,
 }
 
-fn pair(
+fn measure_once(
     program: &ServerProgram,
     iothreads: u16,
     disks: &[Disk],
-    greed: &Greed,
+    greedy_load: &GreedyLoad,
     options: &Options,
-) -> Result<Pair> {
+) -> Result<Run> {
     let load = |read_percent, block_bytes, depth, waiting, form, gives_way| Load {
         pattern: Pattern {
             order: Order::Random,
@@ -235,11 +240,11 @@ fn pair(
     };
     let quiet = load(100, 4096, 1, options.client, Form::Plain, false);
     let greedy = load(
-        greed.read_percent,
-        greed.block_bytes,
+        greedy_load.read_percent,
+        greedy_load.block_bytes,
         GREEDY_DEPTH,
-        greed.waiting,
-        greed.form,
+        greedy_load.waiting,
+        greedy_load.form,
         true,
     );
     let measure = |loads: &[&Load]| {
@@ -256,7 +261,7 @@ fn pair(
     let (Some(alone), Some(beside), Some(greedy)) = (all.next(), all.next(), all.next()) else {
         return Err(Error::Requests("a load has no figures".to_owned()));
     };
-    Ok(Pair {
+    Ok(Run {
         alone,
         beside,
         greedy,
@@ -271,22 +276,22 @@ fn measure_on(server: &mut Server, loads: &[&Load], options: &Options) -> Result
     measure_together(disks, options.warm_up, options.time, server.pid())
 }
 
-fn figures(server: &'static str, pairs: &[Pair]) -> Option<Figures> {
-    let summary = |value: &dyn Fn(&Pair) -> Option<f64>| {
-        Summary::of(&pairs.iter().map(value).collect::<Option<Vec<_>>>()?)
+fn figures(server: &'static str, runs: &[Run]) -> Option<Figures> {
+    let summary = |value: &dyn Fn(&Run) -> Option<f64>| {
+        Summary::of(&runs.iter().map(value).collect::<Option<Vec<_>>>()?)
     };
     let latency_us = |measured: &Measured, percent| crate::run::latency_us(measured, percent);
     Some(Figures {
         server,
         p50_us: [
-            summary(&|pair| latency_us(&pair.alone, 50.0))?,
-            summary(&|pair| latency_us(&pair.beside, 50.0))?,
+            summary(&|run| latency_us(&run.alone, 50.0))?,
+            summary(&|run| latency_us(&run.beside, 50.0))?,
         ],
-        p99_us: summary(&|pair| latency_us(&pair.beside, 99.0))?,
-        ratio: summary(&|pair| {
-            Some(latency_us(&pair.alone, 50.0)? / latency_us(&pair.beside, 50.0)?)
+        p99_us: summary(&|run| latency_us(&run.beside, 99.0))?,
+        ratio: summary(&|run| {
+            Some(latency_us(&run.alone, 50.0)? / latency_us(&run.beside, 50.0)?)
         })?,
-        greedy_mb_per_s: summary(&|pair| Some(pair.greedy.mb_per_s()))?,
+        greedy_mb_per_s: summary(&|run| Some(run.greedy.mb_per_s()))?,
     })
 }
 
@@ -308,7 +313,7 @@ impl Report {
         for row in &self.rows {
             for figures in &row.servers {
                 table.row([
-                    format!("{}: {}, {}", row.backing, row.greed, row.place),
+                    format!("{}: {}, {}", row.backing, row.greedy_load, row.place),
                     figures.server.to_owned(),
                     number(figures.p50_us[0].median),
                     number(figures.p50_us[1].median),
@@ -343,7 +348,7 @@ impl Report {
         let row = |row: &Row| {
             json!({
                 "backing": row.backing,
-                "greedy": row.greed,
+                "greedy": row.greedy_load,
                 "place": row.place,
                 "figures": row.servers.iter().map(figures).collect::<Value>(),
             })

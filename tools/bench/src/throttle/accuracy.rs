@@ -38,7 +38,7 @@ pub(super) struct Row {
 struct Passed {
     /// Per second on average.
     iops: f64,
-    /// Percent above what is right.
+    /// Percent above the theory.
     deviation: f64,
 }
 
@@ -114,7 +114,7 @@ fn run(
     Ok(measured.threads.into_iter().next().unwrap_or_default())
 }
 
-/// What had passed by a time, from the last mark before it; what is right is that mark's.
+/// What had passed at the last mark before a time, and its deviation from the theory for the time of that mark.
 fn passed(tally: &Tally, limit: &Limit, block_bytes: u32, after: Duration) -> Passed {
     let start_ns = tally.course.first().map_or(0, |mark| mark.at_ns);
     let until_ns = start_ns.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
@@ -127,10 +127,10 @@ fn passed(tally: &Tally, limit: &Limit, block_bytes: u32, after: Duration) -> Pa
     };
     let seconds = (last.at_ns - start_ns) as f64 / 1e9;
     let completed = last.completed as f64;
-    let right = limit.requests_after(seconds, block_bytes);
+    let theory = limit.requests_after(seconds, block_bytes);
     Passed {
         iops: completed / seconds.max(f64::MIN_POSITIVE),
-        deviation: (completed / right - 1.0) * 100.0,
+        deviation: (completed / theory - 1.0) * 100.0,
     }
 }
 
