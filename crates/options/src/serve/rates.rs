@@ -26,7 +26,7 @@ pub(super) struct RateArgs {
     bps: Vec<RateArg>,
 }
 
-/// A value of `--iops` or `--bps`, whose numbers are text.
+/// A value of `--iops` or `--bps`. Its numbers are still text: the throttle group checks them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RateArg {
     /// The end of its key: `total`, `read` or `write`.
@@ -72,6 +72,22 @@ fn parse_rate(text: &str) -> Result<RateArg, String> {
     Ok(arg)
 }
 
+impl RateArg {
+    /// Adds the values that are given to the object of the group; `key` is that of the rate.
+    fn add_to(&self, object: &mut Object, key: &str) {
+        let values = [
+            ("", Some(&self.rate)),
+            ("-max", self.max.as_ref()),
+            ("-max-length", self.length.as_ref()),
+        ];
+        for (suffix, value) in values {
+            if let Some(value) = value {
+                object.push_dotted_key(&format!("{key}{suffix}"), Value::Text(value.clone()));
+            }
+        }
+    }
+}
+
 impl RateArgs {
     /// The throttle group with these limits; `None` if there are none.
     pub fn to_group(&self) -> Result<Option<ThrottleGroupOptions>, String> {
@@ -89,17 +105,7 @@ impl RateArgs {
                 {
                     return Err(format!("--{option} is given twice for '{direction}'"));
                 }
-                let key = format!("limits.{option}-{direction}");
-                let mut push = |suffix: &str, value: &str| {
-                    let value = Value::Text(value.to_owned());
-                    object.push_dotted_key(&format!("{key}{suffix}"), value);
-                };
-                push("", &arg.rate);
-                for (suffix, value) in [("-max", &arg.max), ("-max-length", &arg.length)] {
-                    if let Some(value) = value {
-                        push(suffix, value);
-                    }
-                }
+                arg.add_to(&mut object, &format!("limits.{option}-{direction}"));
             }
         }
         let group = read_throttle_group(object, None);
