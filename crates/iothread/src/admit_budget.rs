@@ -3,8 +3,8 @@
 //! Most requests cost this thread about the same. Large ones, and those that need worker threads, take it up to a hundred times
 //! longer, which the other queues of the iothread would wait for.
 
-/// Limit of requests admitted from one queue per iteration. It bounds how long the other queues of
-/// the iothread wait for their turn, and the guest for its completions.
+/// Limit of requests admitted from one queue per turn. It bounds how long the other queues of the iothread wait for their
+/// turn, and the guest for its completions.
 pub(crate) const ADMIT_BUDGET: usize = 64;
 
 /// The [cost](block::IoContext::submission_cost) of a turn above which the next one is shorter. It is that of the largest

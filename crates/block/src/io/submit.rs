@@ -267,7 +267,7 @@ impl IoContext {
         Ok(())
     }
 
-    /// Counts bytes in [`submission_cost`](Self::submission_cost).
+    /// Adds bytes to [`submission_cost`](Self::submission_cost).
     #[inline]
     pub(crate) fn count_cost(&mut self, bytes: u64) {
         self.submission_cost = self.submission_cost.wrapping_add(bytes);
@@ -312,6 +312,7 @@ impl IoContext {
             if taken.is_err() {
                 match outgoing.carrier() {
                     Some(Carrier::Native) => self.aio_share.record_refusal(),
+                    // The ring has room: what was missing is a worker thread of the kernel, see `submit_to_ring_worker`.
                     Some(Carrier::Ring(_))
                         if self.ring.get().is_some_and(|ring| ring.room() > 0) => {}
                     Some(Carrier::Ring(_)) => self.ring_share.record_refusal(),

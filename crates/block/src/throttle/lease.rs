@@ -19,7 +19,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// A lease without tokens, for limits that no group has.
+    /// A lease without tokens, of a generation that no group has: they count from 1.
     pub const NONE: Lease = Lease {
         generation: 0,
         tokens: [0.0; LimitKind::ALL.len()],

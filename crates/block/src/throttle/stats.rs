@@ -34,7 +34,7 @@ impl ThrottleStats {
         self.waited_ns.load(Ordering::Relaxed)
     }
 
-    /// How often a limit made the first of its requests wait.
+    /// How often a look at the first waiting request of a queue found that it has to wait for this limit.
     #[must_use]
     pub fn limit_hits(&self, kind: LimitKind) -> u64 {
         self.limit_hits[kind as usize].load(Ordering::Relaxed)
@@ -52,7 +52,7 @@ impl ThrottleStats {
         self.waited_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// Counts that a limit makes requests wait.
+    /// Counts such a look.
     pub(super) fn count_limit_hit(&self, kind: LimitKind) {
         self.limit_hits[kind as usize].fetch_add(1, Ordering::Relaxed);
     }

@@ -48,7 +48,7 @@ fn write_families_of_nodes(throttles: &[(&str, &ThrottleSnapshot)], out: &mut Me
         "blockplane_throttle_limit_hits",
         MetricType::Counter,
         None,
-        "Times that a limit made the first request of a queue wait.",
+        "Times that a look at the first waiting request of a queue found that it has to wait for the limit.",
     ));
     for (node, throttle) in throttles {
         for kind in limits_set_or_hit(throttle) {
