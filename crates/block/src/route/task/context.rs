@@ -99,11 +99,11 @@ impl TaskContext {
                 .get(&self.source)
                 .is_some_and(|first| self.spawn_number < *first)
         };
-        let has_passed = std::future::poll_fn(|cx| {
-            if self.is_stopping() || may_bypass_gate() {
-                return Poll::Ready(false);
-            }
-            pass.as_mut().poll(cx).map(|()| true)
+        let has_passed = std::future::poll_fn(|cx| match pass.as_mut().poll(cx) {
+            // It may have passed before its source stopped, and is counted then.
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending if self.is_stopping() || may_bypass_gate() => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
         });
         if !has_passed.await {
             drop(pass);

@@ -275,3 +275,31 @@ fn new_limits_end_an_allowance() {
     testing::run_until_completed(&mut io, 2);
     io.detach(disk);
 }
+
+/// A source stops: the end of one wait gives tokens to the next request, which stops before it has noticed.
+#[test]
+fn a_request_that_passes_while_its_source_stops_is_charged_once() {
+    const SECOND: u64 = 1_000_000_000;
+    let (node, group) = throttled(LimitKind::BpsRead, 1);
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &node);
+    for number in 1..=3 {
+        submit(&mut io, &disk, Op::Read, number);
+    }
+    assert_eq!(run(&mut io), [1]);
+    group.set_limits(limits(LimitKind::BpsRead, 41));
+    let begin = now_ns();
+    io.end_unbounded_waits(SOURCE);
+    assert_eq!(run(&mut io), [2, 3]);
+    io.forget_ended_source(SOURCE);
+    submit(&mut io, &disk, Op::Read, 4);
+    assert_eq!(run(&mut io), []);
+    let wait = io.next_deadline_ns().unwrap() - begin;
+    assert!(
+        (150..250).contains(&(wait / SECOND)),
+        "two requests of 100 s: {wait}"
+    );
+    group.set_limits(ThrottleLimits::default());
+    testing::run_until_completed(&mut io, 1);
+    io.detach(disk);
+}
