@@ -5,6 +5,8 @@
 //! tokens of most requests out of that lease; the group is locked once per lease. Accounts hold a hundredth of a second of
 //! their share, so that a queue that is away for a moment, as one with a single request in flight always is, loses nothing;
 //! what an account cannot take stays for the others. A full one returns its tokens, and is inactive until its queue asks again.
+//! Its lease stays: the leases of all queues together are a hundredth of a second at most, and so is the burst that they allow
+//! after a pause.
 //!
 //! A request passes if there is something in the account, as large as it may be: the rest is a debt of the account, which
 //! later tokens pay. So one large request does not make other members wait.

@@ -185,17 +185,20 @@ impl OpenAccount<'_> {
         }
     }
 
-    /// Closes the account, and takes what it has.
+    /// Closes the account, and takes what it has, up to an equal part of all queues: one that becomes idle keeps its lease.
     pub fn into_lease(mut self) -> Lease {
         let state = &mut *self.state;
+        let queues = as_f64(state.accounts.len() as u64);
         let mut lease = Lease {
             generation: self.generation,
             tokens: [f64::INFINITY; LimitKind::ALL.len()],
             operations_per_byte: state.limits.operations_per_byte(),
         };
         if let Some(account) = state.accounts.get_mut(&self.id) {
-            for kind in (0..lease.tokens.len()).filter(|kind| state.buckets[*kind].is_some()) {
-                lease.tokens[kind] = account.tokens[kind].max(0.0);
+            for (kind, bucket) in state.buckets.iter().enumerate() {
+                let Some(bucket) = bucket else { continue };
+                let most = bucket.rate() * ACCOUNT_NS / queues;
+                lease.tokens[kind] = account.tokens[kind].clamp(0.0, most);
                 account.tokens[kind] -= lease.tokens[kind];
             }
         }

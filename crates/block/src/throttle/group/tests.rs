@@ -380,3 +380,20 @@ fn an_account_returns_its_tokens_when_it_closes() {
         queues[0].passed
     );
 }
+
+/// Leases of queues that have become idle are no burst, however many queues there are.
+#[test]
+fn the_leases_of_all_queues_are_a_hundredth_of_a_second() {
+    let member = ThrottleMember::join(&iops(10_000));
+    let mut queues: Vec<_> = (0..64).map(|_| Queue::new(&member, 1, 20_000)).collect();
+    let mut now_ns = SECOND;
+    for queue in &mut queues {
+        now_ns += 100 * MS;
+        queue.run(now_ns);
+    }
+    let leased: f64 = queues
+        .iter()
+        .map(|queue| queue.lease.tokens[LimitKind::IopsTotal as usize])
+        .sum();
+    assert!(leased < 101.0, "{leased}");
+}
