@@ -51,7 +51,7 @@ struct GroupState {
 struct MemberState {
     /// The number of its active accounts, while shares are set.
     active_accounts: u32,
-    /// Debts (not positive) while it has no queue, for the next one.
+    /// Debts (not positive) of queues that have ended, for the next one that asks.
     debt: Tokens,
 }
 

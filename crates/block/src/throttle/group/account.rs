@@ -32,17 +32,13 @@ pub(in crate::throttle) struct Account {
 }
 
 impl Account {
-    /// The account of a new queue. The debts of earlier queues of the member are its own.
+    /// The account of a new queue.
     pub fn new(member: &Arc<ThrottleMember>) -> Self {
         let mut state = member.group.lock();
         let id = state.take_id();
-        let tokens = state
-            .members
-            .get_mut(&member.id)
-            .map_or(Tokens::default(), |state| std::mem::take(&mut state.debt));
         let account = AccountState {
             member: member.id,
-            tokens,
+            tokens: Tokens::default(),
             is_active: false,
             share: 1.0,
             heads: [None, None],
@@ -60,48 +56,50 @@ impl Account {
         &self.member
     }
 
-    /// Returns a lease, distributes what the buckets let pass now, and opens the account with its share.
+    /// Returns a lease, takes over what the member's ended queues owe, distributes what the buckets let pass now, and opens the
+    /// account with its share.
     pub fn open(&self, lease: Lease, now_ns: u64) -> OpenAccount<'_> {
         let group = &self.member.group;
-        let mut state = group.lock();
+        let mut guard = group.lock();
+        let state = &mut *guard;
         let is_current = lease.generation == group.generation();
-        let limited = state.buckets.map(|bucket| bucket.is_some());
         if let Some(account) = state.accounts.get_mut(&self.id) {
             account.is_active = true;
-            for kind in (0..limited.len()).filter(|kind| is_current && limited[*kind]) {
+            let limited = |kind: &usize| is_current && state.buckets[*kind].is_some();
+            for kind in (0..lease.tokens.len()).filter(limited) {
                 account.tokens[kind] += lease.tokens[kind];
+            }
+            if let Some(member) = state.members.get_mut(&account.member) {
+                move_debts(&mut member.debt, &mut account.tokens);
             }
         }
         state.distribute_tokens(self.id, now_ns);
         OpenAccount {
             generation: group.generation(),
-            state,
+            state: guard,
             id: self.id,
         }
     }
 }
 
 impl Drop for Account {
-    /// Returns the tokens to the buckets. The debts become those of the member's newest queue, as after an exchange of nodes,
-    /// or else of its next one.
+    /// Returns the tokens to the buckets. The debts are those of the member's next queue that asks.
     fn drop(&mut self) {
         let state = &mut *self.member.group.lock();
         let Some(mut account) = state.accounts.remove(&self.id) else {
             return;
         };
         return_tokens(&mut state.buckets, &mut account.tokens);
-        let mut others = state.accounts.values_mut().rev();
-        let newest = others.find(|other| other.member == account.member);
-        let debts = match newest {
-            Some(other) => &mut other.tokens,
-            None => match state.members.get_mut(&self.member.id) {
-                Some(member) => &mut member.debt,
-                None => return,
-            },
-        };
-        for (debt, tokens) in debts.iter_mut().zip(account.tokens) {
-            *debt += tokens;
+        if let Some(member) = state.members.get_mut(&self.member.id) {
+            move_debts(&mut account.tokens, &mut member.debt);
         }
+    }
+}
+
+/// Moves debts, of an account that has nothing else or of a member.
+fn move_debts(from: &mut Tokens, to: &mut Tokens) {
+    for (to, debt) in to.iter_mut().zip(std::mem::take(from)) {
+        *to += debt;
     }
 }
 

@@ -397,3 +397,20 @@ fn the_leases_of_all_queues_are_a_hundredth_of_a_second() {
         .sum();
     assert!(leased < 101.0, "{leased}");
 }
+
+/// A guest resets one of its queues, and leaves another one that has not been used.
+#[test]
+fn debts_are_not_left_to_a_queue_that_is_idle() {
+    let member = ThrottleMember::join(&iops(1_000));
+    let (used, _idle) = (Account::new(&member), Account::new(&member));
+    let read = cost(Op::Read, 4096);
+    let mut open = used.open(Lease::NONE, SECOND);
+    for _ in 0..1_000 {
+        open.charge(&read);
+    }
+    open.into_lease();
+    drop(used);
+    let used = Account::new(&member);
+    assert!(!used.open(Lease::NONE, 3 * SECOND / 2).try_pass(&read));
+    assert!(used.open(Lease::NONE, 2 * SECOND).try_pass(&read));
+}
