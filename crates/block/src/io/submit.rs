@@ -13,7 +13,7 @@ use crate::disk_file::transfer::IOV_MAX;
 use crate::null_disk::{CAPACITY, fill_with_zeroes};
 use crate::rbd::RbdTarget;
 use crate::route::mark::MarkedRoute;
-use crate::route::task::{BackendRequest, RingRequest, TaskNode};
+use crate::route::task::{BackendRequest, RingRequest, SharedResource, TaskNode};
 use crate::route::{Carrier, FileTarget, LookupResult, MappedNode, OpHandler, Route};
 
 /// Largest transfer whose data the kernel may copy on an iothread with several files, in bytes. It takes about 30 us.
@@ -81,18 +81,23 @@ impl IoContext {
     /// How many requests a backend takes from sources: its room, without the part that is reserved for tasks.
     #[inline]
     fn room_for_sources(&self, carrier: Carrier) -> usize {
-        let (room, reserved) = match carrier {
-            Carrier::Native => (
-                self.aio.get().map(LinuxAio::room),
-                self.aio_share.reserved_room(),
-            ),
-            Carrier::Ring(_) => (
-                self.ring.get().map(|ring| ring.room()),
-                self.ring_share.reserved_room(),
-            ),
-            Carrier::Workers => (Some(self.workers.room()), 0),
+        let reserved = match carrier {
+            Carrier::Native => self.aio_share.reserved_room(),
+            Carrier::Ring(_) => self.ring_share.reserved_room(),
+            Carrier::Workers => 0,
         };
-        room.unwrap_or(0).saturating_sub(reserved)
+        self.room_of_carrier(carrier).saturating_sub(reserved)
+    }
+
+    /// How many requests a backend takes.
+    #[inline]
+    fn room_of_carrier(&self, carrier: Carrier) -> usize {
+        let room = match carrier {
+            Carrier::Native => self.aio.get().map(LinuxAio::room),
+            Carrier::Ring(_) => self.ring.get().map(|ring| ring.room()),
+            Carrier::Workers => Some(self.workers.room()),
+        };
+        room.unwrap_or(0)
     }
 
     /// Submits a request with the handler that its route has for its operation. Where a gate does not let it pass, starts a
@@ -203,11 +208,7 @@ impl IoContext {
         request: &Request,
     ) -> Result<(), Full> {
         let (file, request) = (&target.file, &target.to_file_request(request));
-        let carrier = target.carrier;
-        let carrier = match needs_no_worker(file, request) {
-            true if !self.holds_up_other_files(file, carrier, request) => carrier,
-            _ => Carrier::Workers,
-        };
+        let carrier = self.choose_carrier(target, request);
         match (carrier, self.aio.get_mut(), self.ring.get_mut()) {
             (Carrier::Native, Some(aio), _) => {
                 // SAFETY: our caller promises the same, and that the target keeps the file open.
@@ -230,6 +231,40 @@ impl IoContext {
             // SAFETY: our caller promises the same.
             _ => unsafe { self.submit_to_worker(file, request) },
         }
+    }
+
+    /// The carrier of a request, which is at its offset in the file.
+    #[inline]
+    fn choose_carrier(&self, target: &FileTarget, request: &Request) -> Carrier {
+        let (file, carrier) = (&target.file, target.carrier);
+        match needs_no_worker(file, request) {
+            true if !self.holds_up_other_files(file, carrier, request) => carrier,
+            _ => Carrier::Workers,
+        }
+    }
+
+    /// Submits a task's request, unless its file has its [share](fair_room) of the places of the backend.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    unsafe fn submit_of_task(
+        &mut self,
+        target: &FileTarget,
+        request: &Request,
+    ) -> Result<(), Full> {
+        let carrier = self.choose_carrier(target, &target.to_file_request(request));
+        let (file_index, resource) = (target.file.id.as_index(), SharedResource::Places);
+        let used = self.tasks.occupied_count(resource, file_index);
+        if fair_room(self.room_of_carrier(carrier), used) == 0 {
+            return Err(Full);
+        }
+        // SAFETY: our caller promises the same.
+        unsafe { self.submit_to_carrier_or_worker(target, request) }?;
+        if carrier != Carrier::Workers {
+            self.tasks
+                .count_occupied(resource, file_index, request.token);
+        }
+        Ok(())
     }
 
     /// Whether the submission of a transfer would take so long that the other files of this iothread had to wait: it is large,
@@ -257,13 +292,15 @@ impl IoContext {
         let Some(ring) = self.ring.get_mut() else {
             unreachable!("a ring that carries a file exists");
         };
-        let used = self.tasks.ring_request_count(request.file_index);
+        let (file_index, resource) = (request.file_index, SharedResource::KernelThreads);
+        let used = self.tasks.occupied_count(resource, file_index);
         if fair_room(ring.free_workers(), used) == 0 {
             return Err(Full);
         }
         // SAFETY: our caller promises the same.
         unsafe { ring.start_or_queue(request.name, &request.request) }?;
-        self.tasks.count_ring_request(request);
+        let token = request.request.token;
+        self.tasks.count_occupied(resource, file_index, token);
         Ok(())
     }
 
@@ -302,7 +339,7 @@ impl IoContext {
             let taken = unsafe {
                 match &outgoing {
                     BackendRequest::Request(target, request) => {
-                        self.submit_to_carrier_or_worker(target, request)
+                        self.submit_of_task(target, request)
                     }
                     BackendRequest::Ring(request) => self.submit_to_ring_worker(request),
                     BackendRequest::Image(target, request) => submit_to_image(target, request),
@@ -311,10 +348,9 @@ impl IoContext {
             };
             if taken.is_err() {
                 match outgoing.carrier() {
+                    // What was missing is not room: its file has its share.
+                    Some(carrier) if self.room_of_carrier(carrier) > 0 => {}
                     Some(Carrier::Native) => self.aio_share.record_refusal(),
-                    // The ring has room: what was missing is a worker thread of the kernel, see `submit_to_ring_worker`.
-                    Some(Carrier::Ring(_))
-                        if self.ring.get().is_some_and(|ring| ring.room() > 0) => {}
                     Some(Carrier::Ring(_)) => self.ring_share.record_refusal(),
                     Some(Carrier::Workers) => unreachable!("workers take everything"),
                     // It goes first at the next submit.

@@ -9,7 +9,7 @@ use engine::{Completion, Errno};
 
 use super::buffers::TaskBuffers;
 use super::context::TaskContext;
-use super::io::{BackendRequest, IoTable, RingRequest};
+use super::io::{BackendRequest, IoTable, SharedResource};
 use super::timers::TaskTimers;
 use super::woken_blocks::WokenBlocks;
 use super::{LocalFuture, TaskNode, Wake};
@@ -269,14 +269,16 @@ impl Executor {
         self.shared.io.borrow_mut().outbox.pop_front()
     }
 
-    /// How many requests of a file occupy worker threads of the kernel.
-    pub fn ring_request_count(&self, file_index: usize) -> usize {
-        self.shared.io.borrow().ring_request_count(file_index)
+    /// How much of a resource the tasks' requests of a file occupy.
+    pub fn occupied_count(&self, resource: SharedResource, file_index: usize) -> usize {
+        let io = self.shared.io.borrow();
+        io.occupied_count(resource, file_index)
     }
 
-    /// Counts a request of a task that the ring has taken.
-    pub fn count_ring_request(&mut self, ring: &RingRequest) {
-        self.shared.io.borrow_mut().count_ring_request(ring);
+    /// Counts that a request of a task, which a backend has taken, occupies a resource.
+    pub fn count_occupied(&mut self, resource: SharedResource, file_index: usize, token: u64) {
+        let mut io = self.shared.io.borrow_mut();
+        io.count_occupied(resource, file_index, token);
     }
 
     /// Number of requests in the outbox.

@@ -67,13 +67,22 @@ enum IoEntryState {
 struct IoEntry {
     state: IoEntryState,
     task: u32,
-    /// The index of the file whose request occupies a worker thread of the kernel.
-    ring_file: Option<usize>,
+    /// What the request occupies, and the index of its file.
+    occupied: Option<(SharedResource, usize)>,
     /// A copy of the request's segments. A backend changes the list after a short transfer; the request's own list stays
     /// whole, since the task may submit the request again.
     segments: Vec<libc::iovec>,
     /// A lease on the place of the request, until it is done.
     lease: Option<Lease>,
+}
+
+/// What the files of an iothread share, and a request of a task occupies until it has completed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SharedResource {
+    /// Places in Linux AIO or the ring.
+    Places,
+    /// Worker threads of the kernel.
+    KernelThreads,
 }
 
 /// The I/O of one async task: the number of its requests in flight, and its marks.
@@ -93,8 +102,8 @@ pub(super) struct IoTable {
     /// Requests in flight, of all tasks.
     in_flight: usize,
     tasks: Vec<TaskIo>,
-    /// By the file's index: its requests that occupy worker threads of the kernel.
-    ring_requests: Vec<usize>,
+    /// By [`SharedResource`] and the file's index: how many requests occupy one.
+    occupied: [Vec<usize>; 2],
     /// Requests that no backend has taken yet, in order.
     pub outbox: VecDeque<BackendRequest>,
 }
@@ -113,7 +122,7 @@ impl IoTable {
         self.entries.push(IoEntry {
             state: IoEntryState::InFlight(None),
             task,
-            ring_file: None,
+            occupied: None,
             segments: Vec::new(),
             lease: None,
         });
@@ -159,19 +168,21 @@ impl IoTable {
         }
     }
 
-    /// How many requests of a file occupy worker threads of the kernel.
-    pub fn ring_request_count(&self, file_index: usize) -> usize {
-        self.ring_requests.get(file_index).copied().unwrap_or(0)
+    /// How much of a resource the requests of a file occupy.
+    pub fn occupied_count(&self, resource: SharedResource, file_index: usize) -> usize {
+        let files = &self.occupied[resource as usize];
+        files.get(file_index).copied().unwrap_or(0)
     }
 
-    /// Counts a request that the ring has taken.
-    pub fn count_ring_request(&mut self, ring: &RingRequest) {
-        let entry = token::request_number(ring.request.token) as usize;
-        self.entries[entry].ring_file = Some(ring.file_index);
-        if self.ring_requests.len() <= ring.file_index {
-            self.ring_requests.resize(ring.file_index + 1, 0);
+    /// Counts that a request, which a backend has taken, occupies a resource.
+    pub fn count_occupied(&mut self, resource: SharedResource, file_index: usize, token: u64) {
+        let entry = token::request_number(token) as usize;
+        self.entries[entry].occupied = Some((resource, file_index));
+        let files = &mut self.occupied[resource as usize];
+        if files.len() <= file_index {
+            files.resize(file_index + 1, 0);
         }
-        self.ring_requests[ring.file_index] += 1;
+        files[file_index] += 1;
     }
 
     /// Records the completion of a task's request, and returns the task and its waker. `None`: it is no task's request.
@@ -185,8 +196,8 @@ impl IoTable {
         let entry = self.entries.get_mut(index as usize)?;
         self.in_flight -= 1;
         entry.lease = None;
-        if let Some(file_index) = entry.ring_file.take() {
-            self.ring_requests[file_index] -= 1;
+        if let Some((resource, file_index)) = entry.occupied.take() {
+            self.occupied[resource as usize][file_index] -= 1;
         }
         let task = entry.task;
         self.tasks[task as usize].in_flight -= 1;

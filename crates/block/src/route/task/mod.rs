@@ -31,7 +31,7 @@ use engine::Request;
 
 pub(crate) use context::TaskContext;
 pub(crate) use executor::Executor;
-pub(crate) use io::{BackendRequest, RingRequest};
+pub(crate) use io::{BackendRequest, RingRequest, SharedResource};
 
 /// Wakes an iothread's loop, from any thread.
 pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
