@@ -22,15 +22,7 @@ impl ThrottledDisk {
         let mut io = IoContext::new(BackendSettings::default(), Arc::new(|| ())).unwrap();
         let disk = io.attach(&node, &mut |_| Ok(()));
         for token in 0..=requests {
-            let request = Request {
-                op: Op::WriteZeroes { unmap: false },
-                fua: false,
-                offset: 0,
-                len: 4096,
-                iov: std::ptr::null_mut(),
-                iov_count: 0,
-                token,
-            };
+            let request = Request::without_data(Op::WriteZeroes { unmap: false }, 0, 4096, token);
             assert!(io.room(&disk) > 0);
             // SAFETY: the request has no memory.
             unsafe { io.submit(&disk, request) }.unwrap();

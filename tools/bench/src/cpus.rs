@@ -40,10 +40,13 @@ pub(crate) fn check(wanted: &[usize]) -> Result<()> {
 
 /// The processors that the calling thread may run on.
 pub(crate) fn usable() -> Result<Vec<usize>> {
-    let usable = usable_among(&[])?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|&cpu| usable.is_set(cpu))
-        .collect())
+    Ok(numbers(&usable_among(&[])?))
+}
+
+fn numbers(cpus: &CpuSet) -> Vec<usize> {
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| cpus.is_set(cpu))
+        .collect()
 }
 
 /// All that the calling thread may run on, if `wanted` are among them.
@@ -51,11 +54,10 @@ fn usable_among(wanted: &[usize]) -> Result<CpuSet> {
     let usable = sched_getaffinity(None).map_err(Error::io("ask which processors we run on"))?;
     let is_usable = |cpu: usize| cpu < CpuSet::MAX_CPU && usable.is_set(cpu);
     if let Some(cpu) = wanted.iter().find(|&&cpu| !is_usable(cpu)) {
-        let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| is_usable(cpu)).collect();
         return Err(Error::Unsuitable(format!(
             "processor {cpu} is not among those that we may run on ({}): choose others for server \
              and client",
-            shown(&all)
+            shown(&numbers(&usable))
         )));
     }
     Ok(usable)

@@ -217,36 +217,39 @@ fn measure_once(
     greedy_load: &GreedyLoad,
     options: &Options,
 ) -> Result<Run> {
-    let load = |read_percent, block_bytes, depth, waiting, form, gives_way| Load {
+    let quiet = Load {
         pattern: Pattern {
             order: Order::Random,
-            read_percent,
+            read_percent: 100,
         },
-        block_bytes,
-        depth,
+        block_bytes: 4096,
+        depth: 1,
         queues: 1,
-        waiting,
+        waiting: options.client,
         threads: 1,
         cpus: Vec::new(),
+        gives_way: false,
         detail: Detail {
             latency: true,
             ..Detail::default()
         },
         span_bytes: 0,
-        gives_way,
         recorded: false,
         placement: Placement::Packed,
-        form,
+        form: Form::Plain,
     };
-    let quiet = load(100, 4096, 1, options.client, Form::Plain, false);
-    let greedy = load(
-        greedy_load.read_percent,
-        greedy_load.block_bytes,
-        GREEDY_DEPTH,
-        greedy_load.waiting,
-        greedy_load.form,
-        true,
-    );
+    let greedy = Load {
+        pattern: Pattern {
+            order: Order::Random,
+            read_percent: greedy_load.read_percent,
+        },
+        block_bytes: greedy_load.block_bytes,
+        depth: GREEDY_DEPTH,
+        waiting: greedy_load.waiting,
+        gives_way: true,
+        form: greedy_load.form,
+        ..quiet.clone()
+    };
     let measure = |loads: &[&Load]| {
         let mut server = program.start(iothreads, disks)?;
         let measured = measure_on(&mut server, loads, options);

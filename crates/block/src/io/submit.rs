@@ -207,11 +207,26 @@ impl IoContext {
         target: &FileTarget,
         request: &Request,
     ) -> Result<(), Full> {
-        let (file, request) = (&target.file, &target.to_file_request(request));
+        let request = &target.to_file_request(request);
         let carrier = self.choose_carrier(target, request);
+        // SAFETY: our caller promises the same, and that the target keeps the file open.
+        unsafe { self.submit_to_chosen_carrier(carrier, &target.file, request) }
+    }
+
+    /// Submits a request at its offset in the file to the carrier that [was chosen](Self::choose_carrier) for it.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit), and the file stays open until the completion.
+    #[inline]
+    unsafe fn submit_to_chosen_carrier(
+        &mut self,
+        carrier: Carrier,
+        file: &Arc<DiskFile>,
+        request: &Request,
+    ) -> Result<(), Full> {
         match (carrier, self.aio.get_mut(), self.ring.get_mut()) {
             (Carrier::Native, Some(aio), _) => {
-                // SAFETY: our caller promises the same, and that the target keeps the file open.
+                // SAFETY: our caller promises the same.
                 unsafe { aio.start_or_queue(file.raw_fd(), request) }?;
                 if is_full_batch(file, aio.pending_count()) {
                     aio.submit();
@@ -247,19 +262,20 @@ impl IoContext {
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
-    unsafe fn submit_of_task(
+    unsafe fn submit_task_request(
         &mut self,
         target: &FileTarget,
         request: &Request,
     ) -> Result<(), Full> {
-        let carrier = self.choose_carrier(target, &target.to_file_request(request));
+        let request = &target.to_file_request(request);
+        let carrier = self.choose_carrier(target, request);
         let (file_index, resource) = (target.file.id.as_index(), SharedResource::Places);
         let used = self.tasks.occupied_count(resource, file_index);
         if fair_room(self.room_of_carrier(carrier), used) == 0 {
             return Err(Full);
         }
-        // SAFETY: our caller promises the same.
-        unsafe { self.submit_to_carrier_or_worker(target, request) }?;
+        // SAFETY: our caller promises the same, and that the target keeps the file open.
+        unsafe { self.submit_to_chosen_carrier(carrier, &target.file, request) }?;
         if carrier != Carrier::Workers {
             self.tasks
                 .count_occupied(resource, file_index, request.token);
@@ -339,7 +355,7 @@ impl IoContext {
             let taken = unsafe {
                 match &outgoing {
                     BackendRequest::Request(target, request) => {
-                        self.submit_of_task(target, request)
+                        self.submit_task_request(target, request)
                     }
                     BackendRequest::Ring(request) => self.submit_to_ring_worker(request),
                     BackendRequest::Image(target, request) => submit_to_image(target, request),

@@ -80,15 +80,7 @@ mod tests {
     use super::*;
 
     fn request(op: Op, len: u64) -> Request {
-        Request {
-            op,
-            fua: false,
-            offset: 0,
-            len,
-            iov: std::ptr::null_mut(),
-            iov_count: 0,
-            token: 0,
-        }
+        Request::without_data(op, 0, len, 0)
     }
 
     #[test]

@@ -86,15 +86,12 @@ fn a_wait_may_be_longer_than_any_clock_counts() {
     let (node, group) = throttled(LimitKind::BpsWrite, 1);
     let mut io = testing::io();
     let disk = testing::attach(&mut io, &node);
-    let zeroes = Request {
-        op: Op::WriteZeroes { unmap: true },
-        fua: false,
-        offset: 0,
-        len: 1 << 62,
-        iov: std::ptr::null_mut(),
-        iov_count: 0,
-        token: u64::from(SOURCE) << 32 | 1,
-    };
+    let zeroes = Request::without_data(
+        Op::WriteZeroes { unmap: true },
+        0,
+        1 << 62,
+        u64::from(SOURCE) << 32 | 1,
+    );
     // SAFETY: there are no segments.
     unsafe { io.submit(&disk, zeroes) }.unwrap();
     submit(&mut io, &disk, Op::Write, 2);

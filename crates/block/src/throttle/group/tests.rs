@@ -29,15 +29,7 @@ fn iops(rate: u64) -> Arc<ThrottleGroup> {
 }
 
 fn cost(op: Op, bytes: u64) -> Cost {
-    let request = Request {
-        op,
-        fua: false,
-        offset: 0,
-        len: bytes,
-        iov: std::ptr::null_mut(),
-        iov_count: 0,
-        token: 0,
-    };
+    let request = Request::without_data(op, 0, bytes, 0);
     Cost::of(&request, 0.0)
 }
 
@@ -213,15 +205,7 @@ fn a_burst_has_its_height_and_length() {
 
 #[test]
 fn large_requests_count_as_several_operations() {
-    let request = |len| Request {
-        op: Op::Read,
-        fua: false,
-        offset: 0,
-        len,
-        iov: std::ptr::null_mut(),
-        iov_count: 0,
-        token: 0,
-    };
+    let request = |len| Request::without_data(Op::Read, 0, len, 0);
     let operations = |len| Cost::of(&request(len), 1.0 / 4096.0).units()[0].1;
     assert_eq!(
         [512, 4096, 6144, 1 << 20].map(operations),
