@@ -228,8 +228,8 @@ impl IoContext {
             || self.ring.get().is_some_and(|ring| ring.needs_retry())
     }
 
-    /// A measure of the time that this thread has spent on submissions: the bytes of all requests of sources, and
-    /// [`WORKER_COST_BYTES`] for each that a worker has got.
+    /// A measure of the time that this thread has spent on submissions: the bytes of all requests of sources,
+    /// [`WORKER_COST_BYTES`] for each that a worker has got, and more while other files wait.
     #[inline]
     #[must_use]
     pub fn submission_cost(&self) -> u64 {

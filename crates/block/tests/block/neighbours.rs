@@ -173,7 +173,14 @@ fn flushes_and_ranges_of_a_ring_take_half_of_the_kernels_threads() {
     }
 }
 
-/// Through the page cache, and in memory.
+/// What the submission of a small read costs its iothread.
+fn cost_of_small_read(rig: &mut Rig, node: &Arc<Node>) -> u64 {
+    let before = rig.io.submission_cost();
+    rig.read(node, 0, 4096);
+    rig.io.submission_cost() - before
+}
+
+/// Through the page cache, and in memory. Small copies cost the iothread more then, so that turns are short.
 #[test]
 fn large_copies_are_for_workers_if_the_iothread_has_other_files() {
     const LARGE: usize = 256 << 10;
@@ -195,6 +202,7 @@ fn large_copies_are_for_workers_if_the_iothread_has_other_files() {
             rig.submitted() - before
         };
         assert_eq!(on_the_iothread(&mut rig, LARGE), 2, "no other file");
+        let alone = cost_of_small_read(&mut rig, &node);
         let other = rig.attach(&other);
         // In memory: once the disk has answered at once for a while, also on a busy machine.
         let deadline = Deadline::default();
@@ -205,6 +213,7 @@ fn large_copies_are_for_workers_if_the_iothread_has_other_files() {
             }
         }
         assert_eq!(on_the_iothread(&mut rig, LARGE / 2), 2, "not large");
+        assert!(cost_of_small_read(&mut rig, &node) > alone + 32 * 1024);
         rig.io.detach(other);
         assert_eq!(on_the_iothread(&mut rig, LARGE), 2);
         rig.io.detach(disk);
