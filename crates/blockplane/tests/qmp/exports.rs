@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
+use test_support::deadline::eventually;
 
 use crate::client::Client;
 use crate::guest::{Guest, IN};
@@ -67,14 +68,16 @@ fn export_del_safe_refuses_a_connected_front_end_and_hard_drops_it() {
 
 /// An export that is removed while a request of its guest is in flight.
 fn draining(folder: &Folder) -> (Process, Client, Guest) {
-    let slow = "--blockdev null-co,node-name=d,size=1M,latency-ns=300000000";
+    let slow = "--blockdev null-co,node-name=d,size=1M,latency-ns=3000000000";
     let (program, mut client) = start(folder, slow);
     client.done("block-export-add", export("e", "d"));
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     guest.add(0, 0, IN, 0, 0);
     guest.submit(0);
-    // Until it was admitted: a request that is only available may stay in the ring.
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    // A request that is only available may stay in the ring.
+    eventually("the request is admitted", || {
+        client.done("query-blockstats", json!({}))[0]["queues"][0]["depth"] == 1
+    });
     client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
     (program, client, guest)
 }
