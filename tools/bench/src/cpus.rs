@@ -43,6 +43,7 @@ pub(crate) fn usable() -> Result<Vec<usize>> {
     Ok(numbers(&usable_among(&[])?))
 }
 
+/// The numbers of the processors in a set.
 fn numbers(cpus: &CpuSet) -> Vec<usize> {
     (0..CpuSet::MAX_CPU)
         .filter(|&cpu| cpus.is_set(cpu))

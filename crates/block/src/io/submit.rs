@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::{Full, IoBackend, Op, Request, fair_room};
 
 use super::guarded_requests::RequestGuard;
-use super::{IoContext, LinuxAio, WORKER_COST_BYTES};
+use super::{COPIED_BYTE_FACTOR, COPY_COST_BYTES, IoContext, LinuxAio, WORKER_COST_BYTES};
 use crate::disk_file::DiskFile;
 use crate::disk_file::transfer::IOV_MAX;
 use crate::null_disk::{CAPACITY, fill_with_zeroes};
@@ -18,11 +18,6 @@ use crate::route::{Carrier, FileTarget, LookupResult, MappedNode, OpHandler, Rou
 
 /// Largest transfer whose data the kernel may copy on an iothread with several files, in bytes. It takes about 30 us.
 const MAX_COPIED_BYTES: u64 = 128 << 10;
-
-/// What a transfer [costs](IoContext::submission_cost) besides its bytes if the kernel copies it within the call and other files
-/// of the iothread wait for that, so that turns are shorter: so much, and so much for each byte.
-const COPY_COST: u64 = 32 << 10;
-const COPIED_BYTE_COST: u64 = 4;
 
 impl IoContext {
     /// How many requests on a route are certain to be taken before the next reap.
@@ -215,7 +210,7 @@ impl IoContext {
         let request = &target.to_file_request(request);
         let carrier = self.choose_carrier(target, request);
         if self.is_copied_while_other_files_wait(&target.file, carrier) {
-            self.count_cost(COPY_COST + COPIED_BYTE_COST * request.len);
+            self.count_cost(COPY_COST_BYTES + COPIED_BYTE_FACTOR * request.len);
         }
         // SAFETY: our caller promises the same, and that the target keeps the file open.
         unsafe { self.submit_to_chosen_carrier(carrier, &target.file, request) }
