@@ -60,6 +60,7 @@ pub fn power_failures(folder: &Path, seed: u64) -> Result<Option<Images>, String
         aio: Aio::Native,
         aio_max_batch: 0,
         locking: Locking::Off,
+        force_share: false,
     });
     let Ok(node) = Node::open("disk", false, &options) else {
         return Ok(None);

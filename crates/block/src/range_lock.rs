@@ -320,6 +320,7 @@ mod tests {
             aio,
             aio_max_batch: 0,
             locking: Locking::Off,
+            force_share: false,
         });
         let node = Node::open("disk", false, &options).unwrap();
         let everything = node

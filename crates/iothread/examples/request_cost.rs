@@ -106,6 +106,7 @@ impl Load {
                         aio,
                         aio_max_batch: 0,
                         locking: Locking::Off,
+                        force_share: false,
                     });
                 }
             }

@@ -15,7 +15,7 @@ pub use rbd::{RbdAuthMode, RbdOptions, RbdServer};
 pub(crate) use read::{DRIVERS, read_and_register_blockdev};
 
 use crate::{
-    form::{ChoiceForm, FilePathForm, ID_FORM, OnlyOffForm, SwitchForm, number_form, size_form},
+    form::{ChoiceForm, FilePathForm, ID_FORM, SwitchForm, number_form, size_form},
     key::{UnsupportedName, ValueType},
     settings::{settings, words},
 };
@@ -48,12 +48,12 @@ settings! {
         pub cache_no_flush: bool = "cache.no-flush", SwitchForm, default(false);
         /// lock and use the image, or leave it to another program until an export or blockdev-set-active needs it (default on)
         pub active: bool = "active", SwitchForm, default(true);
+        /// read an image that others may write meanwhile; only with read-only=on (default off)
+        pub force_share: bool = "force-share", SwitchForm, default(false);
     }
     accepts {
         /// only off for now
         "detect-zeroes", DETECT_ZEROES_FORM;
-        /// only off for now
-        "force-share", OnlyOffForm { instead: "use locking=off to open a file that another program writes" };
     }
     beside {
         /// the kind of node; its key may be omitted

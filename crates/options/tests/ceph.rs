@@ -147,6 +147,7 @@ fn only_one_node_writes_an_image() {
         "image=disk,namespace=ns",
         "image=disk,conf=/another-cluster",
         "image=disk,locking=off",
+        "image=disk,read-only=on,force-share=on",
         "image=disk2",
     ] {
         assert_eq!(both(other), Ok(()), "{other}");

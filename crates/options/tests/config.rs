@@ -507,6 +507,7 @@ fn an_image_that_is_written_belongs_to_one_node() {
     );
     // A reader would read changing data.
     assert_eq!(wrong(&two("read-only = true\n")).len(), 1);
+    file(&two("read-only = true\nforce-share = true\n"));
     file(&two("locking = \"off\"\n"));
     let readers = two("").replace("img\"\n", "img\"\nread-only = true\n");
     file(&readers);

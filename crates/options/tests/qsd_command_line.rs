@@ -102,6 +102,7 @@ fn directives_keep_the_order_of_the_command_line() {
             cache_direct: Some(true),
             cache_no_flush: false,
             active: true,
+            force_share: false,
         },
         driver: Driver::File(FileOptions {
             filename: PathBuf::from("/a,b"),
@@ -421,11 +422,12 @@ fn common_options_of_nodes_are_read() {
             cache_direct: None,
             cache_no_flush: false,
             active: true,
+            force_share: false,
         }
     );
     let full = node(
         "driver=null-co,node-name=n,read-only=y,auto-read-only=true,discard=unmap,cache.direct=no,cache.no-flush=yes,\
-         detect-zeroes=off,force-share=off,size=1.5G,read-zeroes=on,latency-ns=7",
+         detect-zeroes=off,force-share=on,size=1.5G,read-zeroes=on,latency-ns=7",
     );
     assert_eq!(
         full.driver,
@@ -445,6 +447,7 @@ fn common_options_of_nodes_are_read() {
             cache_direct: Some(false),
             cache_no_flush: true,
             active: true,
+            force_share: true,
         }
     );
     assert_eq!(
@@ -556,10 +559,12 @@ fn wrong_node_options_are_refused() {
             .contains("'detect-zeroes=unmap' is not supported")
     );
     assert!(node_error("null-co,node-name=a,detect-zeroes=x").contains("Known: off"));
-    assert!(
-        node_error("null-co,node-name=a,force-share=on")
-            .contains("'force-share=on' is not supported")
-    );
+    for read_only in ["", ",read-only=off", ",auto-read-only=on"] {
+        assert!(
+            node_error(&format!("null-co,node-name=a,force-share=on{read_only}"))
+                .contains("'force-share=on' can only be used with read-only images")
+        );
+    }
     assert!(node_error("null-co,node-name=a,size=x").contains("expected a size in bytes"));
     assert!(
         node_error("null-co,node-name=a,size=8E")

@@ -27,6 +27,28 @@ pub enum Locking {
     Off,
 }
 
+/// How an opening uses its image, which decides its locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ImageAccess {
+    /// It reads and writes; no other opening may write or resize.
+    Write,
+    /// It reads; no other opening may write or resize.
+    Read,
+    /// It reads, and others may write meanwhile (`force-share`): to inspect an image that a guest uses.
+    ReadWhileOthersWrite,
+}
+
+impl ImageAccess {
+    /// The permissions that an opening uses, and those that it does not share with others.
+    fn used_and_unshared(self) -> (&'static [i64], &'static [i64]) {
+        match self {
+            Self::Write => (&[CONSISTENT_READ, WRITE], &[WRITE, RESIZE]),
+            Self::Read => (&[CONSISTENT_READ], &[WRITE, RESIZE]),
+            Self::ReadWhileOthersWrite => (&[CONSISTENT_READ], &[]),
+        }
+    }
+}
+
 /// The first lock byte of permissions that an opening uses, and of those that it does not share with others.
 const USED_BASE: i64 = 100;
 const UNSHARED_BASE: i64 = 200;
@@ -65,7 +87,7 @@ pub(crate) struct LockedFd {
 }
 
 impl LockedFd {
-    /// Takes the locks of a disk that a guest uses: the guest reads (and writes), and no other opening may write or resize.
+    /// Takes the locks of an opening.
     ///
     /// # Errors
     /// [`NodeError::Locked`], or the kernel's error. The file is closed then, and has no lock.
@@ -73,7 +95,7 @@ impl LockedFd {
         fd: OwnedFd,
         path: &Path,
         locking: Locking,
-        read_only: bool,
+        access: ImageAccess,
     ) -> Result<Self, NodeError> {
         let image = ImageId::of_fd(fd.as_fd()).map_err(|error| NodeError::Io {
             path: path.to_owned(),
@@ -86,7 +108,7 @@ impl LockedFd {
             image,
             is_counted,
         };
-        this.take_locks_if_enabled(path, locking, read_only)?;
+        this.take_locks_if_enabled(path, locking, access)?;
         Ok(this)
     }
 
@@ -98,18 +120,18 @@ impl LockedFd {
         &self,
         path: &Path,
         locking: Locking,
-        read_only: bool,
+        access: ImageAccess,
     ) -> Result<(), NodeError> {
         match locking {
             Locking::Off => Ok(()),
             _ => self
-                .take_locks_and_count(path, locking, read_only)
+                .take_locks_and_count(path, locking, access)
                 .inspect_err(|_| self.release_locks_unless_kept()),
         }
     }
 
     /// Takes over the locks that `from` has on the same image, which stays locked all the time. `from` then has none,
-    /// unless this fails. `locking` and `read_only` are the settings of this opening, and of `from`: with `locking=off`
+    /// unless this fails. `locking` and `access` are those of this opening, and of `from`: with `locking=off`
     /// for `from` the locks are taken anew, and with `locking=off` for this one they are released.
     ///
     /// # Errors
@@ -119,23 +141,23 @@ impl LockedFd {
         from: &LockedFd,
         path: &Path,
         [locking, from_locking]: [Locking; 2],
-        [read_only, was_read_only]: [bool; 2],
+        [access, from_access]: [ImageAccess; 2],
     ) -> Result<(), NodeError> {
         if locking == Locking::Off {
             from.release_locks_unless_kept();
             return Ok(());
         }
         if from_locking == Locking::Off {
-            return self.take_locks_and_count(path, locking, read_only);
+            return self.take_locks_and_count(path, locking, access);
         }
-        let lock = || self.take_locks_and_count(path, locking, read_only);
+        let lock = || self.take_locks_and_count(path, locking, access);
         // Both have the locks for a moment, so that no third opening can take them; `from`'s may conflict with ours.
         let _ = lock();
         from.release_locks_unless_kept();
         lock().inspect_err(|_| {
             // `from` gets its locks again, even where they conflict with ours, which are released next: no other opening
             // could take them meanwhile.
-            let _ = acquire_locks(from, path, locking, was_read_only);
+            let _ = acquire_locks(from, path, locking, from_access);
             from.count_image_as_locked();
             self.release_locks_unless_kept();
         })
@@ -146,9 +168,9 @@ impl LockedFd {
         &self,
         path: &Path,
         locking: Locking,
-        read_only: bool,
+        access: ImageAccess,
     ) -> Result<(), NodeError> {
-        acquire_locks(self, path, locking, read_only)?;
+        acquire_locks(self, path, locking, access)?;
         self.count_image_as_locked();
         Ok(())
     }
@@ -203,14 +225,9 @@ fn acquire_locks(
     opened: &LockedFd,
     path: &Path,
     locking: Locking,
-    read_only: bool,
+    access: ImageAccess,
 ) -> Result<(), NodeError> {
-    let used: &[i64] = if read_only {
-        &[CONSISTENT_READ]
-    } else {
-        &[CONSISTENT_READ, WRITE]
-    };
-    let unshared: &[i64] = &[WRITE, RESIZE];
+    let (used, unshared) = access.used_and_unshared();
     match lock_all(opened.as_fd(), used, unshared) {
         Ok(None) => Ok(()),
         Ok(Some(conflict)) => Err(NodeError::Locked {
@@ -313,6 +330,7 @@ mod handover_tests;
 
 #[cfg(test)]
 mod tests {
+    use super::ImageAccess::{Read, ReadWhileOthersWrite, Write};
     use super::*;
     use std::fs::OpenOptions;
 
@@ -321,8 +339,8 @@ mod tests {
         file.unwrap().into()
     }
 
-    fn lock(fd: OwnedFd, read_only: bool) -> Result<LockedFd, NodeError> {
-        LockedFd::with_locks(fd, Path::new("image"), Locking::On, read_only)
+    fn lock(fd: OwnedFd, access: ImageAccess) -> Result<LockedFd, NodeError> {
+        LockedFd::with_locks(fd, Path::new("image"), Locking::On, access)
     }
 
     fn is_locked(result: &Result<LockedFd, NodeError>) -> bool {
@@ -332,15 +350,41 @@ mod tests {
     #[test]
     fn one_writer_or_many_readers() {
         let image = tempfile::NamedTempFile::new().unwrap();
-        let writer = lock(open(image.path()), false).unwrap();
-        assert!(is_locked(&lock(open(image.path()), false)));
-        assert!(is_locked(&lock(open(image.path()), true)));
+        let writer = lock(open(image.path()), Write).unwrap();
+        assert!(is_locked(&lock(open(image.path()), Write)));
+        assert!(is_locked(&lock(open(image.path()), Read)));
         drop(writer);
-        let reader = lock(open(image.path()), true).unwrap();
-        let second_reader = lock(open(image.path()), true).unwrap();
-        assert!(is_locked(&lock(open(image.path()), false)));
+        let reader = lock(open(image.path()), Read).unwrap();
+        let second_reader = lock(open(image.path()), Read).unwrap();
+        assert!(is_locked(&lock(open(image.path()), Write)));
         drop((reader, second_reader));
-        lock(open(image.path()), false).unwrap();
+        lock(open(image.path()), Write).unwrap();
+    }
+
+    #[test]
+    fn a_reader_that_shares_all_opens_what_others_use_and_locks_out_none() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        for access in [Write, Read, ReadWhileOthersWrite] {
+            let first = lock(open(image.path()), access).unwrap();
+            let inspector = lock(open(image.path()), ReadWhileOthersWrite).unwrap();
+            drop(first);
+            // A later opening is not refused because of the inspector.
+            drop(lock(open(image.path()), access).unwrap());
+            drop(inspector);
+        }
+    }
+
+    #[test]
+    fn a_reader_that_shares_all_is_refused_where_reads_are_not_shared() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        // A program that changes the image in a way that readers would misread, such as a commit of QEMU's.
+        let other = open(image.path());
+        assert!(lock_shared(other.as_fd(), UNSHARED_BASE + CONSISTENT_READ).unwrap());
+        let refused = lock(open(image.path()), ReadWhileOthersWrite);
+        let Err(NodeError::Locked { permission, .. }) = refused else {
+            panic!("not refused");
+        };
+        assert_eq!(permission, "consistent read");
     }
 
     #[test]
@@ -348,20 +392,20 @@ mod tests {
         let image = tempfile::NamedTempFile::new().unwrap();
         let file = open(image.path());
         let copy = file.try_clone().unwrap();
-        drop(lock(file, false).unwrap());
-        lock(open(image.path()), false).unwrap();
+        drop(lock(file, Write).unwrap());
+        lock(open(image.path()), Write).unwrap();
         drop(copy);
     }
 
     #[test]
     fn a_refused_opening_leaves_no_lock() {
         let image = tempfile::NamedTempFile::new().unwrap();
-        let reader = lock(open(image.path()), true).unwrap();
+        let reader = lock(open(image.path()), Read).unwrap();
         let refused = open(image.path());
         let copy = refused.try_clone().unwrap();
-        assert!(is_locked(&lock(refused, false)));
+        assert!(is_locked(&lock(refused, Write)));
         drop(reader);
-        lock(open(image.path()), true).unwrap();
+        lock(open(image.path()), Read).unwrap();
         drop(copy);
     }
 
@@ -369,50 +413,50 @@ mod tests {
     fn locks_are_taken_over_by_another_opening_of_the_image() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let unlocked =
-            || LockedFd::with_locks(open(image.path()), image.path(), Locking::Off, true).unwrap();
-        let reader = lock(open(image.path()), true).unwrap();
-        let take = |new: &LockedFd, old: &LockedFd, read_only| {
-            new.move_locks_from(old, image.path(), [Locking::On; 2], read_only)
+            || LockedFd::with_locks(open(image.path()), image.path(), Locking::Off, Read).unwrap();
+        let reader = lock(open(image.path()), Read).unwrap();
+        let take = |new: &LockedFd, old: &LockedFd, access| {
+            new.move_locks_from(old, image.path(), [Locking::On; 2], access)
         };
         let writer = unlocked();
-        take(&writer, &reader, [false, true]).unwrap();
+        take(&writer, &reader, [Write, Read]).unwrap();
         drop(reader);
-        assert!(is_locked(&lock(open(image.path()), true)));
+        assert!(is_locked(&lock(open(image.path()), Read)));
         let reader = unlocked();
-        take(&reader, &writer, [true, false]).unwrap();
+        take(&reader, &writer, [Read, Write]).unwrap();
         drop(writer);
-        let other = lock(open(image.path()), true).unwrap();
+        let other = lock(open(image.path()), Read).unwrap();
         // The other reader conflicts with a writer; the reader keeps its locks.
         let writer = unlocked();
-        let refused = take(&writer, &reader, [false, true]);
+        let refused = take(&writer, &reader, [Write, Read]);
         assert!(matches!(refused, Err(NodeError::Locked { .. })));
         drop((writer, other));
-        assert!(is_locked(&lock(open(image.path()), false)));
+        assert!(is_locked(&lock(open(image.path()), Write)));
         drop(reader);
-        lock(open(image.path()), false).unwrap();
+        lock(open(image.path()), Write).unwrap();
     }
 
     #[test]
     fn an_image_whose_handover_failed_is_still_reported_as_locked_by_this_process() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let path = image.path();
-        let from = lock(open(path), false).unwrap();
-        let to = LockedFd::with_locks(open(path), path, Locking::Off, false).unwrap();
+        let from = lock(open(path), Write).unwrap();
+        let to = LockedFd::with_locks(open(path), path, Locking::Off, Write).unwrap();
         // Another program that tries to open the image has this lock for a moment, before it finds the conflict.
         let other = open(path);
         assert!(lock_shared(other.as_fd(), USED_BASE + WRITE).unwrap());
-        let refused = to.move_locks_from(&from, path, [Locking::On; 2], [false; 2]);
+        let refused = to.move_locks_from(&from, path, [Locking::On; 2], [Write; 2]);
         assert!(matches!(
             refused,
             Err(NodeError::Locked { here: false, .. })
         ));
         drop((other, to));
-        let refused = lock(open(path), false);
+        let refused = lock(open(path), Write);
         assert!(matches!(refused, Err(NodeError::Locked { here: true, .. })));
         drop(from);
         let elsewhere = open(path);
         assert!(lock_shared(elsewhere.as_fd(), USED_BASE + WRITE).unwrap());
-        let refused = lock(open(path), false);
+        let refused = lock(open(path), Write);
         assert!(matches!(
             refused,
             Err(NodeError::Locked { here: false, .. })
@@ -423,9 +467,9 @@ mod tests {
     fn locks_move_with_a_migration_to_another_opening_of_the_image() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let opened =
-            |locking| LockedFd::with_locks(open(image.path()), image.path(), locking, false);
+            |locking| LockedFd::with_locks(open(image.path()), image.path(), locking, Write);
         let take = |new: &LockedFd, old: &LockedFd, locking| {
-            new.move_locks_from(old, image.path(), locking, [false; 2])
+            new.move_locks_from(old, image.path(), locking, [Write; 2])
         };
         // A guest migrates from one program to another.
         let (here, there) = (opened(Locking::On).unwrap(), opened(Locking::Off).unwrap());
@@ -444,7 +488,7 @@ mod tests {
     #[test]
     fn locking_off_takes_no_lock() {
         let image = tempfile::NamedTempFile::new().unwrap();
-        let _writer = lock(open(image.path()), false).unwrap();
-        LockedFd::with_locks(open(image.path()), image.path(), Locking::Off, false).unwrap();
+        let _writer = lock(open(image.path()), Write).unwrap();
+        LockedFd::with_locks(open(image.path()), image.path(), Locking::Off, Write).unwrap();
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
+use super::ImageAccess::{Read, Write};
 use super::*;
 
 /// A test that takes longer has failed.
@@ -60,27 +61,27 @@ pub(super) fn released() {
 fn an_opening_releases_its_lock_when_another_one_has_it() {
     let image = tempfile::NamedTempFile::new().unwrap();
     let path = image.path();
-    let acquire = |locking| LockedFd::with_locks(open(path), path, locking, false).unwrap();
+    let acquire = |locking| LockedFd::with_locks(open(path), path, locking, Write).unwrap();
     let (mut from, mut to) = (acquire(Locking::On), acquire(Locking::Off));
     STRANGER.set(Some(open(path)));
-    let take_over = |to: &LockedFd, from: &LockedFd, read_only| {
-        let taken = to.move_locks_from(from, path, [Locking::On; 2], read_only);
+    let take_over = |to: &LockedFd, from: &LockedFd, access| {
+        let taken = to.move_locks_from(from, path, [Locking::On; 2], access);
         assert_eq!(FREE.take(), [""; 0], "these bytes are free");
         taken
     };
-    for read_only in [[false, false], [true, false], [true, true], [false, true]] {
-        take_over(&to, &from, read_only).unwrap();
+    for access in [[Write, Write], [Read, Write], [Read, Read], [Write, Read]] {
+        take_over(&to, &from, access).unwrap();
         std::mem::swap(&mut from, &mut to);
     }
     // Another program that tries to open the image has this lock for a moment, which conflicts.
     let other = open(path);
     assert!(lock_shared(other.as_fd(), USED_BASE + WRITE).unwrap());
     for _ in 0..2 {
-        let refused = take_over(&to, &from, [false; 2]);
+        let refused = take_over(&to, &from, [Write; 2]);
         assert!(matches!(refused, Err(NodeError::Locked { .. })));
     }
     drop(other);
-    take_over(&to, &from, [false; 2]).unwrap();
+    take_over(&to, &from, [Write; 2]).unwrap();
     STRANGER.set(None);
 }
 
@@ -142,22 +143,21 @@ impl Contender {
 fn no_contender_gets_a_lock_during_a_handover() {
     let image = tempfile::NamedTempFile::new().unwrap();
     let path = image.path();
-    let acquire = |locking| LockedFd::with_locks(open(path), path, locking, false).unwrap();
+    let acquire = |locking| LockedFd::with_locks(open(path), path, locking, Write).unwrap();
     let openings = [acquire(Locking::On), acquire(Locking::Off)];
     let contender = Contender::default();
     std::thread::scope(|scope| {
         let other = open(path);
         contender.start(scope, move || free_byte(other.as_fd()));
-        let mut was_read_only = false;
+        let mut old_access = Write;
         contender.watch(|handover| {
             let (from, to) = match handover % 2 {
                 0 => (&openings[0], &openings[1]),
                 _ => (&openings[1], &openings[0]),
             };
-            let read_only = handover % 3 == 2;
-            let taken =
-                to.move_locks_from(from, path, [Locking::On; 2], [read_only, was_read_only]);
-            was_read_only = read_only;
+            let access = if handover % 3 == 2 { Read } else { Write };
+            let taken = to.move_locks_from(from, path, [Locking::On; 2], [access, old_access]);
+            old_access = access;
             taken
         });
     });
@@ -169,7 +169,7 @@ fn no_contender_gets_a_lock_during_a_handover() {
 fn no_contender_gets_a_lock_whose_handover_fails() {
     let image = tempfile::NamedTempFile::new().unwrap();
     let path = image.path();
-    let acquire = |locking| LockedFd::with_locks(open(path), path, locking, false);
+    let acquire = |locking| LockedFd::with_locks(open(path), path, locking, Write);
     let mut has = acquire(Locking::On).unwrap();
     let mut other = acquire(Locking::Off).unwrap();
     let contender = Contender::default();
@@ -180,7 +180,7 @@ fn no_contender_gets_a_lock_whose_handover_fails() {
             got.map(|_| "all of it".to_owned())
         });
         contender.watch(|_| {
-            match other.move_locks_from(&has, path, [Locking::On; 2], [false; 2]) {
+            match other.move_locks_from(&has, path, [Locking::On; 2], [Write; 2]) {
                 Ok(()) => {
                     std::mem::swap(&mut has, &mut other);
                     handed_over += 1;

@@ -20,7 +20,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use self::alignment::Alignment;
-use self::lock::LockedFd;
+use self::lock::{ImageAccess, LockedFd};
 use self::open_file_id::OpenFileId;
 use self::ops_refused_by_ring::OpsRefusedByRing;
 #[cfg(feature = "simulation")]
@@ -31,6 +31,8 @@ use crate::range_lock::RangeLock;
 /// An opened file or block device.
 pub(crate) struct DiskFile {
     pub fd: LockedFd,
+    /// The access for which it is locked, while it is.
+    pub access: ImageAccess,
     /// The alignment that direct I/O needs; `None`: I/O through the page cache.
     pub direct: Option<Alignment>,
     /// Bytes of a block device's logical block; `None`: a file.

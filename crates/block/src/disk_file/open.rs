@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::aio::Aio;
 use crate::disk_file::alignment::Alignment;
-use crate::disk_file::lock::{LockedFd, Locking};
+use crate::disk_file::lock::{ImageAccess, LockedFd, Locking};
 use crate::disk_file::open_file_id::OpenFileId;
 use crate::disk_file::ops_refused_by_ring::OpsRefusedByRing;
 use crate::disk_file::{DiskFile, PartialBlockMode};
@@ -32,6 +32,8 @@ pub struct FileOptions {
     pub aio_max_batch: u32,
     /// Image locking.
     pub locking: Locking,
+    /// Others may write the image meanwhile; for reading only.
+    pub force_share: bool,
 }
 
 /// The kind of file that a driver opens.
@@ -124,7 +126,12 @@ pub(crate) fn lock_and_make_disk_file(
     device_block: Option<u32>,
 ) -> Result<DiskFile, NodeError> {
     let path = &options.path;
-    let fd = LockedFd::with_locks(fd, path, options.locking, read_only)?;
+    let access = match (read_only, options.force_share) {
+        (false, _) => ImageAccess::Write,
+        (true, false) => ImageAccess::Read,
+        (true, true) => ImageAccess::ReadWhileOthersWrite,
+    };
+    let fd = LockedFd::with_locks(fd, path, options.locking, access)?;
     let direct = if options.direct {
         let found = Alignment::of_fd(fd.as_fd()).map_err(|error| NodeError::Io {
             path: path.clone(),
@@ -137,6 +144,7 @@ pub(crate) fn lock_and_make_disk_file(
     };
     Ok(DiskFile {
         fd,
+        access,
         id: OpenFileId::allocate(),
         // Through the page cache Linux AIO is synchronous: it would block the loop.
         aio: match options.aio {

@@ -265,7 +265,7 @@ impl Node {
     ) -> Result<(), NodeError> {
         let file = self.driver.file();
         file.map_or(Ok(()), |file| {
-            file.fd.take_locks_if_enabled(path, locking, self.read_only)
+            file.fd.take_locks_if_enabled(path, locking, file.access)
         })
     }
 
@@ -293,8 +293,8 @@ impl Node {
         let (Some(new), Some(old)) = (self.underlying_file(), from.underlying_file()) else {
             return Ok(());
         };
-        let read_only = [self.read_only, from.read_only];
-        new.fd.move_locks_from(&old.fd, path, locking, read_only)
+        let access = [new.access, old.access];
+        new.fd.move_locks_from(&old.fd, path, locking, access)
     }
 
     /// Sets the block size that the guests of an export use, before its first request.

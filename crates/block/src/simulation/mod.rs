@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::aio::Aio;
 use crate::disk_file::alignment::Alignment;
-use crate::disk_file::lock::{LockedFd, Locking};
+use crate::disk_file::lock::{ImageAccess, LockedFd, Locking};
 use crate::disk_file::open_file_id::OpenFileId;
 use crate::disk_file::ops_refused_by_ring::OpsRefusedByRing;
 use crate::disk_file::simulated::SimulatedDisk;
@@ -40,7 +40,8 @@ impl Node {
             },
         )?;
         let file = DiskFile {
-            fd: LockedFd::with_locks(fd, path, Locking::Off, false)?,
+            fd: LockedFd::with_locks(fd, path, Locking::Off, ImageAccess::Write)?,
+            access: ImageAccess::Write,
             direct: Some(Alignment {
                 memory: memory_alignment,
                 offset: geometry.logical_block_size,

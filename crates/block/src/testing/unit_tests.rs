@@ -23,6 +23,7 @@ pub(crate) fn file(path: &Path, bytes: &[u8], aio: Aio) -> Arc<Node> {
         aio,
         aio_max_batch: 0,
         locking: Locking::Off,
+        force_share: false,
     };
     Node::open("file", false, &NodeOptions::File(options)).unwrap()
 }

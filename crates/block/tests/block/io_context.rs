@@ -12,6 +12,7 @@ fn nodes(path: &std::path::Path) -> Vec<Arc<Node>> {
         no_flush: true,
         unmap: false,
         locking: block::Locking::Off,
+        force_share: false,
         ..how
     };
     vec![
@@ -121,6 +122,7 @@ fn a_disk_is_closed_with_its_last_queue() {
             // Nor does the ring's table hold it, and with it the lock on the image.
             let locked = FileOptions {
                 locking: block::Locking::On,
+                force_share: false,
                 ..how.clone()
             };
             drop(file(&locked));

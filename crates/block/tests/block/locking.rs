@@ -131,6 +131,7 @@ fn our_writer_excludes_qemu() {
 
     let _unlocked = file(&FileOptions {
         locking: Locking::Off,
+        force_share: false,
         ..options(&path)
     });
     assert!(succeeds(read, &path) && succeeds(write, &path));
@@ -178,6 +179,53 @@ impl Drop for Theirs {
     }
 }
 
+/// A node that reads an image whatever others do with it.
+fn inspector(options: &FileOptions) -> std::sync::Arc<block::Node> {
+    let shared = FileOptions {
+        force_share: true,
+        ..options.clone()
+    };
+    reader(&shared)
+}
+
+#[test]
+fn a_node_with_force_share_reads_an_image_that_is_written() {
+    let (_folder, path) = new_image(LEN);
+    let how = options(&path);
+    let writer = file(&how);
+    let mut rig = Rig::new();
+    rig.ok(&writer, Call::write(0, &[7; 512]));
+    let inspector = inspector(&how);
+    assert_eq!(rig.ok(&inspector, Call::read(0, 512)), [7; 512]);
+    drop(writer);
+    // It locks out no other opening.
+    drop(file(&how));
+    drop(reader(&how));
+}
+
+#[test]
+fn qemus_shared_reader_and_ours_open_an_image_that_the_other_writes() {
+    if !installed("qemu-storage-daemon") || !installed("qemu-img") || !installed("qemu-io") {
+        return;
+    }
+    let (folder, path) = new_image(LEN);
+    let how = options(&path);
+    let text = path.to_str().unwrap();
+    let writer = file(&how);
+    let copy = path.with_extension("copy");
+    let formats = ["convert", "-f", "raw", "-O", "raw"];
+    let read_shared = [&formats[..], &["-U", text, copy.to_str().unwrap()]].concat();
+    assert!(read(&path).is_some(), "it is not shared");
+    assert_eq!(qemu("qemu-img", &read_shared), None);
+    drop(writer);
+    // QEMU's program holds the image, and so does ours, which only looks.
+    let theirs = Theirs::serve(folder.path(), &path, true);
+    let _inspector = inspector(&how);
+    assert!(said(try_file(&how, true)).is_some(), "it is not shared");
+    drop(theirs);
+    assert!(succeeds(write, &path), "it locks out no writer");
+}
+
 #[test]
 fn qemus_writer_and_reader_exclude_us() {
     if !installed("qemu-storage-daemon") {
@@ -195,6 +243,7 @@ fn qemus_writer_and_reader_exclude_us() {
     );
     let off = FileOptions {
         locking: Locking::Off,
+        force_share: false,
         ..how.clone()
     };
     file(&off);

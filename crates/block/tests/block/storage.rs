@@ -120,6 +120,7 @@ pub fn options(path: &Path) -> FileOptions {
         aio: Aio::Native,
         aio_max_batch: 0,
         locking: Locking::Auto,
+        force_share: false,
     }
 }
 

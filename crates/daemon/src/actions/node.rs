@@ -403,6 +403,7 @@ fn block_file_options_choosing_aio(
             true => to_block_locking(file.locking),
             false => block::Locking::Off,
         },
+        force_share: options.settings.force_share,
     }
 }
 

@@ -327,6 +327,7 @@ pub fn disk_by(aio: Aio) -> (Arc<Node>, TempDir) {
         aio,
         aio_max_batch: 0,
         locking: Locking::Off,
+        force_share: false,
     });
     (Node::open("disk", false, &options).unwrap(), folder)
 }

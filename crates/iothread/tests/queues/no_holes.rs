@@ -27,6 +27,7 @@ fn full_disk(path: &Path, aio: Aio, direct: bool) -> Arc<Node> {
         aio,
         aio_max_batch: 0,
         locking: Locking::Off,
+        force_share: false,
     });
     Node::open("disk", false, &options).unwrap()
 }

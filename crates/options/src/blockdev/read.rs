@@ -143,6 +143,13 @@ fn read_and_register_node(
             image: child_node(&mut fields, "image", names)?,
         },
     };
+    if settings.force_share && !settings.read_only {
+        let reason = format!(
+            "'{}=on' can only be used with read-only images; set read-only=on as well",
+            fields.full_key("force-share")
+        );
+        return Err(Problem::Conflict { reason });
+    }
     fields.debug_assert_all_taken();
     let read_only = settings.read_only || below_is_read_only;
     let node_name = name.unwrap_or_else(|| names.generate_node_name());
@@ -164,6 +171,9 @@ fn register_locked_image(
     settings: &CommonNodeOptions,
     names: &mut DefinedNames,
 ) -> Result<(), Problem> {
+    if settings.force_share {
+        return Ok(());
+    }
     match driver {
         Driver::File(file) | Driver::HostDevice(file)
             if file.locking != Locking::Off && settings.active =>
