@@ -67,6 +67,7 @@ pub use node::{DiscardLimits, Geometry, Node};
 pub use null_disk::NullOptions;
 pub use rbd::{ImageStatus, RbdOptions, WriterLockState};
 pub use resize::ResizeError;
+pub use route::zero_detection::DetectZeroes;
 pub use source::{AllocationQuery, AttachedDisk, DiskCall, DiskIo, SourceIo};
 pub use throttle::{
     LimitKind, RateLimit, ThrottleGroup, ThrottleLimits, ThrottleMember, ThrottleStats,

@@ -15,8 +15,8 @@ pub use rbd::{RbdAuthMode, RbdOptions, RbdServer};
 pub(crate) use read::{DRIVERS, read_and_register_blockdev};
 
 use crate::{
-    form::{ChoiceForm, FilePathForm, ID_FORM, SwitchForm, number_form, size_form},
-    key::{UnsupportedName, ValueType},
+    form::{FilePathForm, ID_FORM, SwitchForm, number_form, size_form},
+    key::ValueType,
     settings::{settings, words},
 };
 
@@ -34,7 +34,7 @@ pub struct BlockdevOptions {
 
 settings! {
     /// Options of every node. A child node that is written inside of another one inherits them, except `discard`, which the parent
-    /// decides.
+    /// decides, and `detect-zeroes`.
     pub struct CommonNodeOptions {
         /// refuse writes (default off)
         pub read_only: bool = "read-only", SwitchForm, default(false);
@@ -50,10 +50,8 @@ settings! {
         pub active: bool = "active", SwitchForm, default(true);
         /// read an image that others may write meanwhile; only with read-only=on (default off)
         pub force_share: bool = "force-share", SwitchForm, default(false);
-    }
-    accepts {
-        /// only off for now
-        "detect-zeroes", DETECT_ZEROES_FORM;
+        /// carry out writes of zeroes as write zeroes; unmap: free their space, with discard=unmap (default off)
+        pub detect_zeroes: DetectZeroes = "detect-zeroes", DetectZeroes::FORM, default(DetectZeroes::Off);
     }
     beside {
         /// the kind of node; its key may be omitted
@@ -62,24 +60,6 @@ settings! {
         "node-name", "NAME", ValueType::Str;
     }
 }
-
-const DETECT_ZEROES_FORM: ChoiceForm<()> = {
-    let instead = "leave it out: zeroes are written as data";
-    ChoiceForm {
-        words: &[("off", ())],
-        unsupported: &[
-            UnsupportedName {
-                name: "on",
-                instead,
-            },
-            UnsupportedName {
-                name: "unmap",
-                instead,
-            },
-        ],
-        placeholder: "off",
-    }
-};
 
 words! {
     /// The effect of a discard request of the guest.
@@ -90,6 +70,18 @@ words! {
         Ignore = "ignore",
     }
     also "on" => Unmap, "off" => Ignore;
+}
+
+words! {
+    /// What becomes of writes whose data are all zeroes.
+    pub enum DetectZeroes {
+        /// They are writes like others.
+        Off = "off",
+        /// The range is zeroed without data.
+        On = "on",
+        /// The same, and its space is freed.
+        Unmap = "unmap",
+    }
 }
 
 /// A driver with its options.

@@ -53,9 +53,9 @@ use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf};
 use names::DefinedNames;
 
 pub use blockdev::{
-    AioMode, BlkdebugOptions, BlockdevOptions, CommonNodeOptions, DEFAULT_NULL_SIZE, Discard,
-    Driver, FileOptions, InjectAction, InjectErrorRule, IoType, Locking, NodeRef, NullOptions,
-    RawOffsetAndSize, RbdAuthMode, RbdOptions, RbdServer, ThrottleOptions,
+    AioMode, BlkdebugOptions, BlockdevOptions, CommonNodeOptions, DEFAULT_NULL_SIZE, DetectZeroes,
+    Discard, Driver, FileOptions, InjectAction, InjectErrorRule, IoType, Locking, NodeRef,
+    NullOptions, RawOffsetAndSize, RbdAuthMode, RbdOptions, RbdServer, ThrottleOptions,
 };
 pub use check_args::CheckSettings;
 pub use config::{ConfigError, ConfigFileWithOptions, ConfigProblem, Location};

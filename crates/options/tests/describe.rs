@@ -112,6 +112,7 @@ fn every_key_is_read_back_unchanged() {
 fn needed_beside(key: &str) -> &'static str {
     match key {
         "force-share" => ",read-only=on",
+        "detect-zeroes" => ",discard=unmap",
         _ => "",
     }
 }

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 
 use options::{
     AioMode, BlockdevOptions, CommonExportOptions, CommonNodeOptions, Confinement,
-    DaemonSettingsAndDirectives, Directive, Discard, Driver, ExportKind, ExportOptions,
-    FileOptions, Invocation, IothreadOptions, Locking, NodeRef, NullOptions, ObjectOptions,
-    OnError, Problem, RawOffsetAndSize, Sandbox, SandboxOptions, SocketAddr, VhostUserBlkOptions,
-    parse,
+    DaemonSettingsAndDirectives, DetectZeroes, Directive, Discard, Driver, ExportKind,
+    ExportOptions, FileOptions, Invocation, IothreadOptions, Locking, NodeRef, NullOptions,
+    ObjectOptions, OnError, Problem, RawOffsetAndSize, Sandbox, SandboxOptions, SocketAddr,
+    VhostUserBlkOptions, parse,
 };
 
 fn daemon(args: &[&str]) -> DaemonSettingsAndDirectives {
@@ -103,6 +103,7 @@ fn directives_keep_the_order_of_the_command_line() {
             cache_no_flush: false,
             active: true,
             force_share: false,
+            detect_zeroes: DetectZeroes::Off,
         },
         driver: Driver::File(FileOptions {
             filename: PathBuf::from("/a,b"),
@@ -423,11 +424,12 @@ fn common_options_of_nodes_are_read() {
             cache_no_flush: false,
             active: true,
             force_share: false,
+            detect_zeroes: DetectZeroes::Off,
         }
     );
     let full = node(
         "driver=null-co,node-name=n,read-only=y,auto-read-only=true,discard=unmap,cache.direct=no,cache.no-flush=yes,\
-         detect-zeroes=off,force-share=on,size=1.5G,read-zeroes=on,latency-ns=7",
+         detect-zeroes=unmap,force-share=on,size=1.5G,read-zeroes=on,latency-ns=7",
     );
     assert_eq!(
         full.driver,
@@ -448,6 +450,7 @@ fn common_options_of_nodes_are_read() {
             cache_no_flush: true,
             active: true,
             force_share: true,
+            detect_zeroes: DetectZeroes::Unmap,
         }
     );
     assert_eq!(
@@ -555,10 +558,11 @@ fn wrong_node_options_are_refused() {
     );
     assert!(node_error("null-co,node-name=a,filename=x").contains("unknown option 'filename'"));
     assert!(
-        node_error("null-co,node-name=a,detect-zeroes=unmap")
-            .contains("'detect-zeroes=unmap' is not supported")
+        node_error("null-co,node-name=a,detect-zeroes=unmap").contains(
+            "setting 'detect-zeroes' to unmap is not allowed without setting 'discard' to unmap"
+        )
     );
-    assert!(node_error("null-co,node-name=a,detect-zeroes=x").contains("Known: off"));
+    assert!(node_error("null-co,node-name=a,detect-zeroes=x").contains("Known: off, on, unmap"));
     for read_only in ["", ",read-only=off", ",auto-read-only=on"] {
         assert!(
             node_error(&format!("null-co,node-name=a,force-share=on{read_only}"))

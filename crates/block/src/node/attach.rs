@@ -23,7 +23,11 @@ impl<'a> AttachContext<'a> {
 
     /// Attaches to a node.
     pub fn attach_route(&mut self, node: &Node) -> Route {
-        node.driver.attach_route(node, self)
+        let route = node.driver.attach_route(node, self);
+        match node.detect_zeroes.get() {
+            Some(mode) => route.detecting_zeroes(*mode),
+            None => route,
+        }
     }
 
     /// The backend that carries a file for this source, until the source detaches.

@@ -11,8 +11,8 @@ pub(crate) use driver::Driver;
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use engine::Errno;
 use rustix::fs::{AtFlags, StatxFlags};
@@ -24,6 +24,7 @@ use crate::disk_file::lock::Locking;
 use crate::error::NodeError;
 use crate::faults::Faults;
 use crate::rbd::{ImageStatus, RbdDisk};
+use crate::route::zero_detection::DetectZeroes;
 use crate::throttle::ThrottleMember;
 
 /// The limits of discards on a node.
@@ -72,6 +73,8 @@ pub struct Node {
     read_only: bool,
     /// Discards reach the disk. Otherwise they are accepted and do nothing.
     passes_discards: bool,
+    /// What becomes of writes of zeroes, if they are detected.
+    detect_zeroes: OnceLock<DetectZeroes>,
     pub(crate) driver: Box<dyn Driver>,
 }
 
@@ -91,6 +94,7 @@ impl Node {
             geometry,
             read_only,
             passes_discards,
+            detect_zeroes: OnceLock::new(),
             driver,
         })
     }
@@ -111,8 +115,15 @@ impl Node {
             size_policy,
             read_only: read_only || below.read_only,
             passes_discards: passes_discards && below.passes_discards,
+            detect_zeroes: OnceLock::new(),
             driver,
         })
+    }
+
+    /// Turns on the detection of writes of zeroes, before the first source attaches.
+    pub fn set_detect_zeroes(&self, mode: DetectZeroes) {
+        let first = self.detect_zeroes.set(mode);
+        debug_assert!(first.is_ok(), "a node has one mode");
     }
 
     /// The descriptor of its file or device, for another process to take over.

@@ -4,11 +4,12 @@
 //! graph of nodes or checks what kind a node is. A route lasts until it is [detached](crate::IoContext::detach); the nodes
 //! stay open at least as long.
 //!
-//! Gates, marks and tasks are part of a route, and tasks send requests down routes: these modules are one idea.
+//! Gates, marks, zero detection and tasks are part of a route, and tasks send requests down routes: these modules are one idea.
 
 pub(crate) mod gate;
 pub(crate) mod mark;
 pub(crate) mod task;
+pub(crate) mod zero_detection;
 
 use std::rc::Rc;
 use std::sync::Arc;

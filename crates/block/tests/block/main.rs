@@ -7,6 +7,7 @@
 
 mod allocation;
 mod confined;
+mod detect_zeroes;
 mod discard;
 mod errors;
 mod filter;

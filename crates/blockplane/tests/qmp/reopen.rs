@@ -1,5 +1,7 @@
 //! Nodes are reopened with other options while guests use them.
 
+use std::os::unix::fs::MetadataExt;
+
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -80,6 +82,39 @@ fn reopening_a_disk_does_not_disturb_its_guest() {
     client.done("block_resize", json!({"node-name": "d", "size": 2 * MIB}));
     assert_eq!(guest.capacity(), 2 * MIB - 4096);
     guest.request(0, OUT, 2 * MIB / BLOCK as u64 - 2, 1);
+    program.stop();
+}
+
+/// Also what a node in front of it writes.
+#[test]
+fn zero_detection_is_turned_on_and_off_under_a_guest() {
+    const HALF: u64 = MIB / 2;
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let path = folder.join("disk");
+    let allocated = || {
+        let file = std::fs::File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        file.metadata().unwrap().blocks() * 512
+    };
+    let (program, mut client) = start(&folder, LINE);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    let mut write_half = |byte| {
+        for block in 0..HALF / BLOCK as u64 {
+            guest.request(0, OUT, block, byte);
+        }
+    };
+    for mode in ["unmap", "off", "unmap"] {
+        let options = file(&json!({"discard": "unmap", "detect-zeroes": mode}));
+        client.done("blockdev-reopen", json!({"options": [options]}));
+        assert_eq!(node(&mut client, "d")["detect_zeroes"], mode);
+        assert_eq!(node(&mut client, "tail")["detect_zeroes"], "off");
+        write_half(1);
+        assert!(allocated() >= HALF);
+        write_half(0);
+        assert_eq!(allocated() < HALF / 2, mode == "unmap", "{mode}");
+        assert!(std::fs::read(&path).unwrap().iter().all(|byte| *byte == 0));
+    }
     program.stop();
 }
 

@@ -52,7 +52,7 @@ const CONFIG_CHANGE: u32 = 2;
 type Said = BTreeMap<String, Value>;
 
 /// What is the same for all: kinds, what no option changes, and what is only seen while something is wrong.
-const COMMON: [&str; 33] = [
+const COMMON: [&str; 32] = [
     "blk/type",
     "front-end/config/discard",
     "front-end/config/geometry",
@@ -68,7 +68,6 @@ const COMMON: [&str; 33] = [
     "node/bps_wr",
     "node/cache/writeback",
     "node/children",
-    "node/detect_zeroes",
     "node/drv",
     "node/encrypted",
     "node/image/dirty-flag",
@@ -197,6 +196,7 @@ fn change_all_settings(client: &mut Client) {
     set("/exports/changed", merging);
     let node = json!({
         "driver": "file", "node-name": "changed", "filename": "changed.img", "discard": "unmap", "aio": "threads",
+        "detect-zeroes": "unmap",
         "cache": {"direct": false, "no-flush": true},
     });
     client.done("blockdev-reopen", json!({"options": [node]}));

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use block::{Faults, Node, NodeError, NodeOptions};
-use options::{BlockdevOptions, Discard, Driver, FileOptions, NodeRef};
+use options::{BlockdevOptions, DetectZeroes, Discard, Driver, FileOptions, NodeRef};
 
 use rustix::fs::OFlags;
 
@@ -216,6 +216,27 @@ fn find_bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
 /// Opens a node of any driver. `below` is the node below it, if it has one; `images` opens images; `groups` has its throttle
 /// group; `open_file` opens a file or device; `old` is the node if it is being reopened, whose faults or membership it keeps.
 pub(crate) fn open_node(
+    options: &BlockdevOptions,
+    below: Option<&Arc<Node>>,
+    images: &ImageOpener,
+    groups: &GroupsOfNewNodes,
+    old: Option<&Node>,
+    open_file: impl FnOnce(
+        &FileOptions,
+        fn(block::FileOptions) -> NodeOptions,
+    ) -> Result<Arc<Node>, NodeError>,
+) -> Result<Arc<Node>, NodeError> {
+    let node = open_with_driver(options, below, images, groups, old, open_file)?;
+    match options.settings.detect_zeroes {
+        DetectZeroes::Off => {}
+        DetectZeroes::On => node.set_detect_zeroes(block::DetectZeroes::On),
+        DetectZeroes::Unmap => node.set_detect_zeroes(block::DetectZeroes::Unmap),
+    }
+    Ok(node)
+}
+
+/// The part of [`open_node`] that differs between drivers.
+fn open_with_driver(
     options: &BlockdevOptions,
     below: Option<&Arc<Node>>,
     images: &ImageOpener,

@@ -1,6 +1,6 @@
 //! QMP commands for block nodes: add, remove, activate, inactivate and query.
 
-use options::Driver;
+use options::{DetectZeroes, Driver};
 use qmp::{
     Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type,
     TypeDefinition,
@@ -289,7 +289,7 @@ pub(super) fn block_device_info(open: &OpenNode, filenames: &QemuFilenames<'_>) 
         .collect();
     let mut info = json!({
         "iops_rd": 0,
-        "detect_zeroes": "off",
+        "detect_zeroes": detect_zeroes_word(options.settings.detect_zeroes),
         "active": options.settings.active,
         "image": image,
         "iops_wr": 0,
@@ -318,4 +318,13 @@ pub(super) fn block_device_info(open: &OpenNode, filenames: &QemuFilenames<'_>) 
         info["rbd"] = image_info(status);
     }
     info
+}
+
+/// The word of a mode of zero detection.
+fn detect_zeroes_word(mode: DetectZeroes) -> &'static str {
+    match mode {
+        DetectZeroes::Off => "off",
+        DetectZeroes::On => "on",
+        DetectZeroes::Unmap => "unmap",
+    }
 }

@@ -2,8 +2,8 @@
 //! inherits.
 
 use crate::{
-    AioMode, BlockdevOptions, CommonNodeOptions, Discard, Driver, FileOptions, Locking, NodeRef,
-    NullOptions, Problem, RawOffsetAndSize, RbdOptions, ThrottleOptions,
+    AioMode, BlockdevOptions, CommonNodeOptions, DetectZeroes, Discard, Driver, FileOptions,
+    Locking, NodeRef, NullOptions, Problem, RawOffsetAndSize, RbdOptions, ThrottleOptions,
     blockdev::{MAX_DISK_BYTES, blkdebug, rbd},
     fields::Fields,
     key::{KeySpec, UnsupportedName, read_kind},
@@ -150,6 +150,14 @@ fn read_and_register_node(
         );
         return Err(Problem::Conflict { reason });
     }
+    if settings.detect_zeroes == DetectZeroes::Unmap && settings.discard != Discard::Unmap {
+        let reason = format!(
+            "setting '{}' to unmap is not allowed without setting '{}' to unmap as well",
+            fields.full_key("detect-zeroes"),
+            fields.full_key("discard")
+        );
+        return Err(Problem::Conflict { reason });
+    }
     fields.debug_assert_all_taken();
     let read_only = settings.read_only || below_is_read_only;
     let node_name = name.unwrap_or_else(|| names.generate_node_name());
@@ -232,9 +240,10 @@ fn read_and_register_child(
             (NodeRef::Name(name), read_only)
         }
         Some(Value::Object(object)) => {
-            // The parent has decided about discards, so the child executes those that reach it.
+            // The parent has decided about discards, so the child executes those that reach it, and has detected zeroes.
             let inherited = CommonNodeOptions {
                 discard: Discard::Unmap,
+                detect_zeroes: DetectZeroes::Off,
                 ..parent.clone()
             };
             let (node, read_only) =
