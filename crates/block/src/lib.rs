@@ -15,6 +15,7 @@
 //! | `rbd` | images of Ceph clusters |
 //! | `range_lock`, `lease` | locks of byte ranges; leases on places in a mapping |
 //! | `route` | what carries out each operation of a source, with gates, marks and async tasks |
+//! | `dirty_bitmap` | what may have changed on a node, and changes of bitmaps at one moment |
 //! | `io` | the I/O context: backends, and the submission of requests to them |
 //! | `node` | an opened disk, and the interface of drivers |
 //! | `drivers` | one file for each kind of node |
@@ -23,6 +24,7 @@
 
 mod aio;
 mod clock;
+pub mod dirty_bitmap;
 mod disk_file;
 mod drivers;
 mod error;

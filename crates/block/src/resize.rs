@@ -128,9 +128,11 @@ impl Node {
         })
     }
 
-    /// Sets its size.
+    /// Sets its size, and that of its dirty bitmaps.
     pub fn record_new_size(&self, size: u64) {
-        self.size.store(size, Ordering::Relaxed);
+        if size != self.size.swap(size, Ordering::Relaxed) {
+            self.bitmaps().resize(size);
+        }
     }
 
     /// Moves the end of its file or image. The end of a block device does not move. New bytes read as zeroes and take no

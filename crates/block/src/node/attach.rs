@@ -21,13 +21,14 @@ impl<'a> AttachContext<'a> {
         AttachContext { io, watch }
     }
 
-    /// Attaches to a node.
+    /// Attaches to a node. If its dirty bitmaps record, so does the route.
     pub fn attach_route(&mut self, node: &Node) -> Route {
         let route = node.driver.attach_route(node, self);
-        match node.detect_zeroes.get() {
+        let route = match node.detect_zeroes.get() {
             Some(mode) => route.detecting_zeroes(*mode),
             None => route,
-        }
+        };
+        node.bitmaps().add_recorder_to_route(route)
     }
 
     /// The backend that carries a file for this source, until the source detaches.

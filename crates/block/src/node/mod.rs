@@ -18,6 +18,7 @@ use engine::Errno;
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::aio::Aio;
+use crate::dirty_bitmap::NodeBitmaps;
 use crate::disk_file::DiskFile;
 use crate::disk_file::allocation::Allocation;
 use crate::disk_file::lock::Locking;
@@ -75,6 +76,7 @@ pub struct Node {
     passes_discards: bool,
     /// What becomes of writes of zeroes, if they are detected.
     detect_zeroes: OnceLock<DetectZeroes>,
+    bitmaps: OnceLock<Arc<NodeBitmaps>>,
     pub(crate) driver: Box<dyn Driver>,
 }
 
@@ -95,6 +97,7 @@ impl Node {
             read_only,
             passes_discards,
             detect_zeroes: OnceLock::new(),
+            bitmaps: OnceLock::new(),
             driver,
         })
     }
@@ -116,6 +119,7 @@ impl Node {
             read_only: read_only || below.read_only,
             passes_discards: passes_discards && below.passes_discards,
             detect_zeroes: OnceLock::new(),
+            bitmaps: OnceLock::new(),
             driver,
         })
     }
@@ -124,6 +128,24 @@ impl Node {
     pub fn set_detect_zeroes(&self, mode: DetectZeroes) {
         let first = self.detect_zeroes.set(mode);
         debug_assert!(first.is_ok(), "a node has one mode");
+    }
+
+    /// Its dirty bitmaps.
+    #[must_use]
+    pub fn bitmaps(&self) -> &Arc<NodeBitmaps> {
+        self.bitmaps.get_or_init(Arc::default)
+    }
+
+    /// Takes over the dirty bitmaps of the node that it replaces, before its first route is made.
+    pub fn share_bitmaps_of(&self, old: &Node) {
+        let set = self.bitmaps.set(old.bitmaps().clone());
+        assert!(set.is_ok(), "a node that was just opened has no bitmaps");
+    }
+
+    /// Whether requests to it reach that node, which is itself or one below it.
+    #[must_use]
+    pub fn leads_through(&self, node: &Node) -> bool {
+        self.chain().any(|below| std::ptr::eq(below, node))
     }
 
     /// The descriptor of its file or device, for another process to take over.

@@ -28,10 +28,6 @@ pub(crate) struct MarkedRoute {
 
 impl MarkedRoute {
     /// A route that sets a mark for each request that changes data.
-    #[cfg_attr(
-        not(any(test, feature = "simulation")),
-        expect(dead_code, reason = "no node with marks yet")
-    )]
     pub fn mark_changes(mark: Arc<dyn MarkReceiver>, below: Route) -> Route {
         let marked = Rc::new(MarkedRoute {
             mark,

@@ -1,0 +1,267 @@
+//! The bitmaps of a node, and the recorders of its routes, which set bits in those that record.
+//!
+//! Recorders do not share the list of bitmaps: each has a copy behind a lock of its own, which only its iothread takes except
+//! for the moment of a switch. So queues on several iothreads do not wait for each other, nor do they write to the same memory
+//! before they set a bit.
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use super::{BitmapBits, BitmapError, BitmapStatus, DirtyExtent};
+use crate::route::Route;
+use crate::route::mark::{MarkReceiver, MarkedRoute};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The bitmaps of a node. A node that is opened anew keeps them.
+#[derive(Default)]
+pub struct NodeBitmaps {
+    state: Mutex<NodeBitmapsState>,
+}
+
+/// The bitmaps of a node, and the recorders that set their bits.
+#[derive(Default)]
+pub(super) struct NodeBitmapsState {
+    /// The newest first.
+    pub list: Vec<NamedBitmap>,
+    /// New routes have a recorder.
+    records: bool,
+    /// One for each route with a recorder; those of routes that have ended are removed when the next one is made.
+    recorders: Vec<Weak<Recorder>>,
+}
+
+/// A bitmap with its name.
+#[derive(Clone)]
+pub(super) struct NamedBitmap {
+    pub name: String,
+    pub bits: Arc<BitmapBits>,
+    pub enabled: bool,
+    pub persistent: bool,
+    pub inconsistent: bool,
+    /// Shared with exports and jobs that use it.
+    users: Arc<()>,
+    /// The transaction that is being prepared removes it.
+    pub removed: bool,
+}
+
+impl NamedBitmap {
+    pub fn new(name: &str, bits: BitmapBits, enabled: bool, persistent: bool) -> Self {
+        NamedBitmap {
+            name: name.to_owned(),
+            bits: Arc::new(bits),
+            enabled,
+            persistent,
+            inconsistent: false,
+            users: Arc::default(),
+            removed: false,
+        }
+    }
+
+    pub fn records(&self) -> bool {
+        self.enabled && !self.inconsistent
+    }
+
+    /// Refuses a bitmap that is in use, or removed already.
+    pub fn check_not_busy(&self, list_copies: usize) -> Result<(), BitmapError> {
+        if self.removed || Arc::strong_count(&self.users) > list_copies {
+            return Err(BitmapError::Busy(self.name.clone()));
+        }
+        Ok(())
+    }
+
+    /// Refuses a bitmap that has missed changes.
+    pub fn check_consistent(&self) -> Result<(), BitmapError> {
+        match self.inconsistent {
+            true => Err(BitmapError::Inconsistent(self.name.clone())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Sets bits for the changes of one route.
+#[derive(Default)]
+#[repr(align(128))]
+pub(super) struct Recorder {
+    /// The bitmaps that record.
+    bitmaps: Mutex<Vec<Arc<BitmapBits>>>,
+}
+
+impl MarkReceiver for Recorder {
+    fn mark_range_as_changed(&self, bytes: Range<u64>) {
+        for bits in lock(&self.bitmaps).iter() {
+            bits.mark(bytes.clone());
+        }
+    }
+}
+
+/// Nothing that can panic runs under these locks: a poisoned one guards sound data.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The recorders of some nodes. While this is locked, no bit is set in any of their bitmaps.
+pub(super) struct StoppedRecorders<'a>(Vec<MutexGuard<'a, Vec<Arc<BitmapBits>>>>);
+
+impl NodeBitmapsState {
+    /// The recorders of its routes.
+    pub fn live_recorders(&self) -> Vec<Arc<Recorder>> {
+        self.recorders.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The bits of the bitmaps that record.
+    fn recording_bits(&self) -> Vec<Arc<BitmapBits>> {
+        let recording = self.list.iter().filter(|bitmap| bitmap.records());
+        recording.map(|bitmap| bitmap.bits.clone()).collect()
+    }
+}
+
+impl<'a> StoppedRecorders<'a> {
+    /// Waits until none of them sets bits.
+    pub fn stop(recorders: &'a [Arc<Recorder>]) -> Self {
+        StoppedRecorders(
+            recorders
+                .iter()
+                .map(|recorder| lock(&recorder.bitmaps))
+                .collect(),
+        )
+    }
+
+    /// Lets them record in the bitmaps of their node as they are now.
+    pub fn record_in_bitmaps_of(&mut self, state: &NodeBitmapsState) {
+        let bits = state.recording_bits();
+        for recorder in &mut self.0 {
+            recorder.clone_from(&bits);
+        }
+    }
+}
+
+impl NodeBitmaps {
+    pub(super) fn lock_state(&self) -> MutexGuard<'_, NodeBitmapsState> {
+        lock(&self.state)
+    }
+
+    /// The state of its bitmaps, the newest first.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<BitmapStatus> {
+        let state = self.lock_state();
+        let statuses = state.list.iter().map(|bitmap| BitmapStatus {
+            name: bitmap.name.clone(),
+            granularity: bitmap.bits.granularity(),
+            dirty_bytes: bitmap.bits.dirty_bytes(),
+            recording: bitmap.records(),
+            busy: bitmap.check_not_busy(1).is_err(),
+            persistent: bitmap.persistent,
+            inconsistent: bitmap.inconsistent,
+        });
+        statuses.collect()
+    }
+
+    /// Whether one of its bitmaps records.
+    #[must_use]
+    pub fn has_recording(&self) -> bool {
+        self.lock_state().list.iter().any(NamedBitmap::records)
+    }
+
+    /// Whether routes that are made now have a recorder.
+    #[must_use]
+    pub fn new_routes_record(&self) -> bool {
+        self.lock_state().records
+    }
+
+    /// Gives routes that are made from now on a recorder, or none. A bitmap may record only if all routes that requests use
+    /// have one: replace those that exist, and wait for their requests.
+    pub fn let_new_routes_record(&self, records: bool) {
+        self.lock_state().records = records;
+    }
+
+    /// The route of a source to the node, which `below` is without bitmaps.
+    pub(crate) fn add_recorder_to_route(&self, below: Route) -> Route {
+        let mut state = self.lock_state();
+        if !state.records {
+            return below;
+        }
+        state
+            .recorders
+            .retain(|recorder| recorder.strong_count() > 0);
+        let recorder = Arc::new(Recorder {
+            bitmaps: Mutex::new(state.recording_bits()),
+        });
+        state.recorders.push(Arc::downgrade(&recorder));
+        MarkedRoute::mark_changes(recorder, below)
+    }
+
+    /// Adapts the bitmaps to another size of the node, before requests use what is new. What is behind the former end is
+    /// dirty. A bitmap for which there is no memory becomes inconsistent.
+    pub fn resize(&self, size: u64) {
+        let mut state = self.lock_state();
+        let recorders = state.live_recorders();
+        let mut stopped = StoppedRecorders::stop(&recorders);
+        let resized = |bitmap: &&mut NamedBitmap| bitmap.bits.size() != size;
+        for bitmap in state.list.iter_mut().filter(resized) {
+            match bitmap.bits.resized(size) {
+                Ok(bits) => bitmap.bits = Arc::new(bits),
+                Err(error) => {
+                    tracing::warn!(bitmap = bitmap.name, %error, "the bitmap is inconsistent from now on");
+                    bitmap.inconsistent = true;
+                }
+            }
+        }
+        stopped.record_in_bitmaps_of(&state);
+    }
+
+    /// Begins to use a bitmap, which is busy until the result is dropped.
+    ///
+    /// # Errors
+    /// It does not exist, is inconsistent, or in use already.
+    pub fn begin_use(self: &Arc<Self>, name: &str) -> Result<BitmapUse, BitmapError> {
+        let state = self.lock_state();
+        let bitmap = find(&state.list, name)?;
+        bitmap.check_not_busy(1)?;
+        bitmap.check_consistent()?;
+        Ok(BitmapUse {
+            node: self.clone(),
+            name: name.to_owned(),
+            _user: bitmap.users.clone(),
+        })
+    }
+}
+
+/// The bitmap of this name.
+pub(super) fn find<'a>(
+    list: &'a [NamedBitmap],
+    name: &str,
+) -> Result<&'a NamedBitmap, BitmapError> {
+    let found = list.iter().find(|bitmap| bitmap.name == name);
+    found.ok_or_else(|| BitmapError::NotFound(name.to_owned()))
+}
+
+/// The use of a bitmap by an export or a job. Meanwhile no command changes the bitmap; it records as before.
+pub struct BitmapUse {
+    node: Arc<NodeBitmaps>,
+    name: String,
+    _user: Arc<()>,
+}
+
+impl BitmapUse {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its bits. They are others after the node was resized.
+    ///
+    /// # Errors
+    /// [`BitmapError::NotFound`] after the node was closed.
+    pub fn bits(&self) -> Result<Arc<BitmapBits>, BitmapError> {
+        let state = self.node.lock_state();
+        Ok(find(&state.list, &self.name)?.bits.clone())
+    }
+
+    /// The dirty and clean parts of a range, in at most `most` pieces, which may be less than all. Any thread may call this.
+    ///
+    /// # Errors
+    /// As for [`bits`](Self::bits).
+    pub fn extents(&self, range: Range<u64>, most: usize) -> Result<Vec<DirtyExtent>, BitmapError> {
+        Ok(self.bits()?.extents(range, most))
+    }
+}

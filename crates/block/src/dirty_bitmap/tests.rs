@@ -1,0 +1,253 @@
+//! Tests with iothreads that write while bitmaps are switched.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use engine::Op;
+
+use super::{BitmapAction, BitmapChange, BitmapError, NodeBitmaps, switch};
+use crate::{AttachedDisk, IoContext, Node, testing};
+
+const GRANULE: u64 = 512;
+/// Granules of a disk that tests write to.
+const GRANULES: u64 = (1 << 20) / GRANULE;
+
+fn action(node: &Arc<Node>, bitmap: &str, change: BitmapChange) -> BitmapAction {
+    BitmapAction {
+        node: node.bitmaps().clone(),
+        bitmap: bitmap.to_owned(),
+        change,
+    }
+}
+
+fn add(node: &Arc<Node>, bitmap: &str, enabled: bool) -> BitmapAction {
+    let add = BitmapChange::Add {
+        size: node.size(),
+        granularity: GRANULE,
+        enabled,
+        persistent: false,
+    };
+    action(node, bitmap, add)
+}
+
+/// A null disk whose routes record.
+fn recording_null() -> Arc<Node> {
+    let node = testing::null();
+    node.bitmaps().let_new_routes_record(true);
+    node
+}
+
+/// Writes a granule, and waits until it is complete.
+fn write(io: &mut IoContext, disk: &AttachedDisk, granule: u64) {
+    let data = vec![0; usize::try_from(GRANULE).unwrap()];
+    testing::submit(io, disk, (Op::Write, granule * GRANULE), data, granule);
+    testing::run_until_completed(io, 1);
+}
+
+/// The dirty granules of a bitmap.
+fn dirty(node: &Arc<Node>, name: &str) -> Vec<u64> {
+    let bitmap = node.bitmaps().begin_use(name).unwrap();
+    let bits = bitmap.bits().unwrap();
+    let ranges = bits.dirty_ranges();
+    ranges
+        .flat_map(|range| range.start / GRANULE..range.end / GRANULE)
+        .collect()
+}
+
+fn status(bitmaps: &Arc<NodeBitmaps>, name: &str) -> super::BitmapStatus {
+    let mut statuses = bitmaps.statuses().into_iter();
+    statuses.find(|status| status.name == name).unwrap()
+}
+
+/// Four threads write each granule once. Meanwhile one bitmap after the other records.
+#[test]
+fn each_write_is_in_exactly_one_of_two_bitmaps_that_are_switched() {
+    let node = recording_null();
+    switch(&[add(&node, "0", true)]).unwrap();
+    let done = AtomicBool::new(false);
+    let mut found = Vec::new();
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|first| {
+                let node = &node;
+                scope.spawn(move || {
+                    let mut io = testing::io();
+                    let disk = testing::attach(&mut io, node);
+                    for granule in (first..GRANULES).step_by(4) {
+                        write(&mut io, &disk, granule);
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            writers.into_iter().for_each(|it| it.join().unwrap());
+            done.store(true, Ordering::SeqCst);
+        });
+        for turn in 0.. {
+            let is_last = done.load(Ordering::SeqCst);
+            let (old, new) = (turn.to_string(), (turn + 1).to_string());
+            let disable = action(&node, &old, BitmapChange::Enable(false));
+            switch(&[disable, add(&node, &new, true)]).unwrap();
+            found.extend(dirty(&node, &old));
+            switch(&[action(&node, &old, BitmapChange::Remove)]).unwrap();
+            if is_last {
+                break;
+            }
+            // The next switch would be ahead of requests that wait for this one.
+            std::thread::yield_now();
+        }
+    });
+    found.sort_unstable();
+    assert!(found.iter().copied().eq(0..GRANULES), "{found:?}");
+}
+
+/// A guest writes to the second disk when it has got the completion of the first. The bitmaps of both are switched together.
+#[test]
+fn bitmaps_of_two_disks_are_switched_at_one_moment() {
+    let nodes = [recording_null(), recording_null()];
+    switch(&nodes.each_ref().map(|node| add(node, "now", true))).unwrap();
+    let mut totals = [0, 0];
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut io = testing::io();
+            let disks = nodes.each_ref().map(|node| testing::attach(&mut io, node));
+            for granule in 0..GRANULES {
+                for disk in &disks {
+                    write(&mut io, disk, granule);
+                }
+            }
+        });
+        loop {
+            let is_last = writer.is_finished();
+            let mut actions = Vec::new();
+            for node in &nodes {
+                let source = vec![(node.bitmaps().clone(), "now".to_owned())];
+                actions.push(add(node, "then", false));
+                actions.push(action(node, "then", BitmapChange::Merge(source)));
+                actions.push(action(node, "now", BitmapChange::Clear));
+            }
+            switch(&actions).unwrap();
+            for (node, total) in nodes.iter().zip(&mut totals) {
+                *total += dirty(node, "then").len() as u64;
+            }
+            let [first, second] = totals;
+            assert!(
+                second == first || second + 1 == first,
+                "{first} writes of the first disk, {second} of the second"
+            );
+            switch(
+                &nodes
+                    .each_ref()
+                    .map(|node| action(node, "then", BitmapChange::Remove)),
+            )
+            .unwrap();
+            if is_last {
+                break;
+            }
+            // The next switch would be ahead of requests that wait for this one.
+            std::thread::yield_now();
+        }
+    });
+    assert_eq!(totals, [GRANULES; 2]);
+}
+
+#[test]
+fn an_action_that_is_not_possible_leaves_all_bitmaps_as_they_were() {
+    let (node, other) = (recording_null(), recording_null());
+    switch(&[add(&node, "a", true), add(&node, "b", false)]).unwrap();
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &node);
+    write(&mut io, &disk, 3);
+    let before = node.bitmaps().statuses();
+    let from_a = || BitmapChange::Merge(vec![(node.bitmaps().clone(), "a".to_owned())]);
+    let impossible = [
+        (add(&node, "a", true), BitmapError::Exists("a".into())),
+        (
+            action(&other, "a", BitmapChange::Clear),
+            BitmapError::NotFound("a".into()),
+        ),
+        (
+            action(&node, "a", BitmapChange::Abort),
+            BitmapError::Aborted,
+        ),
+        (
+            action(&node, "new", from_a()),
+            BitmapError::Busy("new".into()),
+        ),
+    ];
+    for (last, error) in impossible {
+        let actions = [
+            action(&node, "b", from_a()),
+            action(&node, "a", BitmapChange::Clear),
+            action(&node, "a", BitmapChange::Enable(false)),
+            add(&node, "new", true),
+            action(&node, "new", BitmapChange::Remove),
+            last,
+        ];
+        assert_eq!(switch(&actions), Err(error));
+        assert_eq!(node.bitmaps().statuses(), before);
+    }
+    write(&mut io, &disk, 4);
+    assert_eq!(dirty(&node, "a"), [3, 4], "it still records");
+}
+
+#[test]
+fn a_bitmap_in_use_records_and_is_not_changed() {
+    let node = recording_null();
+    switch(&[add(&node, "a", true)]).unwrap();
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &node);
+    let bitmap = node.bitmaps().begin_use("a").unwrap();
+    assert!(status(node.bitmaps(), "a").busy);
+    assert!(node.bitmaps().begin_use("a").is_err());
+    for change in [
+        BitmapChange::Clear,
+        BitmapChange::Remove,
+        BitmapChange::Enable(false),
+    ] {
+        let busy = Err(BitmapError::Busy("a".into()));
+        assert_eq!(switch(&[action(&node, "a", change)]), busy);
+    }
+    write(&mut io, &disk, 1);
+    let extents = bitmap.extents(0..3 * GRANULE, 9).unwrap();
+    let lens = extents.iter().map(|extent| (extent.len, extent.dirty));
+    assert!(lens.eq([false, true, false].map(|dirty| (GRANULE, dirty))));
+    drop(bitmap);
+    switch(&[action(&node, "a", BitmapChange::Remove)]).unwrap();
+    assert!(node.bitmaps().statuses().is_empty());
+}
+
+#[test]
+fn routes_of_a_node_without_recording_bitmaps_have_no_marks() {
+    let node = testing::null();
+    let mut io = testing::io();
+    let is_marked = |io: &mut IoContext, node: &Arc<Node>| {
+        let disk = testing::attach(io, node);
+        matches!(disk.route.write, crate::route::OpHandler::Marked(_))
+    };
+    switch(&[add(&node, "a", false)]).unwrap();
+    assert!(!is_marked(&mut io, &node));
+    node.bitmaps().let_new_routes_record(true);
+    let window = Node::new_window("window", &node, 4096, None, false, true).unwrap();
+    for node in [&node, &window] {
+        assert!(is_marked(&mut io, node));
+    }
+    node.bitmaps().let_new_routes_record(false);
+    assert!(!is_marked(&mut io, &node));
+}
+
+/// Through a window; then the disk grows.
+#[test]
+fn a_write_through_a_window_and_a_new_end_are_recorded_below() {
+    let node = recording_null();
+    let window = Node::new_window("window", &node, 4096, None, false, true).unwrap();
+    switch(&[add(&node, "a", true)]).unwrap();
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &window);
+    write(&mut io, &disk, 1);
+    assert_eq!(dirty(&node, "a"), [9]);
+    node.record_new_size(node.size() + 2 * GRANULE);
+    assert_eq!(dirty(&node, "a"), [9, GRANULES, GRANULES + 1]);
+    write(&mut io, &disk, 5);
+    assert_eq!(dirty(&node, "a"), [9, 13, GRANULES, GRANULES + 1]);
+}
