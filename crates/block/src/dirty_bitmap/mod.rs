@@ -10,12 +10,14 @@
 
 mod bits;
 mod recorder;
+mod saved;
 mod switch;
 #[cfg(test)]
 mod tests;
 
 pub use bits::{BitmapBits, DirtyExtent, MAX_GRANULARITY, MIN_GRANULARITY};
 pub use recorder::{BitmapUse, NodeBitmaps};
+pub use saved::{SaveKind, SavedBitmapsError};
 pub use switch::{BitmapAction, BitmapChange, switch};
 
 /// The granularity of a bitmap that is created without one, in bytes, unless the disk has clusters of another size.

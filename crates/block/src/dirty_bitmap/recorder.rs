@@ -107,6 +107,14 @@ impl NodeBitmapsState {
         self.recorders.iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// Replaces all bitmaps while no bits are set.
+    pub fn replace_list(&mut self, list: Vec<NamedBitmap>) {
+        let recorders = self.live_recorders();
+        let mut stopped = StoppedRecorders::stop(&recorders);
+        self.list = list;
+        stopped.record_in_bitmaps_of(self);
+    }
+
     /// The bits of the bitmaps that record.
     fn recording_bits(&self) -> Vec<Arc<BitmapBits>> {
         let recording = self.list.iter().filter(|bitmap| bitmap.records());

@@ -3,6 +3,8 @@
 //! - `chardev`: sockets of monitors, and shutdown over a monitor.
 //! - `objects`, `nodes`, `exports`: adding, querying, changing and removing.
 //! - `active`: inactive nodes.
+//! - `bitmaps`: dirty bitmaps that miss no write of a busy guest; `bitmap_comparison`: their commands, as qemu-storage-daemon answers
+//!   them.
 //! - `faults`: fault injection, and disks that have faults.
 //! - `filters_in_use`: filters that are inserted under running disks and removed.
 //! - `luns`: units of SCSI controllers.
@@ -36,6 +38,8 @@
 )]
 
 mod active;
+mod bitmap_comparison;
+mod bitmaps;
 mod blocked_commands;
 mod chardev;
 mod error_events;

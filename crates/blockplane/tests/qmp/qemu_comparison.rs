@@ -344,13 +344,13 @@ fn reconcile(theirs: &mut Value, ours: &mut Value) {
     }
 }
 
-#[test]
-fn replies_match_qemu_storage_daemon() {
+/// Compares the answers to the script that is for the installed version of qemu-storage-daemon, if there is one.
+pub fn assert_same_answers(script: impl Fn(&str) -> Vec<(&'static str, Value)>) {
     if !test_support::report::installed("qemu-storage-daemon") {
         return;
     }
     let version = their_version();
-    let script = script_for(&version);
+    let script = script(&version);
     let folder = Folder::new();
     let mut command = Command::new("qemu-storage-daemon");
     command
@@ -372,4 +372,9 @@ fn replies_match_qemu_storage_daemon() {
         "qemu-storage-daemon {version}:\n{}",
         differences.join("\n")
     );
+}
+
+#[test]
+fn replies_match_qemu_storage_daemon() {
+    assert_same_answers(script_for);
 }

@@ -8,6 +8,7 @@
 //! - `scsi`: the same with SCSI controllers, and the state of their initiators.
 //! - `lsi_adapter`: host adapters without a front-end.
 //! - `secrets`: contents of secrets, which no process has as its arguments.
+//! - `bitmaps`: dirty bitmaps, with writes that are in flight.
 //! - `throttle`: limits of throttle groups, and requests that wait for them.
 //! - `refusals`: objects that cannot be handed over are refused before the upgrade begins.
 
@@ -16,6 +17,7 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
+mod bitmaps;
 mod daemon;
 mod disabled_queues;
 mod load;

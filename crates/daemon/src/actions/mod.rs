@@ -2,6 +2,7 @@
 //! live upgrade. Monitors, the command line and live upgrades call them.
 
 pub(crate) mod activation;
+pub(crate) mod bitmaps;
 pub(crate) mod export;
 pub(crate) mod node;
 pub(crate) mod rbd;

@@ -152,6 +152,7 @@ impl PlannedNode {
         let node = node::open_node(options, below, images, groups, old, |file, driver| {
             open_file_without_locks(options, file, driver, aio)
         })?;
+        node.share_bitmaps_of(&self.old);
         Ok(node)
     }
 

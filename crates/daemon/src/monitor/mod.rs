@@ -1,5 +1,7 @@
 //! The QMP interface: collects the commands, events and types of the submodules; names, arguments and results are those of QEMU.
 
+mod bitmap_types;
+mod bitmaps;
 mod blkdebug;
 mod chardevs;
 mod error_conversion;
@@ -37,6 +39,7 @@ pub(crate) fn qmp_interface() -> Interface<MainThread> {
     commands.extend(objects::qmp_commands());
     commands.extend(qom::qmp_commands());
     commands.extend(nodes::qmp_commands());
+    commands.extend(bitmaps::qmp_commands());
     commands.extend(exports::qmp_commands());
     commands.extend(luns::qmp_commands());
     commands.extend(resize::qmp_commands());
@@ -52,6 +55,7 @@ pub(crate) fn qmp_interface() -> Interface<MainThread> {
     definitions.extend(objects::qmp_type_definitions());
     definitions.extend(qom::qmp_type_definitions());
     definitions.extend(nodes::qmp_type_definitions());
+    definitions.extend(bitmap_types::qmp_type_definitions());
     definitions.extend(images::qmp_type_definitions());
     definitions.extend(exports::qmp_type_definitions());
     definitions.extend(chardevs::qmp_type_definitions());

@@ -7,6 +7,7 @@ use qmp::{
 };
 use serde_json::{Value, json};
 
+use super::bitmaps::dirty_bitmaps_of;
 use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
 use super::images::image_info;
 use super::node_filenames::{QemuFilenames, qemu_filenames_of_nodes};
@@ -112,6 +113,8 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     device.extend(limits.map(|name| Member::required(name, Type::Int)));
     device.extend(node_limits::optional_members());
     device.push(Member::optional("rbd", Type::Named("BlockImageInfo")));
+    let bitmaps = Type::list_of_named("BlockDirtyInfo");
+    device.push(Member::optional("dirty-bitmaps", bitmaps));
     [
         ("ImageInfo", image),
         ("ImageInfoSpecific", specific),
@@ -316,6 +319,9 @@ pub(super) fn block_device_info(open: &OpenNode, filenames: &QemuFilenames<'_>) 
     }
     if let Some(status) = &status {
         info["rbd"] = image_info(status);
+    }
+    if let Some(bitmaps) = dirty_bitmaps_of(node) {
+        info["dirty-bitmaps"] = bitmaps;
     }
     info
 }

@@ -9,9 +9,9 @@ use iothread::IoStatus;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use super::command_line;
 use super::paused_export::{self, PausedExport};
 use super::scsi_state;
+use super::{bitmaps, command_line};
 use crate::control::MainThread;
 use crate::devices::export_server::ExportServer;
 use crate::disk::exported_disk::GuestDevice;
@@ -256,6 +256,7 @@ impl MainThread {
             {
                 json["fd"] = fds.add(opened.try_clone_to_owned().map_err(descriptors_failed)?);
             }
+            bitmaps::describe_in_node(node, &mut json);
             nodes.push(json);
         }
         // Their files may have changed since, and the new process may not read them.
@@ -337,6 +338,7 @@ impl MainThread {
                 json["scsi"] = scsi_state::save_state_to_json(export, fds)?;
             }
         }
+        bitmaps::add_to_stopped(&self.objects.nodes, &mut exports, fds)?;
         Ok(exports.into())
     }
 

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod assert_all_differ;
+mod bitmaps;
 mod command_line;
 mod handover;
 mod paused_export;

@@ -10,6 +10,7 @@ use iothread::SocketDeviceCommand;
 use options::{Directive, Invocation, MetricsAddr, ObjectOptions, SecretBytes};
 use serde_json::Value;
 
+use super::bitmaps;
 use super::handover::monotonic_ns;
 use super::scsi_state;
 use crate::actions::export;
@@ -107,7 +108,9 @@ fn receive_and_restore_state(
         let name = node["name"].as_str().ok_or(INVALID_STATE)?;
         sizes.insert(name, state_json::read_number(&node["size"])?);
     }
-    let monitors = create_objects_and_chardevs(&state["options"], &sizes, control)?;
+    let recording = bitmaps::names_of_recording_nodes(&state["nodes"])?;
+    let nodes = HandedOverNodes { sizes, recording };
+    let monitors = create_objects_and_chardevs(&state["options"], &nodes, control)?;
     let objects = &control.objects;
     let mut connections = ExportConnections::new();
     for described in state_json::read_list(&state["exports"])? {
@@ -136,6 +139,7 @@ fn receive_and_restore_state(
         return Err(INVALID_STATE.into());
     };
     let mut fds = IncomingFds::new(fds);
+    bitmaps::restore_from_stopped(&control.objects.nodes, &stopped, &mut fds)?;
     for export in &control.objects.exports {
         let stopped = &stopped[export.options.id.as_str()];
         scsi_state::restore_state_and_take_over_pr_files(export, &stopped["scsi"], &mut fds)?;
@@ -162,11 +166,18 @@ fn receive_and_restore_state(
     ))
 }
 
+/// What is known of the old process's nodes beside their options.
+struct HandedOverNodes<'a> {
+    sizes: HashMap<&'a str, u64>,
+    /// Names of those whose routes record in bitmaps.
+    recording: Vec<&'a str>,
+}
+
 /// Creates all objects of the old process, nodes with the sizes that their guests know. Returns the monitors, which are opened
 /// later.
 fn create_objects_and_chardevs(
     options: &Value,
-    sizes: &HashMap<&str, u64>,
+    handed_over: &HandedOverNodes<'_>,
     control: &mut MainThread,
 ) -> Result<Vec<options::MonitorOptions>, BoxError> {
     let arguments = state_json::read_list(options)?.iter();
@@ -198,7 +209,11 @@ fn create_objects_and_chardevs(
                 node::restore_and_add_node(&options, objects)?;
                 // Exports take their size from their nodes.
                 for OpenNode { node, .. } in &objects.nodes[first_new..] {
-                    node.record_new_size(*sizes.get(node.name()).ok_or(INVALID_STATE)?);
+                    let size = handed_over.sizes.get(node.name());
+                    node.record_new_size(*size.ok_or(INVALID_STATE)?);
+                    // Before exports attach to it: its bitmaps follow when the queues have stopped.
+                    let records = handed_over.recording.contains(&node.name());
+                    node.bitmaps().let_new_routes_record(records);
                 }
             }
             Directive::Export(options) => export::create_and_start_export(&options, objects)?,

@@ -1,0 +1,272 @@
+//! QMP commands for dirty bitmaps of nodes, and `transaction` with their actions.
+
+use std::sync::Arc;
+
+use block::Node;
+use block::dirty_bitmap::{
+    BitmapAction, BitmapChange, BitmapError, BitmapStatus, DEFAULT_GRANULARITY, MAX_GRANULARITY,
+    MIN_GRANULARITY,
+};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type};
+use serde_json::{Value, json};
+
+use super::bitmap_types::{add_members, members, merge_members};
+use super::error_conversion::error_of_failed_action;
+use super::str_arg_or_empty;
+use crate::actions::bitmaps::{self, BitmapPlan};
+use crate::control::MainThread;
+use crate::jobs::JobOnShutdown;
+use crate::state::node::OpenNode;
+use crate::state::objects::DaemonObjects;
+
+/// The commands for bitmaps: each is an action of `transaction` as well.
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
+    let command = |name, members, run| Command {
+        name,
+        arguments: ObjectType::with_members(members),
+        returns: None,
+        run: CommandHandler::Deferred(run),
+    };
+    vec![
+        command(
+            "block-dirty-bitmap-add",
+            add_members(),
+            |main, args, reply| run_single(main, "block-dirty-bitmap-add", args, reply),
+        ),
+        command(
+            "block-dirty-bitmap-remove",
+            members(),
+            |main, args, reply| run_single(main, "block-dirty-bitmap-remove", args, reply),
+        ),
+        command(
+            "block-dirty-bitmap-clear",
+            members(),
+            |main, args, reply| run_single(main, "block-dirty-bitmap-clear", args, reply),
+        ),
+        command(
+            "block-dirty-bitmap-enable",
+            members(),
+            |main, args, reply| run_single(main, "block-dirty-bitmap-enable", args, reply),
+        ),
+        command(
+            "block-dirty-bitmap-disable",
+            members(),
+            |main, args, reply| run_single(main, "block-dirty-bitmap-disable", args, reply),
+        ),
+        command(
+            "block-dirty-bitmap-merge",
+            merge_members(),
+            |main, args, reply| run_single(main, "block-dirty-bitmap-merge", args, reply),
+        ),
+        Command {
+            name: "transaction",
+            arguments: ObjectType::with_members(vec![
+                Member::required("actions", Type::list_of_named("TransactionAction")),
+                Member::optional("properties", Type::Named("TransactionProperties")),
+            ]),
+            returns: None,
+            run: CommandHandler::Deferred(run_transaction),
+        },
+    ]
+}
+
+/// `dirty-bitmaps` of a node; nothing if it has none.
+pub(super) fn dirty_bitmaps_of(node: &Node) -> Option<Value> {
+    let statuses = node.bitmaps().statuses();
+    (!statuses.is_empty()).then(|| statuses.iter().map(dirty_info).collect())
+}
+
+/// `BlockDirtyInfo` of a bitmap.
+fn dirty_info(status: &BitmapStatus) -> Value {
+    let mut info = json!({
+        "name": status.name,
+        "recording": status.recording,
+        "persistent": status.persistent,
+        "busy": status.busy,
+        "granularity": status.granularity,
+        "count": status.dirty_bytes,
+    });
+    if status.inconsistent {
+        info["inconsistent"] = true.into();
+    }
+    info
+}
+
+/// Runs a command that is one action.
+fn run_single(control: &mut MainThread, kind: &str, data: &Arguments, reply: ReplySender) {
+    run_actions(control, &[(kind, data)], reply);
+}
+
+/// Runs the actions of a transaction: all of them or none.
+fn run_transaction(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
+    let actions = arguments["actions"].as_array().into_iter().flatten();
+    let empty = Arguments::new();
+    let actions: Vec<(&str, &Arguments)> = actions
+        .map(|action| {
+            let data = action["data"].as_object().unwrap_or(&empty);
+            (action["type"].as_str().unwrap_or_default(), data)
+        })
+        .collect();
+    let mode = arguments.get("properties");
+    let mode = mode.and_then(|properties| properties.get("completion-mode"));
+    // It is for jobs.
+    if let (Some("grouped"), Some((kind, _))) = (mode.and_then(Value::as_str), actions.first()) {
+        return reply.send(Err(Error::generic(format!(
+            "Action '{kind}' does not support transaction property completion-mode = grouped"
+        ))));
+    }
+    run_actions(control, &actions, reply);
+}
+
+/// Runs actions, on a thread if that waits for requests.
+fn run_actions(control: &mut MainThread, actions: &[(&str, &Arguments)], reply: ReplySender) {
+    let mut plan = match plan_actions(&control.objects, actions) {
+        Ok(plan) => plan,
+        Err(error) => return reply.send(Err(error)),
+    };
+    if !plan.may_wait() {
+        let done = plan.carry_out().map_err(error_of_bitmap);
+        return reply.send(done.map(|()| json!({})));
+    }
+    if let Err(failure) = plan.reserve_nodes(&mut control.objects) {
+        return reply.send(Err(error_of_failed_action(&failure)));
+    }
+    let reserved = plan.reserved_node_names().to_vec();
+    control.spawn_job_thread_and_reply_later(
+        "bitmaps".to_owned(),
+        JobOnShutdown::Wait,
+        reply,
+        move || plan.carry_out().map_err(error_of_bitmap),
+        move |control, done| {
+            control.objects.release_nodes(&reserved);
+            done
+        },
+    );
+}
+
+fn error_of_bitmap(error: BitmapError) -> Error {
+    Error::generic(error.to_string())
+}
+
+/// Checks the arguments of actions, and plans them.
+fn plan_actions(
+    objects: &DaemonObjects,
+    actions: &[(&str, &Arguments)],
+) -> Result<BitmapPlan, Error> {
+    let mut nodes: Vec<Arc<Node>> = Vec::new();
+    let mut changes = Vec::new();
+    for (kind, data) in actions {
+        if *kind == "abort" {
+            return Err(error_of_bitmap(BitmapError::Aborted));
+        }
+        let (node, action) = read_action(objects, kind, data)?;
+        nodes.push(node);
+        changes.push(action);
+    }
+    bitmaps::plan(objects, &nodes, changes).map_err(|failure| error_of_failed_action(&failure))
+}
+
+/// Reads an action, and the node that it changes.
+fn read_action(
+    objects: &DaemonObjects,
+    kind: &str,
+    data: &Arguments,
+) -> Result<(Arc<Node>, BitmapAction), Error> {
+    let name = str_arg_or_empty(data, "node");
+    let bitmap = match kind {
+        "block-dirty-bitmap-merge" => str_arg_or_empty(data, "target"),
+        _ => str_arg_or_empty(data, "name"),
+    };
+    if kind == "block-dirty-bitmap-add" && bitmap.is_empty() {
+        return Err(error_of_bitmap(BitmapError::EmptyName));
+    }
+    let found = objects.find_node(name).ok_or_else(|| match kind {
+        "block-dirty-bitmap-add" => Error::generic(format!(
+            "Cannot find device='{name}' nor node-name='{name}'"
+        )),
+        _ => Error::generic(format!("Node '{name}' not found")),
+    })?;
+    let reserved = found.check_not_reserved();
+    reserved.map_err(|failure| error_of_failed_action(&failure))?;
+    let change = match kind {
+        "block-dirty-bitmap-add" => read_add(found, data)?,
+        "block-dirty-bitmap-remove" => BitmapChange::Remove,
+        "block-dirty-bitmap-clear" => BitmapChange::Clear,
+        "block-dirty-bitmap-enable" => BitmapChange::Enable(true),
+        "block-dirty-bitmap-disable" => BitmapChange::Enable(false),
+        _ => read_merge(objects, found, data)?,
+    };
+    let action = BitmapAction {
+        node: found.node.bitmaps().clone(),
+        bitmap: bitmap.to_owned(),
+        change,
+    };
+    Ok((found.node.clone(), action))
+}
+
+/// Reads the arguments of a new bitmap.
+fn read_add(open: &OpenNode, data: &Arguments) -> Result<BitmapChange, Error> {
+    let node = &open.node;
+    let flag = |key| data.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let granularity = match data.get("granularity") {
+        None => default_granularity(node),
+        Some(value) => {
+            let value = value.as_u64().and_then(|value| u32::try_from(value).ok());
+            let text = "Parameter 'granularity' expects uint32_t";
+            u64::from(value.ok_or_else(|| Error::generic(text))?)
+        }
+    };
+    if !granularity.is_power_of_two() || !(MIN_GRANULARITY..=MAX_GRANULARITY).contains(&granularity)
+    {
+        return Err(error_of_bitmap(BitmapError::Granularity));
+    }
+    if flag("persistent") {
+        return Err(Error::generic(refusal_of_persistent(open)));
+    }
+    Ok(BitmapChange::Add {
+        size: node.size(),
+        granularity,
+        enabled: !flag("disabled"),
+        persistent: false,
+    })
+}
+
+/// Why a node has no persistent bitmaps.
+fn refusal_of_persistent(open: &OpenNode) -> String {
+    let name = open.node.name();
+    if open.node.read_only() || !open.options.settings.active {
+        return format!("Cannot add a persistent bitmap to read-only or inactive node '{name}'");
+    }
+    format!("Can't store persistent bitmaps to {name}: Operation not supported")
+}
+
+/// The granularity that QEMU chooses: the disk's clusters, if it has any, in limits.
+fn default_granularity(node: &Node) -> u64 {
+    match node.image_status() {
+        Some(status) => status.object_bytes.clamp(4096, DEFAULT_GRANULARITY),
+        None => DEFAULT_GRANULARITY,
+    }
+}
+
+/// Reads the names of bitmaps that are merged into another one.
+fn read_merge(
+    objects: &DaemonObjects,
+    target: &OpenNode,
+    data: &Arguments,
+) -> Result<BitmapChange, Error> {
+    let sources = data.get("bitmaps").and_then(Value::as_array);
+    let sources = sources.into_iter().flatten().map(|source| {
+        let (node, name) = match source.as_str() {
+            Some(name) => (target, name),
+            None => {
+                let node = source["node"].as_str().unwrap_or_default();
+                let found = objects.find_node(node);
+                let missing = || Error::generic(format!("Node '{node}' not found"));
+                let name = source["name"].as_str().unwrap_or_default();
+                (found.ok_or_else(missing)?, name)
+            }
+        };
+        Ok((node.node.bitmaps().clone(), name.to_owned()))
+    });
+    Ok(BitmapChange::Merge(sources.collect::<Result<_, Error>>()?))
+}
