@@ -1,0 +1,10 @@
+//! The NBD protocol: its wire format for both sides, and the server's side as pure state machines.
+//!
+//! References are to "The NBD protocol" (`doc/proto.md` of the NBD project), with its extension `extension-ext-header`. The crate knows
+//! nothing of sockets, disks and clocks.
+//!
+//! | module | has |
+//! |---|---|
+//! | `wire` | constants, headers and payloads |
+
+pub mod wire;
