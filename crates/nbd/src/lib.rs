@@ -5,6 +5,8 @@
 //!
 //! | module | has |
 //! |---|---|
+//! | `server` | handshake, requests and replies of a server |
 //! | `wire` | constants, headers and payloads |
 
+pub mod server;
 pub mod wire;
