@@ -1,0 +1,154 @@
+//! Slots: the requests of a connection, from their header to the last byte of their reply.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use block::Allocation;
+use nbd::server::{Operation, ReplyHeader};
+
+use super::DEPTH;
+use crate::buffers::Buffer;
+
+/// A request.
+pub(super) struct Slot {
+    pub cookie: u64,
+    /// First byte of the request, for its reply.
+    pub offset: u64,
+    /// Bytes of the request.
+    pub len: u64,
+    pub operation: Operation,
+    /// Its data is stable when it completes.
+    pub fua: bool,
+    /// Bytes that are done: large ranges are submitted in parts.
+    pub done: u64,
+    /// The part that is in flight.
+    pub part: u64,
+    /// What is in flight is the flush after a discard with FUA.
+    pub is_flushing: bool,
+    /// Data of a read or write, or of the reply.
+    pub buffer: Option<Buffer>,
+    /// The segment of the buffer, while it is in flight.
+    pub iovec: libc::iovec,
+    /// Where a query of allocated parts puts its result.
+    pub found: Option<Arc<Mutex<Vec<Allocation>>>>,
+    /// When it was admitted, in ticks.
+    pub admitted_at: u64,
+    pub header: ReplyHeader,
+    /// What follows the header.
+    pub tail: ReplyTail,
+}
+
+/// What follows the header of a reply.
+pub(super) enum ReplyTail {
+    Nothing,
+    /// So many bytes of the buffer.
+    Data(u32),
+    /// A text for people.
+    Text(&'static str),
+    /// A status chunk, with its header.
+    Status(Vec<u8>),
+}
+
+impl Slot {
+    fn new() -> Self {
+        Slot {
+            cookie: 0,
+            offset: 0,
+            len: 0,
+            operation: Operation::Cache,
+            fua: false,
+            done: 0,
+            part: 0,
+            is_flushing: false,
+            buffer: None,
+            iovec: libc::iovec {
+                iov_base: std::ptr::null_mut(),
+                iov_len: 0,
+            },
+            found: None,
+            admitted_at: 0,
+            header: ReplyHeader::default(),
+            tail: ReplyTail::Nothing,
+        }
+    }
+
+    /// The bytes of the reply, in two pieces.
+    ///
+    /// # Safety
+    /// The request is not in flight any more.
+    pub unsafe fn reply(&self) -> [&[u8]; 2] {
+        let tail: &[u8] = match (&self.tail, &self.buffer) {
+            // SAFETY: the caller promises that no request uses the buffer.
+            (ReplyTail::Data(len), Some(buffer)) => unsafe { &buffer.as_slice()[..*len as usize] },
+            (ReplyTail::Text(text), _) => text.as_bytes(),
+            (ReplyTail::Status(chunk), _) => chunk,
+            (ReplyTail::Nothing | ReplyTail::Data(_), _) => &[],
+        };
+        [self.header.as_bytes(), tail]
+    }
+}
+
+/// All slots of a connection.
+pub(super) struct Slots {
+    slots: Box<[Slot]>,
+    free: Vec<u16>,
+    /// Requests that are complete and were not submitted, in their order.
+    pub ready: VecDeque<u16>,
+    in_flight: usize,
+}
+
+// SAFETY: the pointers of the segments lead to buffers that the slots own.
+unsafe impl Send for Slots {}
+
+impl Slots {
+    pub fn new() -> Self {
+        Slots {
+            slots: (0..DEPTH).map(|_| Slot::new()).collect(),
+            free: (0..DEPTH).rev().collect(),
+            ready: VecDeque::with_capacity(DEPTH.into()),
+            in_flight: 0,
+        }
+    }
+
+    pub fn get(&self, slot: u16) -> &Slot {
+        &self.slots[usize::from(slot)]
+    }
+
+    pub fn get_mut(&mut self, slot: u16) -> &mut Slot {
+        &mut self.slots[usize::from(slot)]
+    }
+
+    pub fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    pub fn are_all_free(&self) -> bool {
+        self.free.len() == usize::from(DEPTH)
+    }
+
+    /// Takes a free slot.
+    pub fn take(&mut self) -> Option<u16> {
+        self.free.pop()
+    }
+
+    /// Returns a slot, with its buffer if it has one.
+    pub fn put(&mut self, slot: u16) -> Option<Buffer> {
+        self.free.push(slot);
+        let slot = self.get_mut(slot);
+        slot.tail = ReplyTail::Nothing;
+        slot.buffer.take()
+    }
+
+    /// Number of requests in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub fn count_submitted(&mut self) {
+        self.in_flight += 1;
+    }
+
+    pub fn count_completed(&mut self) {
+        self.in_flight -= 1;
+    }
+}

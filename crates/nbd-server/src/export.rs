@@ -1,0 +1,299 @@
+//! An export: what clients see of it, and its connections on iothreads.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use block::Node;
+use iothread::{ExportReporter, IothreadHandle, SocketDeviceCommand, SocketDeviceHandle};
+use nbd::server::{BlockSizes, ExportDescription};
+use nbd::wire::transmission_flag;
+use telemetry::queue::QueueStats;
+
+use crate::connection::{Connection, ConnectionSettings};
+use crate::negotiation::NegotiatedClient;
+
+/// Settings of an export.
+pub struct ExportSettings {
+    /// Its id, for statistics and the log.
+    pub id: String,
+    /// Its name for clients.
+    pub name: String,
+    /// Its description for clients; may be empty.
+    pub description: String,
+    /// Clients may write.
+    pub writable: bool,
+    /// Every write is stable when it completes.
+    pub write_through: bool,
+    /// Block sizes for clients.
+    pub block_sizes: BlockSizes,
+    /// Most bytes of one discard or write-zeroes.
+    pub max_range_bytes: u64,
+    /// Metadata contexts.
+    pub contexts: Vec<String>,
+    /// Bytes.
+    pub size: u64,
+    /// The iothreads that its connections are distributed to, in turn.
+    pub iothreads: Vec<Arc<IothreadHandle>>,
+    /// Statistics for each iothread.
+    pub stats: Vec<Arc<QueueStats>>,
+    /// Error reports.
+    pub reports: Arc<ExportReporter>,
+    /// The present node.
+    pub node: Box<dyn Fn() -> Arc<Node> + Send + Sync>,
+    /// Called with true when the first client connects, and with false when the last one has disconnected.
+    pub on_connected: Box<dyn Fn(bool) + Send + Sync>,
+}
+
+/// An export.
+pub struct Export {
+    settings: ExportSettings,
+    size: Arc<AtomicU64>,
+    /// No client finds it any more.
+    is_removed: AtomicBool,
+    connections: Mutex<Connections>,
+}
+
+/// Connections of an export.
+#[derive(Default)]
+struct Connections {
+    running: Vec<(u64, Arc<SocketDeviceHandle>)>,
+    /// Number of connections since the beginning.
+    started: u64,
+}
+
+impl Export {
+    /// An export without connections.
+    #[must_use]
+    pub fn new(settings: ExportSettings) -> Arc<Self> {
+        Arc::new(Export {
+            size: Arc::new(AtomicU64::new(settings.size)),
+            settings,
+            is_removed: AtomicBool::new(false),
+            connections: Mutex::default(),
+        })
+    }
+
+    /// Its name for clients.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Whether clients may write.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.settings.writable
+    }
+
+    /// Offsets and lengths of requests are multiples of this.
+    #[must_use]
+    pub fn min_block_size(&self) -> u32 {
+        self.settings.block_sizes.minimum
+    }
+
+    /// Whether it was removed: no client finds it any more.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
+    }
+
+    /// Sets its size: clients that connect from now on see it, and no request reaches beyond it. True if it differs from the old
+    /// one.
+    pub fn resize(&self, bytes: u64) -> bool {
+        self.size.swap(bytes, Ordering::Relaxed) != bytes
+    }
+
+    /// What clients see of it.
+    #[must_use]
+    pub fn description(&self) -> ExportDescription {
+        let ExportSettings {
+            name,
+            description,
+            writable,
+            block_sizes,
+            contexts,
+            ..
+        } = &self.settings;
+        // A flush covers all writes that have completed on the node, whichever connection they came by.
+        let mut flags = transmission_flag::HAS_FLAGS
+            | transmission_flag::SEND_FLUSH
+            | transmission_flag::SEND_FUA
+            | transmission_flag::SEND_CACHE
+            | transmission_flag::CAN_MULTI_CONN;
+        flags |= match writable {
+            true => {
+                transmission_flag::SEND_TRIM
+                    | transmission_flag::SEND_WRITE_ZEROES
+                    | transmission_flag::SEND_FAST_ZERO
+            }
+            false => transmission_flag::READ_ONLY,
+        };
+        ExportDescription {
+            name: name.clone(),
+            description: description.clone(),
+            size: self.size.load(Ordering::Relaxed),
+            flags,
+            block_sizes: *block_sizes,
+            contexts: contexts.clone(),
+        }
+    }
+
+    /// Starts a connection on the next iothread. `on_end` is called with its number when it has ended and nothing of it is in
+    /// flight. False: the export was removed, and `on_end` is not called.
+    pub(crate) fn start_connection(
+        self: &Arc<Self>,
+        client: NegotiatedClient,
+        on_end: impl FnOnce(u64) + Send + 'static,
+    ) -> bool {
+        let settings = &self.settings;
+        let mut connections = self.lock_connections();
+        if self.is_removed() {
+            return false;
+        }
+        let number = connections.started;
+        connections.started += 1;
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "less than the number of iothreads"
+        )]
+        let queue = (number % settings.iothreads.len() as u64) as usize;
+        let connection = Connection::new(
+            client.socket,
+            &client.received,
+            ConnectionSettings {
+                size_at_connect: client.negotiated.size,
+                transmission: client.negotiated.transmission,
+                current_size: self.size.clone(),
+                write_through: settings.write_through,
+                max_range_bytes: settings.max_range_bytes,
+                export: settings.id.clone(),
+                queue: u16::try_from(queue).unwrap_or(u16::MAX),
+                stats: settings.stats[queue].clone(),
+                reports: settings.reports.clone(),
+                on_end: Box::new(move || on_end(number)),
+            },
+        );
+        let nodes = vec![(settings.node)()];
+        let started = settings.iothreads[queue].start_socket_device(Box::new(connection), nodes);
+        let Ok(handle) = started else {
+            // The iothread has stopped, and the connection was dropped.
+            return true;
+        };
+        if connections.running.is_empty() {
+            (settings.on_connected)(true);
+        }
+        connections.running.push((number, Arc::new(handle)));
+        true
+    }
+
+    /// Removes a connection that has ended, and has nothing in flight.
+    pub(crate) fn remove_ended_connection(&self, number: u64) {
+        let mut connections = self.lock_connections();
+        let ended = |(running, _): &(u64, _)| *running == number;
+        if let Some(index) = connections.running.iter().position(ended) {
+            let (_, handle) = connections.running.swap_remove(index);
+            handle.stop();
+            if connections.running.is_empty() {
+                (self.settings.on_connected)(false);
+            }
+        }
+    }
+
+    /// Removes the export if no client is connected; false if one is.
+    #[must_use]
+    pub fn remove_if_unconnected(&self) -> bool {
+        let connections = self.lock_connections();
+        let is_unconnected = connections.running.is_empty();
+        if is_unconnected {
+            self.is_removed.store(true, Ordering::Release);
+        }
+        is_unconnected
+    }
+
+    /// Removes the export, and begins to disconnect its clients.
+    pub fn begin_remove(&self) {
+        self.is_removed.store(true, Ordering::Release);
+        for handle in self.connection_handles() {
+            handle.begin_stop();
+        }
+    }
+
+    /// Disconnects all clients, and waits until their requests in flight are done.
+    pub fn disconnect_and_wait(&self) {
+        let running = std::mem::take(&mut self.lock_connections().running);
+        for (_, handle) in &running {
+            handle.begin_stop();
+        }
+        for (_, handle) in &running {
+            handle.stop();
+        }
+        if !running.is_empty() {
+            (self.settings.on_connected)(false);
+        }
+    }
+
+    /// Returns when all requests that were submitted before the call have completed.
+    pub fn wait_for_submitted_requests(&self) {
+        for handle in self.connection_handles() {
+            handle.send_and_wait(SocketDeviceCommand::Settle);
+        }
+    }
+
+    /// Replaces the node by one that leads to the same disk, and returns when no request uses the old one. `set_node` has new
+    /// connections use the new one.
+    pub fn exchange_while_running(&self, set_node: impl FnOnce(), node: &Arc<Node>) {
+        let connections = self.lock_connections();
+        set_node();
+        let handles = connections.handles();
+        drop(connections);
+        send_node(&handles, node);
+    }
+
+    /// Replaces the node by any other: requests in flight complete first.
+    pub fn exchange_when_drained(&self, set_node: impl FnOnce(), node: &Arc<Node>) {
+        let mut drained: Vec<Arc<SocketDeviceHandle>> = Vec::new();
+        loop {
+            let connections = self.lock_connections();
+            let mut added = connections.handles();
+            added.retain(|handle| !drained.iter().any(|known| Arc::ptr_eq(known, handle)));
+            if added.is_empty() {
+                set_node();
+                break;
+            }
+            drop(connections);
+            for handle in &added {
+                handle.send_unless_stopped(SocketDeviceCommand::Enable(false));
+                handle.send_and_wait(SocketDeviceCommand::Settle);
+            }
+            drained.extend(added);
+        }
+        send_node(&drained, node);
+        for handle in &drained {
+            handle.send_unless_stopped(SocketDeviceCommand::Enable(true));
+        }
+    }
+
+    fn lock_connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connection_handles(&self) -> Vec<Arc<SocketDeviceHandle>> {
+        self.lock_connections().handles()
+    }
+}
+
+impl Connections {
+    fn handles(&self) -> Vec<Arc<SocketDeviceHandle>> {
+        let handles = self.running.iter().map(|(_, handle)| handle.clone());
+        handles.collect()
+    }
+}
+
+/// Sends connections their new node, and waits until none uses the old one.
+fn send_node(handles: &[Arc<SocketDeviceHandle>], node: &Arc<Node>) {
+    for handle in handles {
+        handle.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
+    }
+}

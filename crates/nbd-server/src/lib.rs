@@ -1,0 +1,23 @@
+//! An NBD server on iothreads. One thread accepts clients and negotiates with all of them; a client that has chosen an export becomes
+//! a [socket device](iothread::SocketDevice) of one of the export's iothreads, which has the socket from then on.
+//!
+//! | module | has |
+//! |---|---|
+//! | `buffers` | buffers for data, which a connection reuses |
+//! | `connection` | a connection in the transmission phase, on an iothread |
+//! | `export` | an export with its connections |
+//! | `listener` | listening sockets |
+//! | `negotiation` | clients in the handshake |
+//! | `server` | the thread, and its control |
+
+mod buffers;
+mod connection;
+mod export;
+mod listener;
+mod negotiation;
+mod server;
+
+pub use connection::DEPTH;
+pub use export::{Export, ExportSettings};
+pub use listener::NbdListener;
+pub use server::{NbdServer, ServerSettings};

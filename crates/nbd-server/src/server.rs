@@ -1,0 +1,324 @@
+//! The server's thread: it accepts clients, negotiates with them, and passes them to the iothreads of their exports.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nbd::server::{ExportDescription, ExportDirectory};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::export::Export;
+use crate::listener::NbdListener;
+use crate::negotiation::{NegotiatedClient, NegotiatingClient, Outcome};
+
+/// Delay after a failed `accept`, for instance because too many files are open.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Settings of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// Most clients, also those in the handshake; further ones wait to be accepted. `None`: any number.
+    pub max_connections: Option<u32>,
+    /// Time for the handshake. `None`: any time.
+    pub handshake_timeout: Option<Duration>,
+}
+
+/// A running server. It ends when this is dropped; the connections of its exports do not.
+pub struct NbdServer {
+    exports: Arc<ExportList>,
+    messages: MessageSender,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A message to the server's thread.
+enum Message {
+    /// A connection has ended: its export and its number.
+    Ended(Weak<Export>, u64),
+    /// Accept no clients, or accept them again; and disconnect those in the handshake. The answer comes when that is so.
+    SetAcceptingPaused(bool, Sender<()>),
+    Stop,
+}
+
+#[derive(Clone)]
+struct MessageSender {
+    sender: Sender<Message>,
+    wake: Arc<OwnedFd>,
+}
+
+impl MessageSender {
+    fn send(&self, message: Message) {
+        // The thread has ended if this fails. A full counter has woken it already.
+        if self.sender.send(message).is_ok() {
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl NbdServer {
+    /// Starts a server without exports. With `paused` it accepts no clients yet.
+    ///
+    /// # Errors
+    /// Those of eventfd(2), fcntl(2) and of a new thread.
+    pub fn start(
+        listeners: Vec<NbdListener>,
+        settings: ServerSettings,
+        paused: bool,
+    ) -> io::Result<Self> {
+        for listener in &listeners {
+            listener.set_nonblocking()?;
+        }
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (sender, inbox) = channel();
+        let messages = MessageSender {
+            sender,
+            wake: Arc::new(wake),
+        };
+        let exports = Arc::<ExportList>::default();
+        let mut runner = ServerThread {
+            listeners,
+            settings,
+            paused,
+            exports: exports.clone(),
+            messages: messages.clone(),
+            inbox,
+            negotiating: Vec::new(),
+            running_count: 0,
+            accept_retry_at: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name("nbd".to_owned())
+            .spawn(move || while runner.run_iteration() {})?;
+        Ok(NbdServer {
+            exports,
+            messages,
+            thread: Some(thread),
+        })
+    }
+
+    /// Adds an export. Clients find it until it is removed, or dropped.
+    ///
+    /// # Errors
+    /// The server has an export of this name.
+    pub fn add_export(&self, export: &Arc<Export>) -> Result<(), String> {
+        if self.exports.find_export(export.name()).is_some() {
+            return Err(format!(
+                "NBD server already has export named '{}'",
+                export.name()
+            ));
+        }
+        let mut exports = self
+            .exports
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        exports.retain(|export| export.strong_count() > 0);
+        exports.push(Arc::downgrade(export));
+        Ok(())
+    }
+
+    /// Accepts no clients, or accepts them again. Those in the handshake are disconnected. It returns when that is so.
+    pub fn set_accepting_paused(&self, paused: bool) {
+        let (reply, answer) = channel();
+        self.messages
+            .send(Message::SetAcceptingPaused(paused, reply));
+        // The thread has ended if this fails.
+        let _ = answer.recv();
+    }
+}
+
+impl Drop for NbdServer {
+    fn drop(&mut self) {
+        self.messages.send(Message::Stop);
+        if let Some(thread) = self.thread.take() {
+            // It does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The exports of a server, also those that are gone.
+#[derive(Default)]
+struct ExportList(Mutex<Vec<Weak<Export>>>);
+
+impl ExportList {
+    /// The exports that clients find.
+    fn exports(&self) -> Vec<Arc<Export>> {
+        let exports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let exports = exports.iter().filter_map(Weak::upgrade);
+        exports.filter(|export| !export.is_removed()).collect()
+    }
+
+    fn find_export(&self, name: &str) -> Option<Arc<Export>> {
+        let mut exports = self.exports().into_iter();
+        exports.find(|export| export.name() == name)
+    }
+}
+
+impl ExportDirectory for ExportList {
+    fn list(&self) -> Vec<ExportDescription> {
+        let exports = self.exports().into_iter();
+        exports.map(|export| export.description()).collect()
+    }
+
+    fn find(&self, name: &str) -> Option<ExportDescription> {
+        self.find_export(name).map(|export| export.description())
+    }
+}
+
+/// Everything that the thread owns.
+struct ServerThread {
+    listeners: Vec<NbdListener>,
+    settings: ServerSettings,
+    paused: bool,
+    exports: Arc<ExportList>,
+    messages: MessageSender,
+    inbox: Receiver<Message>,
+    negotiating: Vec<NegotiatingClient>,
+    /// Connections on iothreads.
+    running_count: usize,
+    /// After a failed `accept`: the time before which none is accepted.
+    accept_retry_at: Option<Instant>,
+}
+
+impl ServerThread {
+    /// Waits for something to do, and does it. False: the server ends.
+    fn run_iteration(&mut self) -> bool {
+        let now = Instant::now();
+        self.accept_retry_at = self.accept_retry_at.filter(|at| *at > now);
+        let accepts = self.accepts();
+        let deadlines = self.negotiating.iter().filter_map(|client| client.deadline);
+        let next = deadlines.chain(self.accept_retry_at).min();
+        let timeout = next.map(|next| {
+            // A millisecond later, so that the deadline is over then.
+            let left = next.saturating_duration_since(now) + Duration::from_millis(1);
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        let mut fds = vec![PollFd::new(&self.messages.wake, PollFlags::IN)];
+        if accepts {
+            let listeners = self.listeners.iter();
+            fds.extend(listeners.map(|listener| PollFd::new(listener, PollFlags::IN)));
+        }
+        let first_client = fds.len();
+        let clients = self.negotiating.iter().map(|client| {
+            let flags = match client.wants_write() {
+                true => PollFlags::OUT,
+                false => PollFlags::IN,
+            };
+            PollFd::from_borrowed_fd(client.socket(), flags)
+        });
+        fds.extend(clients);
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            // EINTR, or no memory for the moment.
+            return true;
+        }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let ready: Vec<bool> = fds.iter().map(is_ready).collect();
+        self.run_clients(&ready[first_client..]);
+        if accepts {
+            for (listener, ready) in ready[1..first_client].iter().enumerate() {
+                if *ready {
+                    self.accept_clients(listener);
+                }
+            }
+        }
+        !ready[0] || self.handle_messages()
+    }
+
+    /// Whether the server accepts another client now.
+    fn accepts(&self) -> bool {
+        let clients = self.negotiating.len() + self.running_count;
+        let most = self.settings.max_connections.map(|most| most as usize);
+        !self.paused && self.accept_retry_at.is_none() && most.is_none_or(|most| clients < most)
+    }
+
+    /// Runs the clients in the handshake that are ready, and closes those whose time is up.
+    fn run_clients(&mut self, ready: &[bool]) {
+        let now = Instant::now();
+        let clients = std::mem::take(&mut self.negotiating);
+        for (client, ready) in clients.into_iter().zip(ready) {
+            if *ready {
+                self.run_client(client);
+            } else if client.deadline.is_none_or(|deadline| deadline > now) {
+                self.negotiating.push(client);
+            } else {
+                tracing::info!("an NBD client is disconnected: its handshake takes too long");
+            }
+        }
+    }
+
+    /// Runs a client in the handshake.
+    fn run_client(&mut self, client: NegotiatingClient) {
+        match client.run(&*self.exports) {
+            Outcome::Continue(client) => self.negotiating.push(client),
+            Outcome::Complete(client) => self.start_connection(client),
+            Outcome::Closed => {}
+        }
+    }
+
+    /// Passes a client to an iothread of its export, which may have been removed meanwhile.
+    fn start_connection(&mut self, client: NegotiatedClient) {
+        let Some(export) = self.exports.find_export(&client.negotiated.export) else {
+            return;
+        };
+        let (messages, ended) = (self.messages.clone(), Arc::downgrade(&export));
+        let on_end = move |number| messages.send(Message::Ended(ended, number));
+        if export.start_connection(client, on_end) {
+            self.running_count += 1;
+        }
+    }
+
+    /// Accepts the clients of a listener.
+    fn accept_clients(&mut self, listener: usize) {
+        while self.accepts() {
+            match self.listeners[listener].accept() {
+                Ok(socket) => {
+                    let timeout = self.settings.handshake_timeout;
+                    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+                    self.run_client(NegotiatingClient::new(socket, deadline));
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        %error,
+                        advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
+                        "cannot accept an NBD client; trying again"
+                    );
+                    self.accept_retry_at = Some(Instant::now() + ACCEPT_RETRY);
+                }
+            }
+        }
+    }
+
+    /// Handles all messages. False: the server ends.
+    fn handle_messages(&mut self) -> bool {
+        let mut count = [0; 8];
+        // It is zero only if another wake-up came first.
+        let _ = rustix::io::read(self.messages.wake.as_fd(), &mut count);
+        while let Ok(message) = self.inbox.try_recv() {
+            match message {
+                Message::Ended(export, number) => {
+                    self.running_count -= 1;
+                    if let Some(export) = export.upgrade() {
+                        export.remove_ended_connection(number);
+                    }
+                }
+                Message::SetAcceptingPaused(paused, reply) => {
+                    self.paused = paused;
+                    self.negotiating.clear();
+                    // The receiver may be gone; ignore the error.
+                    let _ = reply.send(());
+                }
+                Message::Stop => return false,
+            }
+        }
+        true
+    }
+}
