@@ -1,0 +1,154 @@
+//! A connection of a queue: its socket, with both directions.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use engine::Errno;
+use rustix::net::SendFlags;
+
+use super::connect::Connected;
+use super::disk::Disk;
+use super::handshake::{Negotiated, ReplyStyle};
+use super::inbox::Inbox;
+use super::now_ns;
+use super::outbox::{Outbox, SendEnd};
+use super::records::Records;
+use super::reply::Violation;
+use super::sockets::SocketSet;
+use crate::wire::{EXTENDED_REQUEST_MAGIC, ExtendedRequest, REQUEST_MAGIC, Request, command};
+
+/// Why a connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Lost {
+    #[error("the server has closed it")]
+    Closed,
+    #[error("{}", std::io::Error::from(*.0))]
+    Io(Errno),
+    #[error("the server violates the NBD protocol: {0}")]
+    Violation(#[from] Violation),
+    #[error("the server is ending")]
+    ServerEnds,
+    #[error("guest memory of a request was gone when part of it was sent")]
+    UnreadableMemory,
+    #[error("the server did not answer requests of a device that is to stop")]
+    Stopped,
+}
+
+/// A connection.
+pub(super) struct Connection {
+    socket: OwnedFd,
+    negotiated: Negotiated,
+    inbox: Inbox,
+    sockets: Option<Rc<SocketSet>>,
+    /// The event loop notices its events.
+    is_watched: bool,
+    watches_for_room: bool,
+    /// The last submit phase left something, although the socket had room.
+    has_more_to_send: bool,
+    /// When it was made.
+    pub since_ns: u64,
+}
+
+impl Connection {
+    pub fn new(connected: Connected, sockets: Option<Rc<SocketSet>>) -> Self {
+        let Connected { socket, negotiated } = connected;
+        let watched = sockets.as_ref().map(|sockets| sockets.add(socket.as_fd()));
+        Connection {
+            is_watched: watched.is_some_and(|watched| watched.is_ok()),
+            socket,
+            negotiated,
+            inbox: Inbox::new(),
+            sockets,
+            watches_for_room: false,
+            has_more_to_send: false,
+            since_ns: now_ns(),
+        }
+    }
+
+    /// Whether events of the socket reach the loop. If not, the loop looks at it now and then.
+    pub fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
+    /// Whether the next iteration has to follow at once.
+    pub fn has_more_to_send(&self) -> bool {
+        self.has_more_to_send
+    }
+
+    /// Whether the loop may wait for an event of the socket.
+    pub fn is_drained(&self) -> bool {
+        self.inbox.is_drained()
+    }
+
+    /// Sends requests.
+    pub fn send(
+        &mut self,
+        outbox: &mut Outbox,
+        disk: &Disk,
+        records: &mut Records,
+        answered: &mut Vec<u32>,
+    ) -> Result<(), Lost> {
+        let with = (disk, &self.negotiated);
+        let end = outbox.send(self.socket.as_fd(), with, records, answered)?;
+        self.has_more_to_send = end == SendEnd::OutOfBudget;
+        let watch = end == SendEnd::Full;
+        if watch != self.watches_for_room
+            && let Some(sockets) = &self.sockets
+        {
+            self.watches_for_room = watch;
+            let changed = sockets.watch_for_room(self.socket.as_fd(), watch);
+            self.is_watched &= changed.is_ok();
+        }
+        Ok(())
+    }
+
+    /// Receives replies, and appends the requests whose piece was answered to `answered`.
+    pub fn receive(&mut self, records: &mut Records, answered: &mut Vec<u32>) -> Result<(), Lost> {
+        let socket = self.socket.as_fd();
+        self.inbox
+            .receive(socket, self.negotiated.replies, records, answered)
+    }
+
+    /// Ends the use of the socket, which is closed or used by others afterwards. `None` instead of the connection if something
+    /// was received in part.
+    pub fn into_idle(self) -> Option<Connected> {
+        let is_empty = self.inbox.is_empty();
+        let negotiated = self.negotiated;
+        let socket = self.into_socket();
+        is_empty.then_some(Connected { socket, negotiated })
+    }
+
+    /// The socket, which events are no longer watched of.
+    pub fn into_socket(self) -> OwnedFd {
+        if let Some(sockets) = &self.sockets {
+            sockets.remove(self.socket.as_fd());
+        }
+        self.socket
+    }
+}
+
+/// Sends the request to end the session, which has no reply. A socket that is full or broken is closed without.
+pub(super) fn send_disconnect(socket: &impl AsFd, replies: ReplyStyle) {
+    let send = |bytes: &[u8]| {
+        let socket: BorrowedFd<'_> = socket.as_fd();
+        let _ = rustix::net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    };
+    match replies {
+        ReplyStyle::Extended => send(
+            &ExtendedRequest {
+                magic: EXTENDED_REQUEST_MAGIC,
+                command: command::DISC,
+                ..ExtendedRequest::default()
+            }
+            .encode(),
+        ),
+        ReplyStyle::Simple | ReplyStyle::Structured => send(
+            &Request {
+                magic: REQUEST_MAGIC,
+                command: command::DISC,
+                ..Request::default()
+            }
+            .encode(),
+        ),
+    }
+}

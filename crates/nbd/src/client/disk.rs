@@ -1,0 +1,336 @@
+//! `Disk`: an opened export, which the queues of several threads share.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, DeadlineStream, connect};
+use super::handshake::Negotiated;
+use super::launcher;
+use super::options::{ClientOptions, ServerAddress};
+use super::reply::{Reply, ReplyContent};
+use crate::client::ReplyStyle;
+use crate::wire::{
+    EXTENDED_REQUEST_MAGIC, ExtendedRequest, REQUEST_MAGIC, Request, command, transmission_flag,
+};
+
+/// How long a flush outside of a queue may take.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The pause between two attempts to open.
+const OPEN_PAUSE: Duration = Duration::from_millis(200);
+
+/// Why an export cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open {options}: {error}{hint}")]
+pub struct OpenError {
+    options: String,
+    error: ConnectError,
+    hint: &'static str,
+}
+
+/// What an export can do, apart from reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// It is read-only.
+    pub read_only: bool,
+    /// Flushes do something.
+    pub flush: bool,
+    /// Writes can be stable when they are answered.
+    pub fua: bool,
+    /// Ranges can be discarded.
+    pub trim: bool,
+    /// Ranges can be zeroed without sending zeroes.
+    pub write_zeroes: bool,
+    /// Several connections see the same disk, and a flush on one holds for all.
+    pub multi_conn: bool,
+}
+
+impl Features {
+    fn of(negotiated: &Negotiated) -> Self {
+        Features {
+            read_only: negotiated.has(transmission_flag::READ_ONLY),
+            flush: negotiated.has(transmission_flag::SEND_FLUSH),
+            fua: negotiated.has(transmission_flag::SEND_FUA),
+            trim: negotiated.has(transmission_flag::SEND_TRIM),
+            write_zeroes: negotiated.has(transmission_flag::SEND_WRITE_ZEROES),
+            multi_conn: negotiated.has(transmission_flag::CAN_MULTI_CONN),
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// A connection that no queue uses.
+    idle: Option<Connected>,
+    /// Queues that exist.
+    queues: usize,
+}
+
+/// An opened export.
+pub struct Disk {
+    options: ClientOptions,
+    /// As it was when the disk was opened.
+    negotiated: Negotiated,
+    features: Features,
+    state: Mutex<State>,
+    /// Writes were answered since the last flush outside of a queue.
+    pub(super) has_unflushed: AtomicBool,
+    pub(super) connected_queues: AtomicU64,
+    pub(super) reconnections: AtomicU64,
+}
+
+impl Disk {
+    /// Opens an export: connects to its server, again and again until `open_timeout` if the server cannot be reached.
+    ///
+    /// # Errors
+    /// [`OpenError`], whose text names cause and remedy.
+    pub fn open(options: &ClientOptions) -> Result<Arc<Self>, OpenError> {
+        let open_error = |error, hint| OpenError {
+            options: options.to_string(),
+            error,
+            hint,
+        };
+        if let Err(error) = launcher::start(|| Ok(())) {
+            return Err(open_error(ConnectError::Connect(error), ""));
+        }
+        let deadline = Instant::now() + options.open_timeout;
+        loop {
+            match connect(options, ATTEMPT_TIMEOUT) {
+                Ok(connected) => return Ok(Self::of_connection(options.clone(), connected)),
+                Err(error) if error.is_temporary() && Instant::now() + OPEN_PAUSE < deadline => {
+                    thread::sleep(OPEN_PAUSE);
+                }
+                Err(error) => {
+                    let is_unanswered =
+                        error.is_temporary() && !matches!(error, ConnectError::Resolve { .. });
+                    let hint = match is_unanswered {
+                        true => {
+                            " (does the server run, and is another client connected to one that serves only one?)"
+                        }
+                        false => "",
+                    };
+                    return Err(open_error(error, hint));
+                }
+            }
+        }
+    }
+
+    fn of_connection(options: ClientOptions, connected: Connected) -> Arc<Self> {
+        let negotiated = connected.negotiated;
+        Arc::new(Disk {
+            options,
+            negotiated,
+            features: Features::of(&negotiated),
+            state: Mutex::new(State {
+                idle: Some(connected),
+                queues: 0,
+            }),
+            has_unflushed: AtomicBool::new(false),
+            connected_queues: AtomicU64::new(0),
+            reconnections: AtomicU64::new(0),
+        })
+    }
+
+    /// Its options.
+    #[must_use]
+    pub fn options(&self) -> &ClientOptions {
+        &self.options
+    }
+
+    /// The result of the handshake when it was opened.
+    #[must_use]
+    pub fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    /// What the export can do.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// How many queues have a connection now.
+    #[must_use]
+    pub fn connected_queues(&self) -> u64 {
+        self.connected_queues.load(Ordering::Relaxed)
+    }
+
+    /// How many times a queue has connected again after its connection broke.
+    #[must_use]
+    pub fn reconnections(&self) -> u64 {
+        self.reconnections.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more queue, which gets the connection that no queue uses, if there is one. `None`: the server allows one
+    /// connection, which another queue has.
+    pub(super) fn add_queue(&self) -> Option<Option<Connected>> {
+        let mut state = self.lock();
+        if state.queues > 0 && !self.features.multi_conn {
+            return None;
+        }
+        state.queues += 1;
+        Some(state.idle.take())
+    }
+
+    /// Counts one queue less, whose connection is kept, since some servers end with their last client.
+    pub(super) fn remove_queue(&self, connection: Option<Connected>) {
+        let mut state = self.lock();
+        state.queues -= 1;
+        if state.idle.is_none() {
+            state.idle = connection;
+        }
+    }
+
+    /// Checks that an export is as it was when the disk was opened, as far as requests depend on it.
+    pub(super) fn check_unchanged(&self, connected: &Connected) -> Result<(), ConnectError> {
+        let (new, old) = (&connected.negotiated, &self.negotiated);
+        let (now, then) = (Features::of(new), self.features);
+        let problem = if new.size != old.size {
+            format!("it has {} bytes instead of {}", new.size, old.size)
+        } else if now.read_only && !then.read_only {
+            "it is read-only now".to_owned()
+        } else if new.blocks.minimum > old.blocks.minimum {
+            format!(
+                "its smallest block has {} bytes now instead of {}",
+                new.blocks.minimum, old.blocks.minimum
+            )
+        } else if new.blocks.maximum < old.blocks.maximum {
+            format!(
+                "a request may have {} bytes now instead of {}",
+                new.blocks.maximum, old.blocks.maximum
+            )
+        } else if (then.flush && !now.flush)
+            || (then.fua && !now.fua)
+            || (then.trim && !now.trim)
+            || (then.write_zeroes && !now.write_zeroes)
+            || (then.multi_conn && !now.multi_conn)
+        {
+            format!("it had {then:?}, and has {now:?}")
+        } else {
+            return Ok(());
+        };
+        let text = format!("the export has changed since it was opened: {problem}");
+        Err(ConnectError::Changed(text))
+    }
+
+    /// Makes all answered writes stable, and waits for that. No queue exists, or the server promises that a flush holds for all
+    /// connections.
+    ///
+    /// # Errors
+    /// The server's error, or that of the connection.
+    pub fn flush_blocking(&self) -> io::Result<()> {
+        if !self.features.flush || !self.has_unflushed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let idle = self.lock().idle.take();
+        let connected = match idle {
+            Some(connected) => connected,
+            None => self.connect_anew()?,
+        };
+        // A connection that has been idle may have broken unnoticed.
+        let connected = match self.flush_on(connected) {
+            Err(error) if error.kind() != io::ErrorKind::Other => {
+                self.flush_on(self.connect_anew()?)?
+            }
+            flushed => flushed?,
+        };
+        self.has_unflushed.store(false, Ordering::Relaxed);
+        self.lock().idle.get_or_insert(connected);
+        Ok(())
+    }
+
+    fn connect_anew(&self) -> io::Result<Connected> {
+        let connected = connect(&self.options, ATTEMPT_TIMEOUT);
+        let connected =
+            connected.and_then(|connected| self.check_unchanged(&connected).map(|()| connected));
+        connected.map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// Flushes on a connection without requests. An error of the server is of the kind `Other`.
+    fn flush_on(&self, connected: Connected) -> io::Result<Connected> {
+        let Connected { socket, negotiated } = connected;
+        rustix::io::ioctl_fionbio(&socket, false)?;
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        let socket = match self.options.server {
+            ServerAddress::Inet { .. } => {
+                let stream = TcpStream::from(socket);
+                let mut stream = DeadlineStream { stream, deadline };
+                flush_on_stream(&mut stream, negotiated.replies)?;
+                stream.stream.into()
+            }
+            ServerAddress::Unix { .. } => {
+                let stream = UnixStream::from(socket);
+                let mut stream = DeadlineStream { stream, deadline };
+                flush_on_stream(&mut stream, negotiated.replies)?;
+                stream.stream.into()
+            }
+        };
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(Connected { socket, negotiated })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends a flush, and reads the reply.
+fn flush_on_stream(stream: &mut (impl Read + Write), replies: ReplyStyle) -> io::Result<()> {
+    const COOKIE: u64 = 0x666c_7573_6800_0000;
+    let flush = Request {
+        magic: REQUEST_MAGIC,
+        command: command::FLUSH,
+        cookie: COOKIE,
+        ..Request::default()
+    };
+    let extended = ExtendedRequest {
+        magic: EXTENDED_REQUEST_MAGIC,
+        command: command::FLUSH,
+        cookie: COOKIE,
+        ..ExtendedRequest::default()
+    };
+    match replies {
+        ReplyStyle::Extended => stream.write_all(&extended.encode())?,
+        ReplyStyle::Simple | ReplyStyle::Structured => stream.write_all(&flush.encode())?,
+    }
+    let (mut bytes, mut errno) = (Vec::new(), None);
+    loop {
+        let violation =
+            |error: &dyn ToString| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+        let Some((reply, _)) = Reply::parse(replies, &bytes).map_err(|error| violation(&error))?
+        else {
+            let mut byte = [0];
+            stream.read_exact(&mut byte)?;
+            bytes.push(byte[0]);
+            continue;
+        };
+        bytes.clear();
+        match reply.content {
+            _ if reply.cookie != COOKIE => return Err(violation(&"a reply to no request")),
+            ReplyContent::Success | ReplyContent::Nothing => {}
+            ReplyContent::Error(error) => errno = Some(error),
+            ReplyContent::Data { .. } | ReplyContent::Hole { .. } => {
+                return Err(violation(&"data for a flush"));
+            }
+        }
+        if reply.is_last {
+            let failed = errno.map(|error| io::Error::other(format!("the server's: {error}")));
+            return failed.map_or(Ok(()), Err);
+        }
+    }
+}
+
+impl Drop for Disk {
+    /// Ends the connection that no queue uses as the protocol has it.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Connected { socket, negotiated }) = state.idle.take() {
+            super::connection::send_disconnect(&socket, negotiated.replies);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Options of a client: the server's address, the export, and how long broken connections are waited for.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The address of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerAddress {
+    /// A TCP port.
+    Inet {
+        /// Name or address of the host.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix socket.
+    Unix {
+        /// Its path.
+        path: PathBuf,
+    },
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServerAddress::Inet { host, port } if host.contains(':') => {
+                write!(f, "[{host}]:{port}")
+            }
+            ServerAddress::Inet { host, port } => write!(f, "{host}:{port}"),
+            ServerAddress::Unix { path } => path.display().fmt(f),
+        }
+    }
+}
+
+/// Options of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientOptions {
+    /// The server.
+    pub server: ServerAddress,
+    /// The name of the export; empty for the default one.
+    pub export: String,
+    /// How long requests wait for a new connection after one has broken, before they fail.
+    pub reconnect_delay: Duration,
+    /// How long opening tries again when the server cannot be reached; zero: one attempt.
+    pub open_timeout: Duration,
+}
+
+impl fmt::Display for ClientOptions {
+    /// For log lines and errors.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "export '{}' of {}", self.export, self.server)
+    }
+}

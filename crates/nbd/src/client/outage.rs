@@ -1,0 +1,227 @@
+//! The time without a connection: how long requests wait, and what is sent again afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use engine::{Completion, Errno};
+
+use super::connect::ATTEMPT_TIMEOUT;
+use super::connection::{Connection, Lost};
+use super::connector::Reconnection;
+use super::now_ns;
+use super::queue::{ClientQueue, Link};
+use super::records::State;
+
+/// A connection that breaks within this time is not replaced at once.
+const SHORT_LIVED: Duration = Duration::from_secs(1);
+
+/// The pause before a short-lived connection is replaced.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// With so many broken connections a request fails: it might be the reason.
+const MAX_LOSSES: u8 = 8;
+
+/// The time until there is a connection again.
+pub(super) struct Outage {
+    reconnection: Arc<Reconnection>,
+    /// When requests stop waiting (the loop's clock); `None`: they fail at once.
+    deadline_ns: Option<u64>,
+}
+
+impl Outage {
+    /// Whether requests fail at once.
+    pub fn fails_requests(&self) -> bool {
+        self.deadline_ns.is_none()
+    }
+
+    /// When the requests that wait fail.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.deadline_ns
+    }
+
+    /// Whether the new connection is there.
+    pub fn is_over(&self) -> bool {
+        self.reconnection.is_ready()
+    }
+}
+
+impl Drop for Outage {
+    fn drop(&mut self) {
+        self.reconnection.cancel();
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl ClientQueue {
+    /// Connects for the first time, in the background: another queue has the disk's first connection.
+    pub(super) fn begin_first_connection(&self) -> Outage {
+        let wait = self.disk.options().reconnect_delay.max(ATTEMPT_TIMEOUT);
+        Outage {
+            reconnection: Reconnection::start(&self.disk, None, Duration::ZERO, self.wake.clone()),
+            deadline_ns: Some(now_ns().saturating_add(nanoseconds(wait))),
+        }
+    }
+
+    /// Ends a connection. Requests that were sent wait for the next one, or fail.
+    pub(super) fn lose(&mut self, connection: Connection, reason: Lost) {
+        let now_ns = now_ns();
+        let lived_ns = now_ns.saturating_sub(connection.since_ns);
+        self.disk.connected_queues.fetch_sub(1, Ordering::Relaxed);
+        // Until a request was answered the next connection belongs to the same outage.
+        let since_ns = *self.outage_since_ns.get_or_insert(now_ns);
+        let delay = self.disk.options().reconnect_delay;
+        let deadline_ns = since_ns.saturating_add(nanoseconds(delay));
+        tracing::warn!(
+            %reason, requests = self.records.used(), reconnect_delay_s = delay.as_secs(),
+            "the connection to {} broke", self.disk.options()
+        );
+        let pause = match lived_ns < nanoseconds(SHORT_LIVED) {
+            true => PAUSE,
+            false => Duration::ZERO,
+        };
+        let old = Some(connection.into_socket());
+        let reconnection = Reconnection::start(&self.disk, old, pause, self.wake.clone());
+        self.link = Link::Down(Outage {
+            reconnection,
+            deadline_ns: Some(deadline_ns),
+        });
+        if reason == Lost::UnreadableMemory {
+            // The request has failed already; its part that was sent ends with the connection.
+            self.outbox.restart(std::iter::empty());
+        }
+        self.prepare_to_send_again();
+        self.fail_waiting_if_due(now_ns);
+    }
+
+    /// Has all requests sent again, in their order: each flush comes after the writes that came before it.
+    fn prepare_to_send_again(&mut self) {
+        let partly_sent = self.outbox.partly_sent();
+        let mut slots: Vec<(u64, u32)> = Vec::new();
+        let mut poisonous: Vec<u32> = Vec::new();
+        for (slot, record) in self.records.iter_used() {
+            match record.state {
+                State::Sent | State::Unsent if record.losses >= MAX_LOSSES => poisonous.push(slot),
+                State::Sent | State::Unsent => slots.push((record.order, slot)),
+                State::Free | State::Held | State::Answered => {}
+            }
+        }
+        slots.sort_unstable();
+        for &(_, slot) in &slots {
+            let record = self.records.get_mut(slot);
+            if record.state == State::Sent || partly_sent == Some(slot) {
+                record.losses += 1;
+                if record.changes_data() && !record.is_resent {
+                    record.is_resent = true;
+                    self.resent_writes += 1;
+                }
+            }
+            record.begin_piece(&self.disk);
+        }
+        self.outbox.restart(slots.iter().map(|(_, slot)| *slot));
+        for slot in poisonous {
+            tracing::error!(
+                "a request to {} fails: {MAX_LOSSES} connections broke before it was answered",
+                self.disk.options()
+            );
+            self.complete(slot, Err(Errno::IO));
+        }
+    }
+
+    /// Uses the new connection, if it is there.
+    pub(super) fn end_outage_if_over(&mut self) {
+        let Link::Down(outage) = &self.link else {
+            return;
+        };
+        let Some(connected) = outage.reconnection.take_connected() else {
+            return;
+        };
+        let connection = Connection::new(connected, self.sockets.clone());
+        self.link = Link::Up(connection);
+        self.disk.connected_queues.fetch_add(1, Ordering::Relaxed);
+        if self.outage_since_ns.is_some() {
+            self.disk.reconnections.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(
+                requests = self.records.used(),
+                "connected again to {}",
+                self.disk.options()
+            );
+        }
+    }
+
+    /// Fails all requests if they have waited for long enough.
+    pub(super) fn fail_waiting_if_due(&mut self, now_ns: u64) {
+        let Link::Down(outage) = &mut self.link else {
+            return;
+        };
+        if outage.deadline_ns.is_none_or(|deadline| now_ns < deadline) {
+            return;
+        }
+        outage.deadline_ns = None;
+        tracing::error!(
+            requests = self.records.used(),
+            "requests to {} fail until there is a connection again",
+            self.disk.options()
+        );
+        self.outbox.restart(std::iter::empty());
+        self.held.clear();
+        let slots: Vec<u32> = self.records.iter_used().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.complete(slot, Err(Errno::IO));
+        }
+    }
+
+    /// Fails requests of a source that is to end: those that still wait for an answer.
+    pub(super) fn fail_requests_of_stopped(&mut self, is_of_stopped: impl Fn(u64, u64) -> bool) {
+        let of_stopped = |queue: &Self| -> Vec<u32> {
+            let used = queue.records.iter_used();
+            let slots =
+                used.filter(|(_, record)| is_of_stopped(record.request.token, record.order));
+            slots.map(|(slot, _)| slot).collect()
+        };
+        let slots = of_stopped(self);
+        if slots.is_empty() {
+            return;
+        }
+        let partly_sent = self.outbox.partly_sent();
+        let is_on_wire =
+            |slot: &u32| self.records.get(*slot).state == State::Sent || partly_sent == Some(*slot);
+        // No late answer may reach memory that is used for something else.
+        if slots.iter().any(is_on_wire)
+            && let Link::Up(connection) = std::mem::replace(&mut self.link, Link::Refused)
+        {
+            self.lose(connection, Lost::Stopped);
+        }
+        let slots = of_stopped(self);
+        self.held.retain(|slot| !slots.contains(slot));
+        let unsent: Vec<u32> = self
+            .outbox
+            .iter()
+            .filter(|slot| !slots.contains(slot))
+            .collect();
+        self.outbox.restart(unsent.into_iter());
+        for slot in slots {
+            self.complete(slot, Err(Errno::IO));
+        }
+    }
+
+    /// Completes a request.
+    pub(super) fn complete(&mut self, slot: u32, result: Result<(), Errno>) {
+        let record = self.records.get(slot);
+        if record.is_resent {
+            self.resent_writes -= 1;
+        }
+        if result.is_ok() && record.changes_data() {
+            let has_unflushed = &self.disk.has_unflushed;
+            if !has_unflushed.load(Ordering::Relaxed) {
+                has_unflushed.store(true, Ordering::Relaxed);
+            }
+        }
+        let token = record.request.token;
+        self.records.release(slot);
+        self.done.push(Completion { token, result });
+    }
+}

@@ -1,0 +1,193 @@
+//! Sends requests: headers and data of many in one call, the data straight from the segments of the requests.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use engine::Errno;
+use libc::iovec;
+
+use super::connection::Lost;
+use super::disk::Disk;
+use super::handshake::Negotiated;
+use super::records::{Records, State};
+
+/// Most segments in one call.
+const MAX_SEGMENTS: usize = 1024;
+
+/// Bytes in one call.
+const CALL_BYTES: u64 = 1 << 20;
+
+/// Calls in one submit phase: then other sources of the thread have their turn.
+const MAX_CALLS: usize = 4;
+
+/// The end of a submit phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendEnd {
+    /// Everything is sent.
+    Empty,
+    /// The socket is full.
+    Full,
+    /// Others have their turn.
+    OutOfBudget,
+}
+
+/// Requests to send, in order.
+pub(super) struct Outbox {
+    slots: VecDeque<u32>,
+    /// How many bytes of the first one were sent.
+    sent_of_first: u64,
+    /// The list for a call.
+    iov: Vec<iovec>,
+}
+
+impl Outbox {
+    pub fn new(capacity: u32) -> Self {
+        Outbox {
+            slots: VecDeque::with_capacity(capacity as usize),
+            sent_of_first: 0,
+            iov: Vec::with_capacity(MAX_SEGMENTS),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    pub fn push(&mut self, slot: u32) {
+        self.slots.push_back(slot);
+    }
+
+    /// The request that was sent in part.
+    pub fn partly_sent(&self) -> Option<u32> {
+        let first = self.slots.front().copied();
+        first.filter(|_| self.sent_of_first > 0)
+    }
+
+    /// All, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        self.slots.iter().copied()
+    }
+
+    /// Begins anew, for another connection, with these requests.
+    pub fn restart(&mut self, slots: impl Iterator<Item = u32>) {
+        self.slots.clear();
+        self.slots.extend(slots);
+        self.sent_of_first = 0;
+    }
+
+    /// Sends as much as the socket takes. A request whose memory cannot be read is in `answered`, with its error.
+    pub fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        (disk, connection): (&Disk, &Negotiated),
+        records: &mut Records,
+        answered: &mut Vec<u32>,
+    ) -> Result<SendEnd, Lost> {
+        let mut most_requests = usize::MAX;
+        for _ in 0..MAX_CALLS {
+            if self.slots.is_empty() {
+                return Ok(SendEnd::Empty);
+            }
+            let bytes = self.fill_list(disk, connection, records, most_requests);
+            match send_list(socket, &mut self.iov) {
+                Ok(sent) => {
+                    self.advance(sent, disk, records);
+                    if sent < bytes {
+                        return Ok(SendEnd::Full);
+                    }
+                }
+                Err(Errno::AGAIN) => return Ok(SendEnd::Full),
+                // The memory of one of the requests: which one?
+                Err(Errno::FAULT) if most_requests > 1 => most_requests = 1,
+                Err(Errno::FAULT) => {
+                    most_requests = usize::MAX;
+                    self.refuse_first(records, answered)?;
+                }
+                Err(errno) => return Err(Lost::Io(errno)),
+            }
+        }
+        Ok(match self.slots.is_empty() {
+            true => SendEnd::Empty,
+            false => SendEnd::OutOfBudget,
+        })
+    }
+
+    /// Lists what is to be sent in one call, and returns its bytes.
+    fn fill_list(
+        &mut self,
+        disk: &Disk,
+        connection: &Negotiated,
+        records: &mut Records,
+        most_requests: usize,
+    ) -> u64 {
+        self.iov.clear();
+        let (mut bytes, mut skip) = (0, self.sent_of_first);
+        for &slot in self.slots.iter().take(most_requests) {
+            if bytes >= CALL_BYTES || self.iov.len() + 1 >= MAX_SEGMENTS {
+                break;
+            }
+            let record = records.get_mut(slot);
+            if skip == 0 {
+                record.encode(slot, disk, connection);
+            }
+            // SAFETY: a request that is to be sent has not completed.
+            bytes += unsafe {
+                record.append_message(disk.features(), skip, &mut self.iov, MAX_SEGMENTS)
+            };
+            skip = 0;
+        }
+        bytes
+    }
+
+    /// Notes that so many bytes were sent.
+    fn advance(&mut self, sent: u64, disk: &Disk, records: &mut Records) {
+        let mut rest = self.sent_of_first + sent;
+        while let Some(&slot) = self.slots.front() {
+            let record = records.get_mut(slot);
+            let len = record.wire_len(disk.features());
+            if rest < len {
+                break;
+            }
+            rest -= len;
+            record.state = State::Sent;
+            self.slots.pop_front();
+        }
+        self.sent_of_first = rest;
+    }
+
+    /// Fails the first request, whose memory cannot be read. If its header was sent the connection is of no more use.
+    fn refuse_first(&mut self, records: &mut Records, answered: &mut Vec<u32>) -> Result<(), Lost> {
+        let Some(slot) = self.slots.pop_front() else {
+            return Ok(());
+        };
+        let record = records.get_mut(slot);
+        record.error = Some(Errno::FAULT);
+        record.state = State::Answered;
+        answered.push(slot);
+        match std::mem::take(&mut self.sent_of_first) {
+            0 => Ok(()),
+            _ => Err(Lost::UnreadableMemory),
+        }
+    }
+}
+
+/// Sends a list, and returns the bytes that the socket has taken.
+fn send_list(socket: BorrowedFd<'_>, iov: &mut [iovec]) -> Result<u64, Errno> {
+    // SAFETY: all zeroes are a valid `msghdr`.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = iov.as_mut_ptr();
+    message.msg_iovlen = iov.len() as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    loop {
+        // SAFETY: the list names headers, zeroes, and segments of requests that have not completed.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, flags) };
+        if let Ok(sent) = u64::try_from(sent) {
+            return Ok(sent);
+        }
+        match Errno::from_io_error(&std::io::Error::last_os_error()) {
+            Some(Errno::INTR) => {}
+            Some(Errno::NOBUFS | Errno::NOMEM) => return Err(Errno::AGAIN),
+            errno => return Err(errno.unwrap_or(Errno::IO)),
+        }
+    }
+}

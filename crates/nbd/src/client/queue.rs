@@ -1,0 +1,376 @@
+//! Requests of one thread to one export: sends them, and returns their completions to that thread.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use engine::{Completion, Errno, Full, Op, Request};
+
+use super::connection::{Connection, Lost};
+use super::connector::Wake;
+use super::disk::Disk;
+use super::now_ns;
+use super::outage::Outage;
+use super::outbox::Outbox;
+use super::records::{Records, State};
+use super::sockets::SocketSet;
+
+/// Most requests in flight in a queue.
+pub const MAX_IN_FLIGHT: u32 = 256;
+
+/// How long requests of a source that is to end wait for an answer, or for a connection, before they fail.
+pub const STOP_WAIT: Duration = Duration::from_secs(10);
+
+/// The connection of a queue.
+pub(super) enum Link {
+    Up(Connection),
+    Down(Outage),
+    /// The server allows one connection, which another queue has: all requests fail.
+    Refused,
+}
+
+/// A source that is to end.
+struct Stop {
+    place: u32,
+    deadline_ns: u64,
+    /// Later requests are not of this source.
+    order: u64,
+}
+
+/// Requests of one thread to one export, in the shape of [`engine::IoBackend`].
+///
+/// Dropping it waits for nothing, so the owner of the buffers drops it when nothing is in flight. The connection is kept by the
+/// disk.
+pub struct ClientQueue {
+    pub(super) disk: Arc<Disk>,
+    pub(super) sockets: Option<Rc<SocketSet>>,
+    pub(super) wake: Wake,
+    pub(super) link: Link,
+    pub(super) records: Records,
+    pub(super) outbox: Outbox,
+    /// Requests that wait until overlapping ones that were sent again are answered, in order.
+    pub(super) held: VecDeque<u32>,
+    /// Unanswered requests that change data and were sent on a connection that broke.
+    pub(super) resent_writes: usize,
+    /// Since when no request was answered, if a connection has broken since.
+    pub(super) outage_since_ns: Option<u64>,
+    /// Completions for the next reap.
+    pub(super) done: Vec<Completion>,
+    /// Requests whose piece was answered, while they are processed.
+    answered: Vec<u32>,
+    next_order: u64,
+    stops: Vec<Stop>,
+    /// An event of the sockets has not been looked at.
+    has_event: bool,
+}
+
+impl ClientQueue {
+    /// An empty queue. `sockets` are watched by the thread's event loop; without, it calls [`reap`](Self::reap) now and then while
+    /// [`needs_retry`](Self::needs_retry). `wake` is called by other threads and must be cheap.
+    #[must_use]
+    pub fn new(disk: Arc<Disk>, sockets: Option<Rc<SocketSet>>, wake: Wake) -> Self {
+        let first = disk.add_queue();
+        let mut queue = ClientQueue {
+            disk,
+            sockets,
+            wake,
+            link: Link::Refused,
+            records: Records::new(MAX_IN_FLIGHT),
+            outbox: Outbox::new(MAX_IN_FLIGHT),
+            held: VecDeque::new(),
+            resent_writes: 0,
+            outage_since_ns: None,
+            done: Vec::with_capacity(MAX_IN_FLIGHT as usize),
+            answered: Vec::with_capacity(MAX_IN_FLIGHT as usize),
+            next_order: 0,
+            stops: Vec::new(),
+            has_event: false,
+        };
+        match first {
+            Some(Some(connected)) => {
+                queue.link = Link::Up(Connection::new(connected, queue.sockets.clone()));
+                queue.disk.connected_queues.fetch_add(1, Ordering::Relaxed);
+            }
+            Some(None) => queue.link = Link::Down(queue.begin_first_connection()),
+            None => tracing::error!(
+                "requests to {} fail on this iothread: the server allows one connection \
+                 (it does not offer NBD_FLAG_CAN_MULTI_CONN), which another iothread has",
+                queue.disk.options()
+            ),
+        }
+        queue
+    }
+
+    /// The disk.
+    #[must_use]
+    pub fn disk(&self) -> &Arc<Disk> {
+        &self.disk
+    }
+
+    /// How many requests are certain to be taken before the next reap.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.records.room().saturating_sub(self.done.len())
+    }
+
+    /// Takes a request, which the next [`submit`](Self::submit) sends.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room; the request was not taken.
+    ///
+    /// # Safety
+    /// As for [`engine::IoBackend::start_or_queue`], until the completion was reaped or the queue was dropped.
+    pub unsafe fn start(&mut self, request: &Request) -> Result<(), Full> {
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        let fails = match &self.link {
+            Link::Up(_) => false,
+            Link::Down(outage) => outage.fails_requests(),
+            Link::Refused => true,
+        };
+        let has_nothing_to_do = request.len == 0 && request.op != Op::Flush;
+        if fails || has_nothing_to_do {
+            let (token, result) = (request.token, if fails { Err(Errno::IO) } else { Ok(()) });
+            self.done.push(Completion { token, result });
+            return Ok(());
+        }
+        let slot = self.records.take(request, self.next_order).ok_or(Full)?;
+        self.next_order += 1;
+        if self.resent_writes > 0 && self.overlaps_resent_write(slot) {
+            self.held.push_back(slot);
+        } else {
+            self.queue_piece(slot);
+        }
+        Ok(())
+    }
+
+    /// Has the next piece of a request sent.
+    fn queue_piece(&mut self, slot: u32) {
+        self.records.get_mut(slot).begin_piece(&self.disk);
+        self.outbox.push(slot);
+    }
+
+    /// Whether a write overlaps one that was sent on a connection that broke: the server may carry out the old copy of that one
+    /// as well, while it has not answered the new copy.
+    #[cold]
+    fn overlaps_resent_write(&self, slot: u32) -> bool {
+        let record = self.records.get(slot);
+        let mut used = self.records.iter_used();
+        record.changes_data()
+            && used.any(|(other, resent)| {
+                other != slot && resent.is_resent && resent.overlaps(&record.request)
+            })
+    }
+
+    /// Queues the requests that have waited, and overlap none that was sent again any more.
+    #[cold]
+    fn queue_held(&mut self) {
+        for _ in 0..self.held.len() {
+            let Some(slot) = self.held.pop_front() else {
+                return;
+            };
+            if self.overlaps_resent_write(slot) {
+                self.held.push_back(slot);
+            } else {
+                self.queue_piece(slot);
+            }
+        }
+    }
+
+    /// The submit phase: sends requests.
+    pub fn submit(&mut self) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        self.with_connection(|connection, queue| {
+            let Self {
+                outbox,
+                disk,
+                records,
+                answered,
+                ..
+            } = queue;
+            connection.send(outbox, disk, records, answered)
+        });
+    }
+
+    /// Uses the connection, if there is one. If that fails it is replaced.
+    fn with_connection(
+        &mut self,
+        call: impl FnOnce(&mut Connection, &mut Self) -> Result<(), Lost>,
+    ) {
+        match std::mem::replace(&mut self.link, Link::Refused) {
+            Link::Up(mut connection) => {
+                let result = call(&mut connection, self);
+                self.link = Link::Up(connection);
+                self.process_answered();
+                if let Err(reason) = result
+                    && let Link::Up(connection) = std::mem::replace(&mut self.link, Link::Refused)
+                {
+                    self.lose(connection, reason);
+                }
+            }
+            other => self.link = other,
+        }
+    }
+
+    /// Notes that the event loop has seen an event of the sockets.
+    pub fn note_event(&mut self) {
+        self.has_event = true;
+    }
+
+    /// The reap phase: appends completions to `out`.
+    pub fn reap(&mut self, out: &mut Vec<Completion>) {
+        match &self.link {
+            Link::Up(connection) => {
+                let has_event = std::mem::take(&mut self.has_event);
+                if has_event || self.records.used() > 0 || !connection.is_drained() {
+                    self.with_connection(|connection, queue| {
+                        connection.receive(&mut queue.records, &mut queue.answered)
+                    });
+                }
+            }
+            Link::Down(outage) if outage.is_over() => self.end_outage_if_over(),
+            Link::Down(outage) if outage.deadline_ns().is_some() => {
+                self.fail_waiting_if_due(now_ns());
+            }
+            Link::Down(_) | Link::Refused => {}
+        }
+        if !self.stops.is_empty() {
+            self.end_waits_of_stopped();
+        }
+        out.append(&mut self.done);
+    }
+
+    /// Completes requests that were answered, or has their next pieces sent.
+    fn process_answered(&mut self) {
+        let mut answered = std::mem::take(&mut self.answered);
+        let had_resent = self.resent_writes > 0;
+        if !answered.is_empty() {
+            self.outage_since_ns = None;
+        }
+        for slot in answered.drain(..) {
+            let features = self.disk.features();
+            let record = self.records.get_mut(slot);
+            debug_assert!(record.state == State::Answered);
+            if let Some(errno) = record.error {
+                self.complete(slot, Err(errno));
+            } else if record.advance(features) {
+                self.queue_piece(slot);
+            } else {
+                self.complete(slot, Ok(()));
+            }
+        }
+        self.answered = answered;
+        if had_resent && !self.held.is_empty() {
+            self.queue_held();
+        }
+    }
+
+    /// Whether [`reap`](Self::reap) finds something; without a system call.
+    #[must_use]
+    pub fn has_completions(&self) -> bool {
+        !self.done.is_empty()
+            || match &self.link {
+                Link::Up(connection) => self.has_event || connection.has_more_to_send(),
+                Link::Down(outage) => outage.is_over(),
+                Link::Refused => false,
+            }
+    }
+
+    /// Whether the loop has to run once more before it waits for events: the socket was not read to its end.
+    #[must_use]
+    pub fn must_run_before_blocking(&self) -> bool {
+        match &self.link {
+            Link::Up(connection) => !connection.is_drained(),
+            Link::Down(_) | Link::Refused => false,
+        }
+    }
+
+    /// When requests fail that wait for a connection, or of a source that is to end (the loop's clock, nanoseconds).
+    #[must_use]
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        let outage = match &self.link {
+            Link::Down(outage) => outage.deadline_ns(),
+            Link::Up(_) | Link::Refused => None,
+        };
+        let stops = self.stops.iter().map(|stop| stop.deadline_ns);
+        stops.chain(outage).min()
+    }
+
+    /// Whether the loop has to look again in a moment, since events of the socket do not reach it.
+    #[must_use]
+    pub fn needs_retry(&self) -> bool {
+        match &self.link {
+            Link::Up(connection) => !connection.is_watched() && self.records.used() > 0,
+            Link::Down(_) | Link::Refused => false,
+        }
+    }
+
+    /// Has the requests of the source with this place, which is the upper half of their tokens, wait for [`STOP_WAIT`] at most,
+    /// because it is about to end.
+    pub fn end_unbounded_waits(&mut self, place: u32) {
+        let wait = u64::try_from(STOP_WAIT.as_nanos()).unwrap_or(u64::MAX);
+        self.stops.push(Stop {
+            place,
+            deadline_ns: now_ns().saturating_add(wait),
+            order: self.next_order,
+        });
+    }
+
+    /// Notes that the source at this place has ended.
+    pub fn forget_ended_source(&mut self, place: u32) {
+        self.stops.retain(|stop| stop.place != place);
+    }
+
+    /// Fails requests of sources that have waited for long enough for their end. Requests of tasks may be of any source: those
+    /// fail that were there when the source was to end.
+    #[cold]
+    fn end_waits_of_stopped(&mut self) {
+        let now_ns = now_ns();
+        for index in 0..self.stops.len() {
+            let Stop {
+                place,
+                deadline_ns,
+                order,
+            } = self.stops[index];
+            if deadline_ns > now_ns {
+                continue;
+            }
+            // Later requests of the source itself have the same right to fail: it still empties its ring.
+            self.stops[index].deadline_ns = now_ns.saturating_add(1_000_000_000);
+            self.fail_requests_of_stopped(|token, of_request| {
+                let of_source = u32::try_from(token >> 32).unwrap_or(u32::MAX);
+                of_source == place || (of_source >= FIRST_SHARED_PLACE && of_request < order)
+            });
+        }
+    }
+}
+
+/// From here on, the upper half of a token names no source: tasks, and tracked requests.
+const FIRST_SHARED_PLACE: u32 = u32::MAX - 1;
+
+impl Drop for ClientQueue {
+    /// Leaves the connection to the disk, if nothing is in flight.
+    fn drop(&mut self) {
+        match std::mem::replace(&mut self.link, Link::Refused) {
+            Link::Up(connection) => {
+                self.disk.connected_queues.fetch_sub(1, Ordering::Relaxed);
+                let is_idle = self.records.used() == 0;
+                let idle = match is_idle {
+                    true => connection.into_idle(),
+                    false => None,
+                };
+                self.disk.remove_queue(idle);
+            }
+            Link::Down(outage) => {
+                drop(outage);
+                self.disk.remove_queue(None);
+            }
+            Link::Refused => {}
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Broken connections: what waits, what fails, what is sent again and in which order.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use engine::Op;
+use nbd::client::{Disk, STOP_WAIT};
+use nbd::wire::{command, transmission_flag};
+
+use super::rig::{Buffer, Rig};
+use super::server::{ALL_FLAGS, Offer, Server};
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn unanswered_requests_are_sent_again_in_their_order() {
+    let (sender, received) = mpsc::channel();
+    let disk = Mutex::new(vec![0; 16 << 20]);
+    let server = Server::start(Offer::default(), move |number, mut peer| match number {
+        0 => {
+            let requests = (0..5).map(|_| peer.receive().unwrap());
+            let requests: Vec<_> = requests.collect();
+            peer.answer(&requests[1], &[]);
+        }
+        _ => {
+            let mut commands = Vec::new();
+            while let Some(request) = peer.receive() {
+                commands.push((request.command, request.offset));
+                let data = super::server::apply(&mut disk.lock().unwrap(), &request);
+                peer.answer(&request, &data);
+                if commands.len() == 4 {
+                    sender.send(commands.clone()).unwrap();
+                }
+            }
+        }
+    });
+    let mut rig = Rig::open(&server.options(LONG));
+    let mut tokens: Vec<_> = [0, 4096, 8192]
+        .into_iter()
+        .map(|offset| rig.start_write(offset, &[7; 4096]))
+        .collect();
+    tokens.push(rig.start_without_data(Op::Flush, false, 0, 0));
+    tokens.push(rig.start_read(0, &[4096]));
+    for token in &tokens {
+        assert_eq!(rig.wait(*token), Ok(()));
+    }
+    assert_eq!(rig.data(tokens[4]), [7; 4096]);
+    let expected = [
+        (command::WRITE, 0),
+        (command::WRITE, 8192),
+        (command::FLUSH, 0),
+        (command::READ, 0),
+    ];
+    assert_eq!(received.recv().unwrap(), expected);
+}
+
+#[test]
+fn requests_fail_at_once_without_a_delay_until_there_is_a_connection_again() {
+    let (allow, allowed) = mpsc::channel::<()>();
+    let (mut count, disk) = (0, Mutex::new(vec![3; 16 << 20]));
+    let server = Server::start_raw(
+        Offer::default(),
+        move |number, mut peer| match number {
+            0 => drop(peer.receive()),
+            _ => peer.serve(&disk),
+        },
+        move |_| {
+            count += 1;
+            // The second one waits until the test has seen requests fail.
+            count != 2 || allowed.recv().is_ok()
+        },
+    );
+    let mut rig = Rig::open(&server.options(Duration::ZERO));
+    for _ in 0..3 {
+        let failed = rig.read(0, 512).unwrap_err();
+        assert_eq!(failed.raw_os_error(), libc::EIO);
+    }
+    allow.send(()).unwrap();
+    let give_up = Instant::now() + LONG;
+    while rig.read(0, 512) != Ok(vec![3; 512]) {
+        assert!(Instant::now() < give_up, "the disk does not recover");
+        rig.iterate(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn requests_fail_when_the_delay_is_over() {
+    let server = Server::start_raw(Offer::default(), |_, mut peer| drop(peer.receive()), {
+        let mut count = 0;
+        move |_| {
+            count += 1;
+            count == 1
+        }
+    });
+    let mut rig = Rig::open(&server.options(Duration::from_secs(2)));
+    let begun = Instant::now();
+    assert_eq!(rig.read(0, 512).unwrap_err().raw_os_error(), libc::EIO);
+    assert!(begun.elapsed() >= Duration::from_secs(2));
+    // From now on they fail at once.
+    let late = rig.start_read(0, &[512]);
+    assert!(rig.completes_soon(late));
+}
+
+/// The server takes long for the second copy of a write, and might carry out the first copy meanwhile.
+#[test]
+fn a_write_waits_for_an_overlapping_one_that_was_sent_again() {
+    let (answer, answers) = mpsc::channel::<()>();
+    let (sender, received) = mpsc::channel();
+    let disk = Arc::new(Mutex::new(vec![0; 16 << 20]));
+    let of_server = disk.clone();
+    let server = Server::start(Offer::default(), move |number, mut peer| match number {
+        0 => drop(peer.receive()),
+        _ => {
+            let resent = peer.receive().unwrap();
+            sender.send(resent.offset).unwrap();
+            while let Some(other) = peer.receive() {
+                sender.send(other.offset).unwrap();
+                super::server::apply(&mut of_server.lock().unwrap(), &other);
+                peer.answer(&other, &[]);
+                if other.offset == 1 << 20 {
+                    answers.recv().unwrap();
+                    super::server::apply(&mut of_server.lock().unwrap(), &resent);
+                    peer.answer(&resent, &[]);
+                }
+            }
+        }
+    });
+    let mut rig = Rig::open(&server.options(LONG));
+    let resent = rig.start_write(4096, &[1; 4096]);
+    while rig.queue.disk().reconnections() == 0 {
+        rig.iterate(Duration::from_millis(10));
+    }
+    let newer = rig.start_write(6144, &[2; 4096]);
+    let elsewhere = rig.start_write(1 << 20, &[3; 4096]);
+    assert_eq!(rig.wait(elsewhere), Ok(()), "others do not wait");
+    assert!(!rig.completes_soon(newer));
+    answer.send(()).unwrap();
+    assert_eq!(rig.wait(resent), Ok(()));
+    assert_eq!(rig.wait(newer), Ok(()));
+    let order: Vec<u64> = (0..3).map(|_| received.recv().unwrap()).collect();
+    assert_eq!(order, [4096, 1 << 20, 6144]);
+    let disk = disk.lock().unwrap();
+    assert_eq!((disk[4096], disk[6144], disk[10_239]), (1, 2, 2));
+}
+
+/// A server that closes its end of the old connection only when it has carried out the old copy.
+#[test]
+fn the_new_connection_waits_for_the_end_of_the_old_one() {
+    let disk = Arc::new(Mutex::new(vec![0; 16 << 20]));
+    let of_server = disk.clone();
+    let server = Server::start(Offer::default(), move |number, mut peer| match number {
+        0 => {
+            let write = peer.receive().unwrap();
+            peer.send(&[0xff; 16]);
+            // The client ends the connection, and the write is still on its way to the disk.
+            assert_eq!(peer.receive(), None);
+            std::thread::sleep(Duration::from_millis(300));
+            super::server::apply(&mut of_server.lock().unwrap(), &write);
+        }
+        _ => peer.serve(&of_server),
+    });
+    let mut rig = Rig::open(&server.options(LONG));
+    rig.write(0, &[1; 512]).unwrap();
+    rig.write(0, &[2; 512]).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(disk.lock().unwrap()[0], 2);
+}
+
+#[test]
+fn a_stopped_source_waits_for_a_silent_server_for_a_bounded_time() {
+    let disk = Mutex::new(vec![5; 16 << 20]);
+    let server = Server::start(Offer::default(), move |number, mut peer| match number {
+        0 => {
+            // Takes everything, and answers nothing.
+            while peer.receive().is_some() {}
+        }
+        _ => peer.serve(&disk),
+    });
+    let mut rig = Rig::open(&server.options(Duration::from_secs(3600)));
+    let begun = Instant::now();
+    let stuck = rig.start_read(0, &[512]);
+    rig.iterate(Duration::ZERO);
+    rig.queue.end_unbounded_waits(0);
+    assert_eq!(rig.wait(stuck).unwrap_err().raw_os_error(), libc::EIO);
+    assert!(begun.elapsed() >= STOP_WAIT);
+    rig.queue.forget_ended_source(0);
+    assert_eq!(
+        rig.read(0, 512),
+        Ok(vec![5; 512]),
+        "the disk is usable again"
+    );
+}
+
+#[test]
+fn a_server_without_several_connections_has_one_queue_at_a_time() {
+    let disk = Mutex::new(vec![5; 16 << 20]);
+    let server = Server::start(Offer::default(), move |_, mut peer| peer.serve(&disk));
+    let disk = Disk::open(&server.options(LONG)).unwrap();
+    let mut first = Rig::of_disk(disk.clone());
+    let mut second = Rig::of_disk(disk.clone());
+    assert_eq!(first.read(0, 512), Ok(vec![5; 512]));
+    assert_eq!(second.read(0, 512).unwrap_err().raw_os_error(), libc::EIO);
+    drop((first, second));
+    let mut third = Rig::of_disk(disk.clone());
+    assert_eq!(third.read(0, 512), Ok(vec![5; 512]));
+    assert_eq!(disk.reconnections(), 0, "the connection was kept");
+}
+
+#[test]
+fn each_queue_has_a_connection_where_the_server_allows_that() {
+    let disk = Arc::new(Mutex::new(vec![5; 16 << 20]));
+    let offer = Offer {
+        flags: ALL_FLAGS | transmission_flag::CAN_MULTI_CONN,
+        ..Offer::default()
+    };
+    let server = Server::start(offer, move |_, mut peer| {
+        let disk = disk.clone();
+        std::thread::spawn(move || peer.serve(&disk));
+    });
+    let disk = Disk::open(&server.options(Duration::ZERO)).unwrap();
+    let mut rigs = [Rig::of_disk(disk.clone()), Rig::of_disk(disk.clone())];
+    for rig in &mut rigs {
+        assert_eq!(rig.read(0, 512), Ok(vec![5; 512]));
+    }
+    assert_eq!(disk.connected_queues(), 2);
+}
+
+#[test]
+fn a_flush_outside_of_queues_reaches_the_server_after_a_write() {
+    let (sender, received) = mpsc::channel();
+    let server = Server::start(Offer::default(), move |_, mut peer| {
+        while let Some(request) = peer.receive() {
+            peer.answer(&request, &[]);
+            let _ = sender.send(request.command);
+        }
+    });
+    let disk = Disk::open(&server.options(LONG)).unwrap();
+    disk.flush_blocking().unwrap();
+    let mut rig = Rig::of_disk(disk.clone());
+    let buffer = Buffer::with_data(&[512], &[1; 512]);
+    let write = rig.start(Op::Write, false, 0, 512, buffer);
+    assert_eq!(rig.wait(write), Ok(()));
+    drop(rig);
+    disk.flush_blocking().unwrap();
+    disk.flush_blocking().unwrap();
+    drop(disk);
+    let commands: Vec<_> = received.iter().take(3).collect();
+    let expected = [command::WRITE, command::FLUSH, command::DISC];
+    assert_eq!(commands, expected);
+}

@@ -1,0 +1,200 @@
+//! A queue on an event loop like that of an iothread: edges of the sockets' descriptor, and wake-ups.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::{Completion, Errno, Op, Request};
+use libc::iovec;
+use nbd::client::{ClientOptions, ClientQueue, Disk, SocketSet};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+
+/// Canary bytes in front of and behind each segment.
+const GUARD: usize = 64;
+const CANARY: u8 = 0xc5;
+
+/// Memory of a request: segments with canaries between them.
+pub struct Buffer {
+    memory: Vec<u8>,
+    lengths: Vec<usize>,
+    pub iov: Vec<iovec>,
+}
+
+impl Buffer {
+    pub fn new(lengths: &[usize]) -> Self {
+        let total = GUARD + lengths.iter().map(|len| len + GUARD).sum::<usize>();
+        let mut memory = vec![CANARY; total];
+        let mut at = GUARD;
+        let base = memory.as_mut_ptr();
+        let iov = lengths.iter().map(|&iov_len| {
+            let iov_base = base.wrapping_add(at).cast();
+            at += iov_len + GUARD;
+            iovec { iov_base, iov_len }
+        });
+        let iov = iov.collect();
+        Buffer {
+            memory,
+            lengths: lengths.to_vec(),
+            iov,
+        }
+    }
+
+    pub fn with_data(lengths: &[usize], data: &[u8]) -> Self {
+        let mut buffer = Self::new(lengths);
+        let (mut at, mut from) = (GUARD, 0);
+        for len in lengths {
+            buffer.memory[at..][..*len].copy_from_slice(&data[from..][..*len]);
+            at += len + GUARD;
+            from += len;
+        }
+        assert_eq!(from, data.len());
+        buffer
+    }
+
+    /// The data, after a check of the canaries.
+    pub fn data(&self) -> Vec<u8> {
+        let (mut at, mut data) = (0, Vec::new());
+        let check = |at: &mut usize| {
+            assert!(
+                self.memory[*at..][..GUARD]
+                    .iter()
+                    .all(|byte| *byte == CANARY),
+                "nothing is written outside of the segments"
+            );
+            *at += GUARD;
+        };
+        for len in &self.lengths {
+            check(&mut at);
+            data.extend_from_slice(&self.memory[at..][..*len]);
+            at += len;
+        }
+        check(&mut at);
+        data
+    }
+}
+
+/// A queue, its event loop, and the memory of its requests.
+pub struct Rig {
+    pub queue: ClientQueue,
+    epoll: OwnedFd,
+    buffers: HashMap<u64, Buffer>,
+    completed: Vec<Completion>,
+    next_token: u64,
+}
+
+impl Rig {
+    pub fn open(options: &ClientOptions) -> Self {
+        Self::of_disk(Disk::open(options).unwrap())
+    }
+
+    pub fn of_disk(disk: Arc<Disk>) -> Self {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        let sockets = Rc::new(SocketSet::new().unwrap());
+        let edge = EventFlags::IN | EventFlags::ET;
+        epoll::add(&epoll, sockets.as_fd(), EventData::new_u64(1), edge).unwrap();
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        epoll::add(&epoll, &*wake, EventData::new_u64(2), edge).unwrap();
+        let wake = move || {
+            let _ = rustix::io::write(&*wake, &1_u64.to_ne_bytes());
+        };
+        Rig {
+            queue: ClientQueue::new(disk, Some(sockets), Arc::new(wake)),
+            epoll,
+            buffers: HashMap::new(),
+            completed: Vec::new(),
+            next_token: 1,
+        }
+    }
+
+    pub fn start(&mut self, op: Op, fua: bool, offset: u64, len: u64, buffer: Buffer) -> u64 {
+        let token = self.next_token;
+        self.next_token += 1;
+        let buffer = self.buffers.entry(token).or_insert(buffer);
+        let request = Request {
+            op,
+            fua,
+            offset,
+            len,
+            iov: buffer.iov.as_mut_ptr(),
+            iov_count: u32::try_from(buffer.iov.len()).unwrap(),
+            token,
+        };
+        // SAFETY: the buffer is kept until its completion was reaped.
+        unsafe { self.queue.start(&request) }.unwrap();
+        token
+    }
+
+    pub fn start_read(&mut self, offset: u64, lengths: &[usize]) -> u64 {
+        let len = lengths.iter().sum::<usize>() as u64;
+        self.start(Op::Read, false, offset, len, Buffer::new(lengths))
+    }
+
+    pub fn start_write(&mut self, offset: u64, data: &[u8]) -> u64 {
+        let buffer = Buffer::with_data(&[data.len()], data);
+        self.start(Op::Write, false, offset, data.len() as u64, buffer)
+    }
+
+    pub fn start_without_data(&mut self, op: Op, fua: bool, offset: u64, len: u64) -> u64 {
+        self.start(op, fua, offset, len, Buffer::new(&[]))
+    }
+
+    /// One iteration of the loop, which waits for up to `timeout`.
+    pub fn iterate(&mut self, timeout: Duration) {
+        self.queue.reap(&mut self.completed);
+        self.queue.submit();
+        if self.queue.has_completions() || self.queue.must_run_before_blocking() {
+            return;
+        }
+        let timeout = Timespec::try_from(timeout).unwrap();
+        let mut events: Vec<Event> = Vec::with_capacity(4);
+        let into = rustix::buffer::spare_capacity(&mut events);
+        epoll::wait(&self.epoll, into, Some(&timeout)).unwrap();
+        if events.iter().any(|event| event.data.u64() == 1) {
+            self.queue.note_event();
+        }
+    }
+
+    /// Runs the loop until a request has completed.
+    pub fn wait(&mut self, token: u64) -> Result<(), Errno> {
+        let give_up = Instant::now() + Duration::from_secs(60);
+        loop {
+            let found = self.completed.iter().position(|done| done.token == token);
+            if let Some(index) = found {
+                return self.completed.swap_remove(index).result;
+            }
+            assert!(
+                Instant::now() < give_up,
+                "request {token} does not complete"
+            );
+            // The loop's timer, if there is one, is not later.
+            self.iterate(Duration::from_millis(100));
+        }
+    }
+
+    /// Whether a request completes within some iterations.
+    pub fn completes_soon(&mut self, token: u64) -> bool {
+        for _ in 0..20 {
+            self.iterate(Duration::from_millis(10));
+        }
+        self.completed.iter().any(|done| done.token == token)
+    }
+
+    /// The data of a completed read.
+    pub fn data(&self, token: u64) -> Vec<u8> {
+        self.buffers[&token].data()
+    }
+
+    pub fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
+        let token = self.start_read(offset, &[len]);
+        self.wait(token)?;
+        Ok(self.data(token))
+    }
+
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        let token = self.start_write(offset, data);
+        self.wait(token)
+    }
+}
