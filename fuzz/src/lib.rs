@@ -11,6 +11,7 @@ mod guest;
 mod input;
 pub mod lsi_adapter;
 pub mod lsi_chip;
+pub mod nbd_client;
 mod observed;
 pub mod qmp_bytes;
 pub mod rings;

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, DeadlineStream, connect};
+use super::connection::send_disconnect;
 use super::handshake::Negotiated;
 use super::launcher;
 use super::options::{ClientOptions, ServerAddress};
@@ -95,12 +97,9 @@ impl Disk {
             error,
             hint,
         };
-        if let Err(error) = launcher::start(|| Ok(())) {
-            return Err(open_error(ConnectError::Connect(error), ""));
-        }
         let deadline = Instant::now() + options.open_timeout;
         loop {
-            match connect(options, ATTEMPT_TIMEOUT) {
+            match connect_by_launcher(options) {
                 Ok(connected) => return Ok(Self::of_connection(options.clone(), connected)),
                 Err(error) if error.is_temporary() && Instant::now() + OPEN_PAUSE < deadline => {
                     thread::sleep(OPEN_PAUSE);
@@ -118,6 +117,15 @@ impl Disk {
                 }
             }
         }
+    }
+
+    /// A disk with a connection that has entered transmission, for fuzzing. The socket does not block.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_socket(options: ClientOptions, socket: OwnedFd, negotiated: Negotiated) -> Arc<Self> {
+        // The thread for further connections.
+        let _ = launcher::start_unless_started(|| Ok(()));
+        Self::of_connection(options, Connected { socket, negotiated })
     }
 
     fn of_connection(options: ClientOptions, connected: Connected) -> Arc<Self> {
@@ -245,7 +253,7 @@ impl Disk {
     }
 
     fn connect_anew(&self) -> io::Result<Connected> {
-        let connected = connect(&self.options, ATTEMPT_TIMEOUT);
+        let connected = connect_by_launcher(&self.options);
         let connected =
             connected.and_then(|connected| self.check_unchanged(&connected).map(|()| connected));
         connected.map_err(|error| io::Error::other(error.to_string()))
@@ -274,9 +282,25 @@ impl Disk {
         Ok(Connected { socket, negotiated })
     }
 
+    /// Ends the connection that no queue uses, as the protocol has it: so that another client can connect to a server that allows
+    /// one connection. The next queue connects again.
+    pub fn close_idle_connection(&self) {
+        let idle = self.lock().idle.take();
+        if let Some(Connected { socket, negotiated }) = idle {
+            send_disconnect(&socket, negotiated.replies);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Connects on a thread that has the privileges for it.
+fn connect_by_launcher(options: &ClientOptions) -> Result<Connected, ConnectError> {
+    let options = options.clone();
+    let connected = launcher::run(move || connect(&options, ATTEMPT_TIMEOUT));
+    connected.map_err(ConnectError::Connect)?
 }
 
 /// Sends a flush, and reads the reply.
@@ -326,11 +350,7 @@ fn flush_on_stream(stream: &mut (impl Read + Write), replies: ReplyStyle) -> io:
 }
 
 impl Drop for Disk {
-    /// Ends the connection that no queue uses as the protocol has it.
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Connected { socket, negotiated }) = state.idle.take() {
-            super::connection::send_disconnect(&socket, negotiated.replies);
-        }
+        self.close_idle_connection();
     }
 }

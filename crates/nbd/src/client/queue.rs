@@ -242,6 +242,10 @@ impl ClientQueue {
         if !self.stops.is_empty() {
             self.end_waits_of_stopped();
         }
+        if self.resent_writes == 0 && !self.held.is_empty() {
+            // The last one that they waited for has failed without an answer.
+            self.queue_held();
+        }
         out.append(&mut self.done);
     }
 
