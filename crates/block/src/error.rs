@@ -97,6 +97,36 @@ pub enum NodeError {
         /// The device.
         path: PathBuf,
     },
+    /// An export of an NBD server cannot be opened.
+    #[error(transparent)]
+    OpenExport(#[from] nbd::client::OpenError),
+    /// The export is read-only, and is to be opened for writing.
+    #[error("{export} is read-only; open it with read-only=on")]
+    ReadOnlyExport {
+        /// The export, with its server.
+        export: String,
+    },
+    /// The export has no block, or more bytes than a disk may have.
+    #[error("{export} has {size} bytes, which is no size of a disk")]
+    ExportSize {
+        /// The export, with its server.
+        export: String,
+        /// Bytes.
+        size: u64,
+    },
+    /// Guests would use smaller blocks than the server has.
+    #[error(
+        "the server of {node} has blocks of {disk_block} bytes, and the guest's would have {block}: set \
+         logical-block-size={disk_block}"
+    )]
+    BlockTooSmall {
+        /// The node.
+        node: String,
+        /// Bytes of the guest's block.
+        block: u32,
+        /// Bytes of the server's block.
+        disk_block: u32,
+    },
     /// The window does not lie within the node, or its offset or size is not a multiple of the block.
     #[error("{}", window_problem(node, *offset, *size, *available, *align))]
     Window {

@@ -32,6 +32,7 @@ mod faults;
 mod io;
 #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
 mod lease;
+mod network;
 mod node;
 mod null_disk;
 mod range_lock;

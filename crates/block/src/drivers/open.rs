@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::blkdebug::BlkdebugFilter;
 use super::raw::Window;
 use super::throttle::ThrottleFilter;
-use super::{file, host_device, null_co, rbd};
+use super::{file, host_device, nbd, null_co, rbd};
 use crate::disk_file::DiskFile;
 use crate::disk_file::open::FileOptions;
 use crate::error::NodeError;
@@ -94,6 +94,22 @@ impl Node {
         let read_only = read_only || options.image.snapshot.is_some();
         let (disk, geometry) = rbd::open(options, read_only)?;
         let driver = Box::new(disk);
+        Ok(Node::new(name, geometry, read_only, unmap, driver))
+    }
+
+    /// A node on an export of an NBD server, which was opened. Discards reach the server if `unmap` and if it has them.
+    ///
+    /// # Errors
+    /// [`NodeError::ReadOnlyExport`], [`NodeError::ExportSize`].
+    pub fn of_nbd_export(
+        name: &str,
+        read_only: bool,
+        unmap: bool,
+        disk: &Arc<::nbd::client::Disk>,
+    ) -> Result<Arc<Node>, NodeError> {
+        let geometry = nbd::geometry_of_export(disk, read_only)?;
+        let unmap = unmap && disk.features().trim;
+        let driver = Box::new(disk.clone());
         Ok(Node::new(name, geometry, read_only, unmap, driver))
     }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use engine::Errno;
 
 use crate::error::NodeError;
+use crate::network::NetworkTarget;
 use crate::node::AttachContext;
 use crate::node::Driver;
 use crate::node::{Node, SizePolicy};
-use crate::rbd::RbdTarget;
 use crate::route::gate::GatedRoute;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{FileTarget, LookupResult, MappedNode, OpHandler, Route};
@@ -68,7 +68,7 @@ impl Driver for Window {
         if !node.passes_discards() {
             route.discard = OpHandler::Nothing;
         }
-        if node.read_only() && matches!(route.flush, OpHandler::File(_) | OpHandler::Rbd(_)) {
+        if node.read_only() && matches!(route.flush, OpHandler::File(_) | OpHandler::Network(_)) {
             route.flush = OpHandler::Nothing;
         }
         route
@@ -94,7 +94,7 @@ impl Window {
     fn shift_handler(&self, below: OpHandler, keeps_unmap: bool) -> OpHandler {
         match below {
             OpHandler::File(target) => OpHandler::File(self.shift_target(target, keeps_unmap)),
-            OpHandler::Rbd(target) => OpHandler::Rbd(RbdTarget {
+            OpHandler::Network(target) => OpHandler::Network(NetworkTarget {
                 base: target.base + self.offset,
                 unmap: target.unmap && keeps_unmap,
                 ..target

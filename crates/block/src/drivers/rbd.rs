@@ -7,8 +7,9 @@ use engine::Errno;
 
 use crate::disk_file::allocation::Allocation;
 use crate::error::NodeError;
+use crate::network::{NetworkDisk, NetworkTarget};
 use crate::node::{AttachContext, DiscardLimits, Driver, Geometry, Node};
-use crate::rbd::{RbdDisk, RbdOptions, RbdTarget};
+use crate::rbd::{RbdDisk, RbdOptions};
 use crate::route::{AttachedStorage, OpHandler, Route};
 
 /// Most bytes of one discard or write-zeroes request: bounds the work of librbd, which makes a request to the cluster for
@@ -67,12 +68,13 @@ impl Driver for Arc<RbdDisk> {
 
     /// Attaches the image to the iothread. Flushes of read-only nodes do nothing, nor do discards without `unmap`.
     fn attach_route(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
-        let target = RbdTarget {
-            queue: cx.attach_image(self),
+        let storage: Arc<dyn NetworkDisk> = self.clone();
+        let target = NetworkTarget {
+            queue: cx.attach_network_disk(&storage),
             base: 0,
             unmap: node.passes_discards(),
         };
-        let handler = || OpHandler::Rbd(target.clone());
+        let handler = || OpHandler::Network(target.clone());
         let handler_if = |is_passed| match is_passed {
             true => handler(),
             false => OpHandler::Nothing,
@@ -83,7 +85,7 @@ impl Driver for Arc<RbdDisk> {
             zeroes: handler(),
             discard: handler_if(node.passes_discards()),
             flush: handler_if(!node.read_only()),
-            storage: vec![AttachedStorage::Rbd(self.clone())],
+            storage: vec![AttachedStorage::Network(storage)],
             merging_helps: true,
             disk: None,
         }

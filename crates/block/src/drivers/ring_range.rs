@@ -158,7 +158,7 @@ mod tests {
                     (name, request.token)
                 }
                 BackendRequest::Worker(_, request) => ("worker", request.token),
-                BackendRequest::Image(..) => unreachable!("a file has no image"),
+                BackendRequest::Network(..) => unreachable!("a file has no network queue"),
                 _ => panic!("neither the ring nor a worker"),
             };
             submitted.push(name);

@@ -13,7 +13,7 @@ use super::{IoContext, LinuxAio, Uring};
 use crate::aio::Aio;
 use crate::aio::nowait_probe::probe_lacks_nowait;
 use crate::disk_file::DiskFile;
-use crate::rbd::{RbdDisk, RbdQueue};
+use crate::network::{NetworkDisk, NetworkQueue};
 use crate::route::{AttachedStorage, Carrier, Route};
 
 /// Watches the descriptor of an engine, see [`IoContext::attach`].
@@ -30,9 +30,13 @@ impl IoContext {
         carrier
     }
 
-    /// Counts one more source of an image, and returns the image's queue on this iothread.
-    pub(crate) fn attach_image(&mut self, disk: &Arc<RbdDisk>) -> Rc<RefCell<RbdQueue>> {
-        self.images.add_source(disk, &self.wake)
+    /// Counts one more source of a disk behind a network, and returns the disk's queue on this iothread.
+    pub(crate) fn attach_network_disk(
+        &mut self,
+        disk: &Arc<dyn NetworkDisk>,
+        watch: Watch<'_>,
+    ) -> Rc<RefCell<dyn NetworkQueue>> {
+        self.network.add_source(disk, &self.wake, watch)
     }
 
     /// The backend that carries the flushes of a file: Linux AIO has none before Linux 4.18.
@@ -71,8 +75,8 @@ impl IoContext {
         for storage in &route.storage {
             let file = match storage {
                 AttachedStorage::File(file) => file,
-                AttachedStorage::Rbd(disk) => {
-                    self.images.remove_source(disk);
+                AttachedStorage::Network(disk) => {
+                    self.network.remove_source(disk);
                     continue;
                 }
             };
@@ -115,10 +119,11 @@ impl IoContext {
         self.registered_memory.remove_user(self.ring.get_mut(), key);
     }
 
-    /// Stops the delays of the source at this place, which is the upper half of its tokens, because it is about to end. This
-    /// holds until [`forget_ended_source`](Self::forget_ended_source).
+    /// Stops the delays of the source at this place, which is the upper half of its tokens, because it is about to end, and
+    /// bounds its waits for disks behind a network. This holds until [`forget_ended_source`](Self::forget_ended_source).
     pub fn end_unbounded_waits(&mut self, place: u32) {
         self.tasks.end_unbounded_waits(place);
+        self.network.end_unbounded_waits(place);
     }
 
     /// Lets the current requests of the source at this place bypass their gates, because the source waits for them.
@@ -129,6 +134,7 @@ impl IoContext {
     /// Notes that the source at this place has ended.
     pub fn forget_ended_source(&mut self, place: u32) {
         self.tasks.forget_ended_source(place);
+        self.network.forget_ended_source(place);
     }
 
     /// Makes Linux AIO when the first file needs it, and returns whether it exists.

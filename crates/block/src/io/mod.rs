@@ -2,7 +2,7 @@
 //!
 //! - Linux AIO or the ring, whichever carries the disk: aligned reads and writes, reads and writes through the page cache in
 //!   a ring, flushes.
-//! - [librbd](crate::rbd): requests to images of a Ceph cluster.
+//! - [librbd](crate::rbd): requests to images of a Ceph cluster; [NBD](nbd::client): requests to exports of a server.
 //! - Worker threads: requests that these cannot carry (page cache without a ring, unaligned memory, partial blocks, more
 //!   segments than one system call takes).
 //! - One of these, with a lease on the place: requests that a [lookup](crate::route::MappedNode) has mapped to a file.
@@ -15,7 +15,7 @@
 
 mod attach;
 mod attached_files;
-mod attached_images;
+mod attached_network_disks;
 mod guarded_requests;
 pub(crate) mod job;
 mod lazy_engine;
@@ -35,7 +35,7 @@ pub use submit_counts::SubmitCounts;
 use engine::{AioSettings, AioStats, Completion, IoBackend, PoolError, UringSettings, UringStats};
 
 use self::attached_files::AttachedFiles;
-use self::attached_images::AttachedImages;
+use self::attached_network_disks::AttachedNetworkDisks;
 use self::guarded_requests::GuardedRequests;
 use self::job::{DiskBlockingCall, WorkerJob};
 use self::lazy_engine::LazyEngine;
@@ -76,7 +76,7 @@ pub struct IoContext {
     ring_share: TaskRoomShare,
     guarded: GuardedRequests,
     files: AttachedFiles,
-    images: AttachedImages,
+    network: AttachedNetworkDisks,
     /// Called by other threads when they have completed something.
     wake: Wake,
     registered_memory: UsedMemoryMaps,
@@ -116,7 +116,7 @@ impl IoContext {
             ring_share: TaskRoomShare::default(),
             guarded: GuardedRequests::default(),
             files: AttachedFiles::default(),
-            images: AttachedImages::default(),
+            network: AttachedNetworkDisks::new(),
             wake,
             registered_memory: UsedMemoryMaps::default(),
             ended_engines: SubmitCounts::default(),
@@ -157,6 +157,7 @@ impl IoContext {
         if let Some(ring) = self.ring.get_mut() {
             ring.submit();
         }
+        self.network.submit();
     }
 
     /// Whether the submit phase may have something to do. Null disks and worker threads do not need it.
@@ -165,6 +166,7 @@ impl IoContext {
     pub fn may_need_submit_phase(&self) -> bool {
         self.aio.get().is_some()
             || self.ring.get().is_some()
+            || !self.network.is_empty()
             || !self.tasks.has_none_running_or_completed()
     }
 
@@ -179,7 +181,7 @@ impl IoContext {
         }
         self.workers.reap(out);
         self.null_queue.reap(out);
-        self.images.reap(out);
+        self.network.reap(out);
         if !self.tasks.has_none_running_or_completed() {
             self.tasks.dispatch_io_completions(out);
             self.tasks.poll_due_and_woken();
@@ -204,7 +206,7 @@ impl IoContext {
             || self.ring.get().is_some_and(|ring| ring.has_completions())
             || self.null_queue.has_completions()
             || self.workers.has_completions()
-            || self.images.has_completions()
+            || self.network.has_completions()
             || self.tasks.has_runnable_or_completed()
     }
 
@@ -215,7 +217,12 @@ impl IoContext {
         if let Some(ring) = self.ring.get_mut() {
             ring.prepare_to_block_and_recheck();
         }
-        self.has_completions_or_woken_tasks()
+        self.has_completions_or_woken_tasks() || self.network.must_run_before_blocking()
+    }
+
+    /// Notes that one of the descriptors that `attach` passed on was ready.
+    pub fn note_descriptor_event(&mut self) {
+        self.network.note_event();
     }
 
     /// The time at which the next request completes by the clock alone (the loop's clock, nanoseconds).
@@ -224,6 +231,7 @@ impl IoContext {
         let deadlines = [
             self.null_queue.next_timed_completion_ns(),
             self.tasks.next_deadline_ns(),
+            self.network.next_deadline_ns(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -233,6 +241,7 @@ impl IoContext {
     pub fn needs_retry(&self) -> bool {
         self.aio.get().is_some_and(LinuxAio::needs_retry)
             || self.ring.get().is_some_and(|ring| ring.needs_retry())
+            || self.network.needs_retry()
     }
 
     /// A measure of the time that this thread has spent on submissions: the bytes of all requests of sources,

@@ -38,7 +38,10 @@ impl IoContext {
     /// Ends Linux AIO and the ring if their settings have changed and no disk uses them: the next disk that
     /// [is attached](Self::attach) makes them anew. True: the watched descriptors are closed.
     pub fn end_outdated_engines_if_unused(&mut self) -> bool {
-        if !self.settings_changed || self.files.count() > 0 {
+        if !self.settings_changed
+            || self.files.count() > 0
+            || !self.network.forget_sockets_if_unused()
+        {
             return false;
         }
         self.settings_changed = false;

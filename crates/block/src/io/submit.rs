@@ -11,7 +11,6 @@ use super::{COPIED_BYTE_FACTOR, COPY_COST_BYTES, IoContext, LinuxAio, WORKER_COS
 use crate::disk_file::DiskFile;
 use crate::disk_file::transfer::IOV_MAX;
 use crate::null_disk::{CAPACITY, fill_with_zeroes};
-use crate::rbd::RbdTarget;
 use crate::route::mark::MarkedRoute;
 use crate::route::task::{BackendRequest, RingRequest, SharedResource, TaskNode};
 use crate::route::{Carrier, FileTarget, LookupResult, MappedNode, OpHandler, Route};
@@ -52,7 +51,10 @@ impl IoContext {
             OpHandler::Gated(gated) => return self.shared_places_of_handler(&gated.below.read),
             OpHandler::Marked(marked) => return self.shared_places_of_handler(&marked.below.read),
             OpHandler::Null(options) if options.latency_ns > 0 => return Some(CAPACITY),
-            OpHandler::Null(_) | OpHandler::Rbd(_) | OpHandler::Task(_) | OpHandler::Nothing => {
+            OpHandler::Null(_)
+            | OpHandler::Network(_)
+            | OpHandler::Task(_)
+            | OpHandler::Nothing => {
                 return None;
             }
         };
@@ -70,7 +72,7 @@ impl IoContext {
         match handler {
             OpHandler::File(target) => self.room_for_sources(target.carrier),
             OpHandler::Null(options) => self.null_queue.room_for(options),
-            OpHandler::Rbd(target) => target.queue.borrow().room(),
+            OpHandler::Network(target) => target.queue.borrow().room(),
             OpHandler::Lookup(node) => self.room_for_sources(node.target().carrier),
             OpHandler::Task(_) | OpHandler::Nothing => usize::MAX,
             OpHandler::Gated(gated) => self.room_of_handler(&gated.below.read),
@@ -123,7 +125,7 @@ impl IoContext {
                 OpHandler::File(target) => self.submit_to_carrier_or_worker(target, &request),
                 OpHandler::Null(options) => self.null_queue.start_or_queue(*options, &request),
                 OpHandler::Nothing => self.null_queue.complete_at_next_reap(request.token),
-                OpHandler::Rbd(target) => submit_to_image(target, &request),
+                OpHandler::Network(target) => target.submit(&request),
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
                 OpHandler::Task(node) => self.spawn_task(node.clone(), request),
                 OpHandler::Gated(_) => unreachable!("the request has passed all gates"),
@@ -366,7 +368,7 @@ impl IoContext {
                         self.submit_task_request(target, request)
                     }
                     BackendRequest::Ring(request) => self.submit_to_ring_worker(request),
-                    BackendRequest::Image(target, request) => submit_to_image(target, request),
+                    BackendRequest::Network(target, request) => target.submit(request),
                     BackendRequest::Worker(file, request) => self.submit_to_worker(file, request),
                 }
             };
@@ -384,17 +386,6 @@ impl IoContext {
             }
         }
     }
-}
-
-/// Submits a request to the queue of an image.
-///
-/// # Safety
-/// As for [`IoContext::submit`].
-unsafe fn submit_to_image(target: &RbdTarget, request: &Request) -> Result<(), Full> {
-    let request = target.to_image_request(request);
-    let mut queue = target.queue.borrow_mut();
-    // SAFETY: our caller promises the same.
-    unsafe { queue.start_or_wait_for_lock(&request) }
 }
 
 /// Whether as many requests are pending as the node's own batch limit (`aio-max-batch`) allows.

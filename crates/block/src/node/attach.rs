@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Node;
 use crate::disk_file::DiskFile;
 use crate::io::{IoContext, Watch};
-use crate::rbd::{RbdDisk, RbdQueue};
+use crate::network::{NetworkDisk, NetworkQueue};
 use crate::route::{Carrier, Route};
 
 /// The I/O context that a source attaches on, as drivers use it.
@@ -36,9 +36,12 @@ impl<'a> AttachContext<'a> {
         self.io.attach_file(file, self.watch)
     }
 
-    /// The queue of an image on this iothread, until the source detaches.
-    pub fn attach_image(&mut self, disk: &Arc<RbdDisk>) -> Rc<RefCell<RbdQueue>> {
-        self.io.attach_image(disk)
+    /// The queue of a disk behind a network on this iothread, until the source detaches.
+    pub fn attach_network_disk(
+        &mut self,
+        disk: &Arc<dyn NetworkDisk>,
+    ) -> Rc<RefCell<dyn NetworkQueue>> {
+        self.io.attach_network_disk(disk, self.watch)
     }
 
     /// The backend that carries the flushes of a file: Linux AIO has none before Linux 4.18.

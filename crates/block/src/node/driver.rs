@@ -30,6 +30,11 @@ pub(crate) trait Driver: Send + Sync {
         None
     }
 
+    /// The export of an NBD server of a node that is one.
+    fn nbd(&self) -> Option<&Arc<nbd::client::Disk>> {
+        None
+    }
+
     /// The descriptor that another process can take over.
     fn fd_for_handover(&self) -> Option<BorrowedFd<'_>> {
         None

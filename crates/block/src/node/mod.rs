@@ -205,6 +205,12 @@ impl Node {
         self.disk_and_offset().0.driver.image()
     }
 
+    /// The export of an NBD server below all filters and windows, if there is one.
+    #[must_use]
+    pub fn underlying_nbd(&self) -> Option<&Arc<nbd::client::Disk>> {
+        self.disk_and_offset().0.driver.nbd()
+    }
+
     /// Its `node-name`.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -252,12 +258,13 @@ impl Node {
     }
 
     /// Bytes that the file system has allocated to its file, as far as this host knows without asking a file server, which
-    /// might hang. 0 for devices and null disks, `None` if the kernel does not say, and for images of Ceph clusters.
+    /// might hang. 0 for devices and null disks, `None` if the kernel does not say, and for disks behind a network.
     #[must_use]
     pub fn allocated_bytes(&self) -> Option<u64> {
         let Some(file) = self.underlying_file() else {
-            // librbd would have to ask for every object.
-            return self.underlying_image().is_none().then_some(0);
+            // librbd would have to ask for every object, and NBD servers do not say.
+            let is_remote = self.underlying_image().is_some() || self.underlying_nbd().is_some();
+            return (!is_remote).then_some(0);
         };
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let stat = rustix::fs::statx(&file.fd, c"", flags, StatxFlags::BLOCKS).ok()?;
@@ -333,9 +340,18 @@ impl Node {
     /// Sets the block size that the guests of an export use, before its first request.
     ///
     /// # Errors
-    /// [`NodeError::MixedBlockSizes`] when it conflicts with that of another export of this disk.
+    /// [`NodeError::MixedBlockSizes`] when it conflicts with that of another export of this disk; [`NodeError::BlockTooSmall`] on
+    /// a disk behind a network with larger blocks.
     pub fn set_guest_block_size(&self, logical_block_size: u32) -> Result<(), NodeError> {
         let Some(file) = self.underlying_file() else {
+            let disk_block = self.geometry.logical_block_size;
+            if logical_block_size < disk_block {
+                return Err(NodeError::BlockTooSmall {
+                    node: self.name.clone(),
+                    block: logical_block_size,
+                    disk_block,
+                });
+            }
             return Ok(());
         };
         let disk_block = file.direct.map_or(1, |direct| direct.offset);
@@ -354,15 +370,17 @@ impl Node {
     /// Makes all completed writes stable, and waits for that: for the orderly end of the daemon.
     ///
     /// # Errors
-    /// The error of `fdatasync(2)`, or of librbd.
+    /// The error of `fdatasync(2)`, of librbd, or of an NBD server or its connection.
     pub fn flush_blocking(&self) -> std::io::Result<()> {
         if self.read_only {
             return Ok(());
         }
-        match (self.underlying_file(), self.underlying_image()) {
-            (Some(file), _) => Ok(file.flush_unless_disabled()?),
-            (None, Some(disk)) => Ok(disk.flush()?),
-            (None, None) => Ok(()),
+        let driver = &self.disk_and_offset().0.driver;
+        match (driver.file(), driver.image(), driver.nbd()) {
+            (Some(file), ..) => Ok(file.flush_unless_disabled()?),
+            (_, Some(disk), _) => Ok(disk.flush()?),
+            (.., Some(disk)) => disk.flush_blocking(),
+            _ => Ok(()),
         }
     }
 }

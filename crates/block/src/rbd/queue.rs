@@ -1,14 +1,18 @@
 //! The queue of an image on one iothread: requests to librbd, and those that wait for the writer lock before.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use ceph::ImageQueue;
 use engine::pool::Wake;
 use engine::{Completion, Full, Op, Request};
+use nbd::client::SocketSet;
 
 use super::RbdDisk;
 use super::writer_lock::LockAnswer;
+use crate::network::{NetworkDisk, NetworkQueue};
 
 /// Requests of all sources of one iothread to one image.
 pub(crate) struct RbdQueue {
@@ -25,8 +29,31 @@ pub(crate) struct RbdQueue {
     empty_flushes: Vec<Completion>,
 }
 
+impl NetworkDisk for RbdDisk {
+    fn new_queue(
+        self: Arc<Self>,
+        wake: &Wake,
+        _: Option<Rc<SocketSet>>,
+    ) -> Rc<RefCell<dyn NetworkQueue>> {
+        Rc::new(RefCell::new(RbdQueue::new(self, wake.clone())))
+    }
+
+    /// librbd's threads have the sockets.
+    fn uses_sockets(&self) -> bool {
+        false
+    }
+
+    fn add_source(&self) {
+        self.writer_lock.add_source();
+    }
+
+    fn remove_source(&self) {
+        self.writer_lock.remove_source();
+    }
+}
+
 impl RbdQueue {
-    pub fn new(disk: Arc<RbdDisk>, wake: Wake) -> Self {
+    fn new(disk: Arc<RbdDisk>, wake: Wake) -> Self {
         RbdQueue {
             queue: ImageQueue::new(disk.image.clone(), wake.clone()),
             reads_need_lock: disk.reads_need_lock(),
@@ -37,21 +64,16 @@ impl RbdQueue {
             empty_flushes: Vec::new(),
         }
     }
+}
 
-    /// How many requests are certain to be taken before the next reap.
-    pub fn room(&self) -> usize {
+impl NetworkQueue for RbdQueue {
+    fn room(&self) -> usize {
         let taken = self.waiting.len() + self.empty_flushes.len();
         self.queue.room().saturating_sub(taken)
     }
 
     /// Starts a request, or keeps it until the writer lock is held.
-    ///
-    /// # Errors
-    /// [`Full`] if there is no room; the request was not taken.
-    ///
-    /// # Safety
-    /// As for [`IoBackend::start_or_queue`](engine::IoBackend::start_or_queue).
-    pub unsafe fn start_or_wait_for_lock(&mut self, request: &Request) -> Result<(), Full> {
+    unsafe fn start(&mut self, request: &Request) -> Result<(), Full> {
         let needs_no_lock = request.op == Op::Read && !self.reads_need_lock;
         if needs_no_lock || self.disk.writer_lock.permits_changes() {
             // SAFETY: our caller promises the same.
@@ -73,15 +95,15 @@ impl RbdQueue {
         Ok(())
     }
 
-    /// Appends completions to `out`. Requests that waited for the lock are started if it is held, and fail if it was refused.
-    pub fn reap(&mut self, out: &mut Vec<Completion>) {
+    /// Requests that waited for the lock are started if it is held, and fail if it was refused.
+    fn reap(&mut self, out: &mut Vec<Completion>) {
         let answer = self.acquisition.as_ref().and_then(|answer| answer.result());
         if let Some(result) = answer {
             self.acquisition = None;
             for request in std::mem::take(&mut self.waiting) {
                 let token = request.token;
                 let failed = match result {
-                    // SAFETY: the promise of the caller of `start_or_wait_for_lock` lasts until the completion is reaped.
+                    // SAFETY: the promise of the caller of `start` lasts until the completion is reaped.
                     Ok(()) => match unsafe { self.queue.start(&request) } {
                         Ok(()) => continue,
                         Err(Full) => unreachable!("room was kept for requests that wait"),
@@ -98,8 +120,7 @@ impl RbdQueue {
         self.queue.reap(out);
     }
 
-    /// Whether [`reap`](Self::reap) may find something; without a system call.
-    pub fn has_completions(&self) -> bool {
+    fn has_completions(&self) -> bool {
         let answer = self.acquisition.as_ref().and_then(|answer| answer.result());
         answer.is_some() || !self.empty_flushes.is_empty() || self.queue.has_completions()
     }

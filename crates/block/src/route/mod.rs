@@ -21,8 +21,8 @@ use self::mark::MarkedRoute;
 use self::task::TaskNode;
 use crate::disk_file::DiskFile;
 use crate::lease::Lease;
+use crate::network::{NetworkDisk, NetworkTarget};
 use crate::null_disk::NullOptions;
-use crate::rbd::{RbdDisk, RbdTarget};
 use engine::{Op, Request};
 
 /// The backend that carries the requests of a file on an iothread; worker threads carry those that it cannot.
@@ -73,8 +73,8 @@ pub(crate) enum OpHandler {
     /// A lookup that finds without I/O where the data lies, or else a task.
     #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
     Lookup(Rc<dyn MappedNode>),
-    /// An image of a Ceph cluster.
-    Rbd(RbdTarget),
+    /// A disk behind a network: an image of a Ceph cluster, an export of an NBD server.
+    Network(NetworkTarget),
     /// An async function on the iothread.
     Task(Rc<dyn TaskNode>),
     /// The route behind a gate.
@@ -108,8 +108,8 @@ pub(crate) trait MappedNode: TaskNode {
 pub(crate) enum AttachedStorage {
     /// A file or block device.
     File(Arc<DiskFile>),
-    /// An image of a Ceph cluster.
-    Rbd(Arc<RbdDisk>),
+    /// A disk behind a network.
+    Network(Arc<dyn NetworkDisk>),
 }
 
 /// What carries out each operation of one source's requests, on the source's iothread.
@@ -120,7 +120,7 @@ pub(crate) struct Route {
     pub(crate) zeroes: OpHandler,
     pub(crate) discard: OpHandler,
     pub(crate) flush: OpHandler,
-    /// Files and images that this route has attached, to be detached with it.
+    /// Files and disks that this route has attached, to be detached with it.
     pub(crate) storage: Vec<AttachedStorage>,
     /// Whether merging adjacent requests pays: not on a null disk, where no request costs anything.
     pub(crate) merging_helps: bool,
@@ -144,7 +144,10 @@ impl Route {
     /// Bytes of buffer memory that tasks on this route need for a request.
     pub(crate) fn needed_buffer_bytes(&self, request: &Request) -> usize {
         match self.handler(request.op) {
-            OpHandler::Nothing | OpHandler::Null(_) | OpHandler::File(_) | OpHandler::Rbd(_) => 0,
+            OpHandler::Nothing
+            | OpHandler::Null(_)
+            | OpHandler::File(_)
+            | OpHandler::Network(_) => 0,
             OpHandler::Lookup(node) => node.needed_buffer_bytes(request),
             OpHandler::Task(node) => node.needed_buffer_bytes(request),
             OpHandler::Gated(gated) => gated.below.needed_buffer_bytes(request),

@@ -40,7 +40,9 @@ impl AttachedDisk {
     #[must_use]
     pub fn is_served_by_library(&self) -> bool {
         let mut storage = self.route.storage.iter();
-        storage.any(|storage| matches!(storage, AttachedStorage::Rbd(_)))
+        storage.any(
+            |storage| matches!(storage, AttachedStorage::Network(disk) if !disk.uses_sockets()),
+        )
     }
 }
 

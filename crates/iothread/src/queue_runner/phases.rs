@@ -22,8 +22,8 @@ impl Runner for QueuesRunner {
         _: Readiness,
     ) {
         match handler {
-            // The reap phase reads the completion ring anyway.
-            Handler::Engine => {}
+            // The reap phase reads the completion rings anyway, and sockets that may be ready.
+            Handler::Engine => self.io.note_descriptor_event(),
             Handler::Kick(source_index) => self.on_kick(source_index),
             Handler::SocketDevice(source_index, descriptor) => {
                 self.on_socket_device_ready(source_index, descriptor)

@@ -12,8 +12,8 @@ use super::io::{BackendRequest, IoFuture, RingRequest};
 use super::timers::TimerKey;
 use crate::clock::now_ns;
 use crate::lease::Lease;
+use crate::network::NetworkTarget;
 use crate::null_disk::fill_with_zeroes;
-use crate::rbd::RbdTarget;
 use crate::route::gate::Gate;
 use crate::route::{FileTarget, LookupResult, OpHandler, Route};
 
@@ -44,7 +44,7 @@ impl TaskContext {
                 Ok(())
             }
             OpHandler::File(target) => self.run_on_target(target, request).await,
-            OpHandler::Rbd(target) => self.run_on_image(target, request).await,
+            OpHandler::Network(target) => self.run_on_network_disk(target, request).await,
             OpHandler::Lookup(node) => match node.lookup(&request) {
                 Some(LookupResult::At(offset, lease)) => {
                     let request = Request { offset, ..request };
@@ -129,10 +129,14 @@ impl TaskContext {
         unsafe { IoFuture::queue_request(&self.shared, request, lease, outgoing) }.await
     }
 
-    /// Submits a request to the queue of an image. Its memory stays valid until the task is complete.
-    async fn run_on_image(&self, target: &RbdTarget, request: Request) -> Result<(), Errno> {
+    /// Submits a request to the queue of a disk behind a network. Its memory stays valid until the task is complete.
+    async fn run_on_network_disk(
+        &self,
+        target: &NetworkTarget,
+        request: Request,
+    ) -> Result<(), Errno> {
         let target = target.clone();
-        let outgoing = |request| BackendRequest::Image(target, request);
+        let outgoing = |request| BackendRequest::Network(target, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
         unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
     }

@@ -15,7 +15,7 @@ use engine::{Completion, Errno, Request};
 use super::executor::ExecutorShared;
 use crate::disk_file::DiskFile;
 use crate::lease::Lease;
-use crate::rbd::RbdTarget;
+use crate::network::NetworkTarget;
 use crate::route::mark::PendingMark;
 use crate::route::{Carrier, FileTarget};
 use crate::token;
@@ -26,8 +26,8 @@ pub(crate) enum BackendRequest {
     Request(FileTarget, Request),
     /// A request without data, for the ring.
     Ring(RingRequest),
-    /// A request to a node's part of an image.
-    Image(RbdTarget, Request),
+    /// A request to a node's part of a disk behind a network.
+    Network(NetworkTarget, Request),
     /// A request at its offset in a file, for a worker.
     Worker(Arc<DiskFile>, Request),
 }
@@ -47,7 +47,7 @@ impl BackendRequest {
         match self {
             BackendRequest::Request(target, _) => Some(target.carrier),
             BackendRequest::Ring(request) => Some(Carrier::Ring(request.name)),
-            BackendRequest::Image(..) => None,
+            BackendRequest::Network(..) => None,
             BackendRequest::Worker(..) => Some(Carrier::Workers),
         }
     }

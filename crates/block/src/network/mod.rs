@@ -1,0 +1,105 @@
+//! Disks behind a network: what an iothread needs of their queues, whichever protocol these speak.
+
+mod nbd;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::nbd::client::SocketSet;
+use engine::{Completion, Full, Request};
+
+use crate::route::task::Wake;
+
+/// The queue of a disk on one iothread, with a bounded table of requests.
+pub(crate) trait NetworkQueue {
+    /// How many requests are certain to be taken before the next reap.
+    fn room(&self) -> usize;
+
+    /// Starts a request, or keeps it until it can be sent.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room; the request was not taken.
+    ///
+    /// # Safety
+    /// As for [`IoBackend::start_or_queue`](engine::IoBackend::start_or_queue).
+    unsafe fn start(&mut self, request: &Request) -> Result<(), Full>;
+
+    /// The submit phase.
+    fn submit(&mut self) {}
+
+    /// The reap phase: appends completions to `out`.
+    fn reap(&mut self, out: &mut Vec<Completion>);
+
+    /// Whether [`reap`](Self::reap) may find something; without a system call.
+    fn has_completions(&self) -> bool;
+
+    /// Notes that a socket of the iothread is ready, perhaps one of this queue.
+    fn note_event(&mut self) {}
+
+    /// Whether the loop has to iterate once more before it blocks, since no event announces what is there already.
+    fn must_run_before_blocking(&self) -> bool {
+        false
+    }
+
+    /// The time at which requests complete by the clock alone (the loop's clock, nanoseconds).
+    fn next_deadline_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether requests wait that nothing will resume: the loop retries after a moment.
+    fn needs_retry(&self) -> bool {
+        false
+    }
+
+    /// Bounds the waits of the source at this place, which is the upper half of its tokens, because it is about to end.
+    fn end_unbounded_waits(&mut self, _place: u32) {}
+
+    /// Notes that the source at this place has ended.
+    fn forget_ended_source(&mut self, _place: u32) {}
+}
+
+/// A disk behind a network, which sources on several iothreads may use.
+pub(crate) trait NetworkDisk: Send + Sync {
+    /// Makes its queue on an iothread. Other threads wake the iothread by `wake`.
+    fn new_queue(
+        self: Arc<Self>,
+        wake: &Wake,
+        sockets: Option<Rc<SocketSet>>,
+    ) -> Rc<RefCell<dyn NetworkQueue>>;
+
+    /// Whether its queues have sockets that the loop watches.
+    fn uses_sockets(&self) -> bool;
+
+    /// Counts one more source of requests.
+    fn add_source(&self) {}
+
+    /// Counts one source less.
+    fn remove_source(&self) {}
+}
+
+/// A part of a disk, and the queue that carries its requests on this iothread.
+#[derive(Clone)]
+pub(crate) struct NetworkTarget {
+    pub queue: Rc<RefCell<dyn NetworkQueue>>,
+    /// Where the node begins on the disk, in bytes.
+    pub base: u64,
+    /// Writing zeroes may free space.
+    pub unmap: bool,
+}
+
+impl NetworkTarget {
+    /// Submits a request to the node as one to the disk.
+    ///
+    /// # Safety
+    /// As for [`IoContext::submit`](crate::IoContext::submit).
+    pub unsafe fn submit(&self, request: &Request) -> Result<(), Full> {
+        let request = Request {
+            op: request.op.limit_unmap(self.unmap),
+            offset: request.offset + self.base,
+            ..*request
+        };
+        // SAFETY: our caller promises the same.
+        unsafe { self.queue.borrow_mut().start(&request) }
+    }
+}

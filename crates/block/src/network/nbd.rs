@@ -1,0 +1,72 @@
+//! Exports of NBD servers on an iothread: their queues.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::{Completion, Full, Request};
+use nbd::client::{ClientQueue, Disk, SocketSet};
+
+use super::{NetworkDisk, NetworkQueue};
+use crate::route::task::Wake;
+
+impl NetworkDisk for Disk {
+    fn new_queue(
+        self: Arc<Self>,
+        wake: &Wake,
+        sockets: Option<Rc<SocketSet>>,
+    ) -> Rc<RefCell<dyn NetworkQueue>> {
+        Rc::new(RefCell::new(ClientQueue::new(self, sockets, wake.clone())))
+    }
+
+    fn uses_sockets(&self) -> bool {
+        true
+    }
+}
+
+impl NetworkQueue for ClientQueue {
+    fn room(&self) -> usize {
+        self.room()
+    }
+
+    unsafe fn start(&mut self, request: &Request) -> Result<(), Full> {
+        // SAFETY: our caller promises the same.
+        unsafe { self.start(request) }
+    }
+
+    fn submit(&mut self) {
+        self.submit();
+    }
+
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        self.reap(out);
+    }
+
+    fn has_completions(&self) -> bool {
+        self.has_completions()
+    }
+
+    fn note_event(&mut self) {
+        self.note_event();
+    }
+
+    fn must_run_before_blocking(&self) -> bool {
+        self.must_run_before_blocking()
+    }
+
+    fn next_deadline_ns(&self) -> Option<u64> {
+        self.next_deadline_ns()
+    }
+
+    fn needs_retry(&self) -> bool {
+        self.needs_retry()
+    }
+
+    fn end_unbounded_waits(&mut self, place: u32) {
+        self.end_unbounded_waits(place);
+    }
+
+    fn forget_ended_source(&mut self, place: u32) {
+        self.forget_ended_source(place);
+    }
+}
