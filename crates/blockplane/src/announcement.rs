@@ -49,6 +49,7 @@ fn describe_disks_and_addresses(options: &ServeSettings, is_new: &[bool], socket
         let disk = match disk {
             ServeDisk::Path(path) => path.display().to_string(),
             ServeDisk::NullCo => "null-co:".to_owned(),
+            ServeDisk::Nbd(nbd) => nbd.uri(),
             ServeDisk::Rbd { image, .. } => format!("rbd:{}", image.image_spec()),
         };
         let state = match (is_new, read_only) {

@@ -172,7 +172,7 @@ fn node_options(options: &ServeSettings, node_name: &str, disk: &ServeDisk) -> B
             read_only: options.read_only || disk.is_snapshot(),
             discard: options.discard,
             cache_direct: match disk {
-                ServeDisk::Rbd { .. } => None,
+                ServeDisk::Rbd { .. } | ServeDisk::Nbd(_) => None,
                 ServeDisk::Path(_) | ServeDisk::NullCo => Some(options.cache_direct),
             },
             ..CommonNodeOptions::defaults()
@@ -201,7 +201,7 @@ fn node_options(options: &ServeSettings, node_name: &str, disk: &ServeDisk) -> B
 fn key_file_of_disk(disk: &ServeDisk) -> Option<&Path> {
     match disk {
         ServeDisk::Rbd { key_file, .. } => key_file.as_deref(),
-        ServeDisk::Path(_) | ServeDisk::NullCo => None,
+        ServeDisk::Path(_) | ServeDisk::NullCo | ServeDisk::Nbd(_) => None,
     }
 }
 
@@ -288,6 +288,7 @@ fn default_serial(options: &ServeSettings, disk: &ServeDisk, number: u16) -> Str
             let image = format!("rbd:{}", image.image_spec());
             return serial_of_name(image.as_bytes());
         }
+        ServeDisk::Nbd(nbd) => return serial_of_name(nbd.uri().as_bytes()),
         ServeDisk::NullCo => {
             let mut path = options.socket_path_or_default().into_os_string();
             path.push(format!(":{number}"));
@@ -315,6 +316,7 @@ fn node_driver(options: &ServeSettings, node_name: &str, disk: &ServeDisk) -> Dr
                 ..(**image).clone()
             });
         }
+        ServeDisk::Nbd(nbd) => return Driver::Nbd((**nbd).clone()),
         ServeDisk::NullCo => {
             return Driver::NullCo(NullOptions {
                 size: options.size.unwrap_or(DEFAULT_NULL_SIZE),

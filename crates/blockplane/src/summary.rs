@@ -217,6 +217,7 @@ fn append_node_rows(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
         (_, Some(file), _) => json!(file.filename.display().to_string()),
         (_, _, Some(below)) => json!(format!("node {}", below.node_name())),
         (Driver::Rbd(rbd), ..) => json!(format!("rbd:{}", rbd.image_spec())),
+        (Driver::Nbd(nbd), ..) => json!(nbd.uri()),
         (Driver::NullCo(null), ..) => json!(format!("none, {} bytes", null.size)),
         _ => Value::Null,
     };

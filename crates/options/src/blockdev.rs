@@ -4,6 +4,7 @@
 //! cache of its own, and the I/O backend is chosen by probing.
 
 mod blkdebug;
+mod nbd;
 mod rbd;
 mod read;
 
@@ -11,6 +12,8 @@ use std::path::PathBuf;
 
 pub use blkdebug::{BlkdebugOptions, InjectAction, InjectErrorRule, IoType};
 pub(crate) use blkdebug::{BlkdebugSeedKey, InjectErrorKeys, read_inject_errors_and_seed};
+pub(crate) use nbd::NBD_PORT;
+pub use nbd::{NbdOptions, NbdServerType};
 pub use rbd::{RbdAuthMode, RbdOptions, RbdServer};
 pub(crate) use read::{DRIVERS, read_and_register_blockdev};
 
@@ -100,6 +103,8 @@ pub enum Driver {
         /// The part of it.
         part: RawOffsetAndSize,
     },
+    /// `nbd`: an export of an NBD server.
+    Nbd(NbdOptions),
     /// `rbd`: an image of a Ceph cluster.
     Rbd(RbdOptions),
     /// `throttle`: a filter with the limits of a throttle group.
@@ -127,6 +132,7 @@ impl Driver {
             Self::HostDevice(_) => "host_device",
             Self::NullCo(_) => "null-co",
             Self::Raw { .. } => "raw",
+            Self::Nbd(_) => "nbd",
             Self::Rbd(_) => "rbd",
             Self::Throttle { .. } => "throttle",
             Self::Blkdebug { .. } => "blkdebug",
@@ -139,7 +145,9 @@ impl Driver {
         match self {
             Self::Raw { file, .. } | Self::Throttle { file, .. } => Some(("file", file)),
             Self::Blkdebug { image, .. } => Some(("image", image)),
-            Self::File(_) | Self::HostDevice(_) | Self::NullCo(_) | Self::Rbd(_) => None,
+            Self::File(_) | Self::HostDevice(_) | Self::NullCo(_) | Self::Nbd(_) | Self::Rbd(_) => {
+                None
+            }
         }
     }
 
@@ -149,6 +157,7 @@ impl Driver {
         match self {
             Self::File(file) | Self::HostDevice(file) => Some(file),
             Self::NullCo(_)
+            | Self::Nbd(_)
             | Self::Rbd(_)
             | Self::Raw { .. }
             | Self::Throttle { .. }

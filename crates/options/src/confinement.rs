@@ -7,6 +7,9 @@ pub struct SandboxOptions {
     pub degree: Sandbox,
     /// `rbd=allow`: images of Ceph clusters may be added by a monitor. Those of the command line are allowed without it.
     pub allows_rbd: bool,
+    /// `nbd=allow`: the first export of an NBD server that is reached by TCP may be added by a monitor. Those of the command line
+    /// are allowed without it.
+    pub allows_nbd: bool,
 }
 
 /// The degree of restriction.
@@ -33,21 +36,32 @@ pub struct Confinement {
 
 impl SandboxOptions {
     /// The expected text, for errors.
-    pub(crate) const EXPECTED: &str = "on, off or strict, or on,rbd=allow";
+    pub(crate) const EXPECTED: &str = "on, off or strict, or on,rbd=allow,nbd=allow";
 
     /// The value that this text names; `None` if it is unknown.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
-        let (degree, allows_rbd) = match text.strip_suffix(",rbd=allow") {
-            Some(degree) => (degree, true),
-            None => (text, false),
-        };
+        let mut words = text.split(',');
+        let degree = words.next().unwrap_or_default();
+        let (mut allows_rbd, mut allows_nbd) = (false, false);
+        for word in words {
+            let allowed = match word {
+                "rbd=allow" => &mut allows_rbd,
+                "nbd=allow" => &mut allows_nbd,
+                _ => return None,
+            };
+            *allowed = true;
+        }
         let degree = match degree {
             "off" => Sandbox::Off,
             "on" => Sandbox::On,
             "strict" => Sandbox::Strict,
             _ => return None,
         };
-        Some(Self { degree, allows_rbd })
+        Some(Self {
+            degree,
+            allows_rbd,
+            allows_nbd,
+        })
     }
 
     /// The same with an error that names what is expected, for `serve`.

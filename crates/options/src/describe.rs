@@ -87,6 +87,7 @@ impl BlockdevOptions {
         match &self.driver {
             Driver::File(file) | Driver::HostDevice(file) => file.write_to(&mut object)?,
             Driver::NullCo(null) => null.write_to(&mut object)?,
+            Driver::Nbd(nbd) => nbd.write_to(&mut object)?,
             Driver::Rbd(rbd) => rbd.write_to(&mut object)?,
             Driver::Raw { file, part } => {
                 part.write_to(&mut object)?;

@@ -153,7 +153,7 @@ impl TopLevelOption {
             Self::Daemonize => "detach from the terminal once everything is started",
             Self::Pidfile => "write the process id to PATH once everything is started",
             Self::Sandbox => {
-                "drop privileges, system calls and files that are not needed (default on; strict: a monitor cannot open other files than those of the command line; on,rbd=allow: a monitor may add the first image of Ceph)"
+                "drop privileges, system calls and files that are not needed (default on; strict: a monitor cannot open other files than those of the command line; on,rbd=allow: a monitor may add the first image of Ceph; on,nbd=allow: the same for the first NBD server that is reached by TCP)"
             }
             Self::User => "become this user, by name or number, before anything is opened",
             Self::Version => "print the version",

@@ -54,8 +54,9 @@ use names::DefinedNames;
 
 pub use blockdev::{
     AioMode, BlkdebugOptions, BlockdevOptions, CommonNodeOptions, DEFAULT_NULL_SIZE, DetectZeroes,
-    Discard, Driver, FileOptions, InjectAction, InjectErrorRule, IoType, Locking, NodeRef,
-    NullOptions, RawOffsetAndSize, RbdAuthMode, RbdOptions, RbdServer, ThrottleOptions,
+    Discard, Driver, FileOptions, InjectAction, InjectErrorRule, IoType, Locking, NbdOptions,
+    NbdServerType, NodeRef, NullOptions, RawOffsetAndSize, RbdAuthMode, RbdOptions, RbdServer,
+    ThrottleOptions,
 };
 pub use check_args::CheckSettings;
 pub use config::{ConfigError, ConfigFileWithOptions, ConfigProblem, Location};

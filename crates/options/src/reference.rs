@@ -87,6 +87,14 @@ pub const KEYS: &[KeyGroup] = &[
     KeyGroup {
         option: "blockdev",
         table: "blockdev",
+        kinds: &["nbd"],
+        prefix: "",
+        title: "driver nbd (an export of an NBD server)",
+        keys: blockdev::NbdOptions::KEYS,
+    },
+    KeyGroup {
+        option: "blockdev",
+        table: "blockdev",
         kinds: &["rbd"],
         prefix: "",
         title: "driver rbd (an image of a Ceph cluster)",

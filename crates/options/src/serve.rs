@@ -3,6 +3,7 @@
 mod args;
 mod device;
 mod disks;
+mod nbd_uri;
 mod paths;
 mod rates;
 mod values;
@@ -13,8 +14,8 @@ pub(crate) use args::{grammar, parse};
 pub use device::ServeDevice;
 
 use crate::{
-    AioMode, Confinement, Discard, Locking, LogFormat, LogLevel, MetricsAddr, RbdOptions,
-    ThrottleGroupOptions,
+    AioMode, Confinement, Discard, Locking, LogFormat, LogLevel, MetricsAddr, NbdOptions,
+    RbdOptions, ThrottleGroupOptions,
 };
 
 /// Settings of `blockplane serve`.
@@ -101,6 +102,10 @@ impl ServeSettings {
         let mut name = match self.disks.first() {
             Some(ServeDisk::Path(path)) => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
             Some(ServeDisk::Rbd { image, .. }) => image.image.replace('/', "-").into(),
+            Some(ServeDisk::Nbd(nbd)) => match nbd.export.as_deref() {
+                None | Some("") => "nbd".into(),
+                Some(export) => export.replace('/', "-").into(),
+            },
             Some(ServeDisk::NullCo) | None => "null-co".into(),
         };
         name.push(".sock");
@@ -115,6 +120,8 @@ pub enum ServeDisk {
     Path(PathBuf),
     /// `null-co:`: a disk without storage, for measuring.
     NullCo,
+    /// `nbd://HOST/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`: an export of an NBD server.
+    Nbd(Box<NbdOptions>),
     /// `rbd:POOL/IMAGE`: an image of a Ceph cluster.
     Rbd {
         /// Its options. `locking` is that of [`ServeSettings`], and `key_secret` is `None`.

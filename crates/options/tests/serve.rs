@@ -147,6 +147,7 @@ fn every_option_is_read() {
             sandbox: SandboxOptions {
                 degree: Sandbox::Strict,
                 allows_rbd: true,
+                allows_nbd: false,
             },
             user: Some("disks".to_owned()),
         },

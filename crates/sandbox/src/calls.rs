@@ -33,12 +33,12 @@ pub(crate) fn allowed_calls(kind: ThreadKind) -> impl Iterator<Item = AllowedCal
             CALLS_OF_IOTHREADS,
             CALLS_OF_CONTROL_THREADS,
         ],
-        ThreadKind::CephClient => &[
+        ThreadKind::NetworkClient => &[
             CALLS_OF_EVERY_THREAD,
             CALLS_OF_WORKERS,
             CALLS_OF_IOTHREADS,
             CALLS_OF_CONTROL_THREADS,
-            CALLS_OF_CEPH_CLIENTS,
+            CALLS_OF_NETWORK_CLIENTS,
         ],
     };
     let unconditional = lists.iter().copied().flatten();
@@ -146,11 +146,12 @@ const CALLS_OF_WORKERS: &[&str] = &[
     "unlinkat",
 ];
 
-/// io_uring and AIO, epoll, eventfds, workers; the socket of a vfio-user controller, which an iothread serves.
+/// io_uring and AIO, epoll, eventfds, workers; the sockets of a vfio-user controller, which an iothread serves, and of NBD servers.
 const CALLS_OF_IOTHREADS: &[&str] = &[
     "accept4",
     "clone",
     "clone3",
+    "epoll_create1",
     "epoll_ctl",
     "epoll_pwait2",
     "eventfd2",
@@ -187,7 +188,6 @@ const CALLS_OF_CONTROL_THREADS: &[&str] = &[
     "connect",
     "dup2",
     "dup3",
-    "epoll_create1",
     "faccessat",
     "faccessat2",
     "fadvise64",
@@ -220,7 +220,7 @@ const CALLS_OF_CONTROL_THREADS: &[&str] = &[
 ];
 
 /// The event loops and timers of librados, and queries of a name server.
-const CALLS_OF_CEPH_CLIENTS: &[&str] = &[
+const CALLS_OF_NETWORK_CLIENTS: &[&str] = &[
     "epoll_create",
     "epoll_pwait",
     "epoll_wait",
@@ -240,14 +240,14 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn every_name_is_a_system_call() {
-        for AllowedCall { name, .. } in allowed_calls(ThreadKind::CephClient) {
+        for AllowedCall { name, .. } in allowed_calls(ThreadKind::NetworkClient) {
             assert!(Sysno::from_str(name).is_ok(), "{name}");
         }
     }
 
     #[test]
     fn no_system_call_is_listed_twice() {
-        let mut names: Vec<_> = allowed_calls(ThreadKind::CephClient)
+        let mut names: Vec<_> = allowed_calls(ThreadKind::NetworkClient)
             .map(|call| call.name)
             .collect();
         names.sort_unstable();

@@ -12,7 +12,7 @@ pub(crate) const PROCESS_CAPABILITIES: CapabilitySet = CapabilitySet::DAC_OVERRI
     .union(IOTHREAD_CAPABILITIES);
 
 /// To read keyrings of other users, as root can.
-pub(crate) const CEPH_CLIENT_CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
+pub(crate) const NETWORK_CLIENT_CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
 
 /// Buffers that are registered with a ring count as locked memory.
 pub(crate) const IOTHREAD_CAPABILITIES: CapabilitySet = CapabilitySet::IPC_LOCK;

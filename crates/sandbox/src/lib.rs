@@ -29,8 +29,8 @@ pub enum ThreadKind {
     Iothread,
     /// A worker of an iothread: I/O, files.
     Worker,
-    /// A thread that calls librados, and the threads that librados starts: connections over TCP.
-    CephClient,
+    /// A thread that connects to servers over TCP, or calls librados, and the threads that librados starts.
+    NetworkClient,
 }
 
 /// The system calls that threads of this kind may make with any arguments, including calls that only other architectures have.
@@ -129,21 +129,21 @@ pub fn confine_process(files: AccessibleFiles<'_>) -> Result<EnforcedRestriction
     })
 }
 
-/// Restricts the calling thread, and the threads that it starts, to what clients of a Ceph cluster need: files to read,
-/// connections over TCP. It has to be called before [`confine_process`], and the libraries be loaded before this: no memory
+/// Restricts the calling thread, and the threads that it starts, to what clients of a Ceph cluster or of an NBD server need: files
+/// to read, connections over TCP. It has to be called before [`confine_process`], and the libraries be loaded before this: no memory
 /// becomes executable afterwards.
 ///
 /// # Errors
 /// As for [`confine_process`].
-pub fn confine_ceph_client_thread(files: &[PathRule<'_>]) -> Result<(), Error> {
+pub fn confine_network_client_thread(files: &[PathRule<'_>]) -> Result<(), Error> {
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::new("give up new privileges", errno))?;
-    capabilities::drop_all_but(capabilities::CEPH_CLIENT_CAPABILITIES)
+    capabilities::drop_all_but(capabilities::NETWORK_CLIENT_CAPABILITIES)
         .map_err(|errno| Error::new("drop capabilities", errno))?;
     landlock_rules::apply_landlock_allowing_tcp(files)
         .map_err(|error| Error::new("restrict files", io::Error::other(error)))?;
     if filter::is_seccomp_available() {
-        ThreadFilter::compile(ThreadKind::CephClient)
+        ThreadFilter::compile(ThreadKind::NetworkClient)
             .install()
             .map_err(|error| Error::new("restrict system calls", error))?;
     }
@@ -165,7 +165,7 @@ pub fn confine_thread_if_process_is(kind: ThreadKind) -> io::Result<()> {
         return Ok(());
     };
     let filter = match kind {
-        ThreadKind::Control | ThreadKind::CephClient => return Ok(()),
+        ThreadKind::Control | ThreadKind::NetworkClient => return Ok(()),
         ThreadKind::Iothread => &filters.iothread,
         ThreadKind::Worker => &filters.worker,
     };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ::nbd::client::SocketSet;
 use engine::{Completion, Full, Request};
 
-use crate::route::task::Wake;
+use engine::pool::Wake;
 
 /// The queue of a disk on one iothread, with a bounded table of requests.
 pub(crate) trait NetworkQueue {

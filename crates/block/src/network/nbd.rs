@@ -8,7 +8,7 @@ use engine::{Completion, Full, Request};
 use nbd::client::{ClientQueue, Disk, SocketSet};
 
 use super::{NetworkDisk, NetworkQueue};
-use crate::route::task::Wake;
+use engine::pool::Wake;
 
 impl NetworkDisk for Disk {
     fn new_queue(

@@ -11,6 +11,7 @@ use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use unix_socket::listener::{AllowedPeers, Listener};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
 
+use crate::actions::nbd::check_one_iothread_if_one_connection;
 use crate::devices::export_server::ExportServer;
 use crate::devices::queues::QueueStarter;
 use crate::devices::scsi_unit::check_writable;
@@ -29,6 +30,7 @@ pub(crate) fn create_and_start_export(
     options: &ExportOptions,
     objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
+    check_one_iothread_if_one_connection(options, objects)?;
     match &options.kind {
         ExportKind::VhostUserBlk(kind) => {
             create_and_start_virtio_blk_export(options, kind, objects)

@@ -4,6 +4,7 @@
 pub(crate) mod activation;
 pub(crate) mod bitmaps;
 pub(crate) mod export;
+pub(crate) mod nbd;
 pub(crate) mod node;
 pub(crate) mod rbd;
 pub(crate) mod reopen;

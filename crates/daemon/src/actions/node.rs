@@ -11,10 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use block::{Faults, Node, NodeError, NodeOptions};
-use options::{BlockdevOptions, DetectZeroes, Discard, Driver, FileOptions, NodeRef};
+use options::{BlockdevOptions, DetectZeroes, Discard, Driver, FileOptions, NbdOptions, NodeRef};
 
 use rustix::fs::OFlags;
 
+use crate::actions::nbd;
 use crate::actions::rbd::ImageOpener;
 use crate::control::MainThread;
 use crate::disk::aio::AioChoices;
@@ -45,7 +46,7 @@ pub(crate) fn open_and_add_node_retrying_locks(
     let opened = loop {
         let plan = OpenPlan::check_and_plan(options, &control.objects)?;
         let opened = match find_bottom_node(options) {
-            BottomNode::Rbd(_) => open_unless_stopped(plan, control)?,
+            BottomNode::Rbd(_) | BottomNode::Nbd(_) => open_unless_stopped(plan, control)?,
             _ => plan.open(),
         };
         match opened {
@@ -127,6 +128,10 @@ impl OpenPlan {
                 bottom = options;
                 None
             }
+            BottomNode::Nbd(export) => {
+                nbd::check_may_connect(export)?;
+                None
+            }
             BottomNode::File | BottomNode::Null => None,
         };
         Ok(OpenPlan {
@@ -139,10 +144,13 @@ impl OpenPlan {
         })
     }
 
-    /// Whether a file, a device or an image of Ceph is opened, which may block.
+    /// Whether a file, a device or a disk behind a network is opened, which may block.
     pub fn may_block(&self) -> bool {
         let bottom = find_bottom_node(&self.options);
-        matches!(bottom, BottomNode::File | BottomNode::Rbd(_))
+        matches!(
+            bottom,
+            BottomNode::File | BottomNode::Nbd(_) | BottomNode::Rbd(_)
+        )
     }
 
     /// Names of all nodes that it opens.
@@ -188,6 +196,7 @@ impl OpenedNodes {
 /// The bottom of a chain of nodes that are defined inside each other.
 enum BottomNode<'a> {
     File,
+    Nbd(&'a NbdOptions),
     Rbd(&'a BlockdevOptions),
     Null,
     /// An existing node; `active` is that of the node above it.
@@ -207,6 +216,7 @@ fn find_bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
         Some((_, NodeRef::Inline(inside))) => find_bottom_node(inside),
         None => match &options.driver {
             Driver::File(_) | Driver::HostDevice(_) => BottomNode::File,
+            Driver::Nbd(export) => BottomNode::Nbd(export),
             Driver::Rbd(_) => BottomNode::Rbd(options),
             _ => BottomNode::Null,
         },
@@ -253,6 +263,7 @@ fn open_with_driver(
     match &options.driver {
         Driver::File(options) => open_file(options, NodeOptions::File),
         Driver::HostDevice(options) => open_file(options, NodeOptions::HostDevice),
+        Driver::Nbd(export) => nbd::open_export(options, export, old),
         Driver::Rbd(image) => images.open(options, image),
         Driver::NullCo(null) => {
             let null = NodeOptions::Null(block::NullOptions {

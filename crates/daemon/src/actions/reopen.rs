@@ -290,6 +290,14 @@ fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxEr
         (Driver::Blkdebug { image: old, .. }, Driver::Blkdebug { image: new, .. }) => {
             &[("image.driver", is_old_or_new_child_inline(old, new))]
         }
+        (Driver::Nbd(old), Driver::Nbd(new)) => &[
+            ("server", old.uri() != new.uri()),
+            (
+                "reconnect-delay",
+                old.reconnect_delay != new.reconnect_delay,
+            ),
+            ("open-timeout", old.open_timeout != new.open_timeout),
+        ],
         (Driver::Rbd(old), Driver::Rbd(new)) => &[
             ("pool", old.pool != new.pool),
             ("namespace", old.namespace != new.namespace),
@@ -310,6 +318,7 @@ fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxEr
             | Driver::HostDevice(_)
             | Driver::NullCo(_)
             | Driver::Raw { .. }
+            | Driver::Nbd(_)
             | Driver::Rbd(_)
             | Driver::Throttle { .. }
             | Driver::Blkdebug { .. },

@@ -77,6 +77,7 @@ fn qemu_filename_of_node(open: &OpenNode) -> String {
         }
         Driver::NullCo(null) if null.size == DEFAULT_NULL_SIZE => return "null-co://".to_owned(),
         Driver::NullCo(null) => json!({"driver": "null-co", "size": (null.size)}),
+        Driver::Nbd(nbd) => return nbd.uri(),
         Driver::Rbd(rbd) => rbd_filename_options(rbd),
         Driver::Raw { file, part } => {
             let (below, size) = (file.node_name(), open.node.size());

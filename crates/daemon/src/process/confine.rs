@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use options::{
-    BlockdevOptions, Directive, Driver, ExportOptions, MetricsAddr, NodeRef, ObjectOptions,
-    RbdOptions, Sandbox, SocketAddr,
+    BlockdevOptions, Directive, Driver, ExportOptions, MetricsAddr, NbdServerType, NodeRef,
+    ObjectOptions, RbdOptions, Sandbox, SocketAddr,
 };
 use sandbox::{Access, AccessibleFiles, PathRule};
 
@@ -38,7 +38,11 @@ pub(crate) fn enter_sandbox_if_on(process: &ProcessOptions<'_>) -> Result<(), Bo
         }
     };
     if let Some(paths) = paths_for_ceph_clients(process) {
-        ceph::start_confined_launcher(move || confine_ceph_clients(&paths))?;
+        ceph::start_confined_launcher(move || confine_network_clients(&paths))?;
+    }
+    if needs_tcp_for_nbd(process) {
+        let paths = SYSTEM_PATHS.map(PathBuf::from);
+        nbd::client::launcher::start_confined(move || confine_network_clients(&paths))?;
     }
     let confined = sandbox::confine_process(files)?;
     if confined.is_complete() {
@@ -47,6 +51,33 @@ pub(crate) fn enter_sandbox_if_on(process: &ProcessOptions<'_>) -> Result<(), Bo
         tracing::warn!("sandbox: {confined}");
     }
     Ok(())
+}
+
+/// Files that clients of servers read, above all to resolve names of hosts.
+const SYSTEM_PATHS: [&str; 8] = [
+    "/etc",
+    "/run/systemd/resolve",
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/sys",
+    "/dev/urandom",
+];
+
+/// Whether an export of an NBD server is reached by TCP, or one may be added.
+fn needs_tcp_for_nbd(process: &ProcessOptions<'_>) -> bool {
+    let mut nodes = process
+        .directives
+        .iter()
+        .filter_map(|directive| match directive {
+            Directive::Blockdev(node) => Some(bottom_of_node(node)),
+            _ => None,
+        });
+    process.confinement.sandbox.allows_nbd
+        || nodes.any(|bottom| {
+            matches!(&bottom.driver, Driver::Nbd(nbd) if nbd.server_type == NbdServerType::Inet)
+        })
 }
 
 /// Files that clients of Ceph clusters read: configuration, keyrings, certificates, the resolver's files. `None`: there are no
@@ -68,20 +99,11 @@ fn paths_for_ceph_clients(process: &ProcessOptions<'_>) -> Option<Vec<PathBuf>> 
         // The configuration of an image that is added may be anywhere.
         return Some(vec![PathBuf::from("/")]);
     }
-    let system = [
-        "/etc",
-        "/usr",
-        "/lib",
-        "/lib64",
-        "/proc",
-        "/sys",
-        "/dev/urandom",
-    ];
     let configured = images.iter().filter_map(|image| image.conf.as_deref());
     // A keyring is often beside the configuration.
     let folders = configured.map(|conf| folder_of(conf).to_owned());
     Some(
-        system
+        SYSTEM_PATHS
             .into_iter()
             .map(PathBuf::from)
             .chain(folders)
@@ -89,17 +111,24 @@ fn paths_for_ceph_clients(process: &ProcessOptions<'_>) -> Option<Vec<PathBuf>> 
     )
 }
 
+/// The last of a node and its inline children.
+fn bottom_of_node(node: &BlockdevOptions) -> &BlockdevOptions {
+    match node.driver.child_with_key() {
+        Some((_, NodeRef::Inline(below))) => bottom_of_node(below),
+        _ => node,
+    }
+}
+
 /// The options of the image that a node and its inline children end at.
 fn image_at_bottom(node: &BlockdevOptions) -> Option<&RbdOptions> {
-    match (&node.driver, node.driver.child_with_key()) {
-        (Driver::Rbd(image), _) => Some(image),
-        (_, Some((_, NodeRef::Inline(below)))) => image_at_bottom(below),
+    match &bottom_of_node(node).driver {
+        Driver::Rbd(image) => Some(image),
         _ => None,
     }
 }
 
-/// Confines the calling thread, and the threads that it starts, to what clients of Ceph clusters need.
-fn confine_ceph_clients(paths: &[PathBuf]) -> io::Result<()> {
+/// Confines the calling thread, and the threads that it starts, to what clients of servers need.
+fn confine_network_clients(paths: &[PathBuf]) -> io::Result<()> {
     let mut rules: Vec<_> = paths
         .iter()
         .map(|path| PathRule {
@@ -111,7 +140,7 @@ fn confine_ceph_clients(paths: &[PathBuf]) -> io::Result<()> {
         path: Path::new("/dev/null"),
         access: Access::Write,
     });
-    sandbox::confine_ceph_client_thread(&rules).map_err(io::Error::other)
+    sandbox::confine_network_client_thread(&rules).map_err(io::Error::other)
 }
 
 /// Whether a monitor's clients can give commands.

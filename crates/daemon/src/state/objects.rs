@@ -27,7 +27,7 @@ use crate::error::BoxError;
 use crate::service::InheritedAndUsedSockets;
 
 /// Name of the iothread of exports that name none. The first of them creates it, unless it exists.
-pub(super) const DEFAULT_IOTHREAD: &str = "main";
+pub(crate) const DEFAULT_IOTHREAD: &str = "main";
 
 /// All iothreads, secrets, throttle groups, nodes and exports, and what creating them needs.
 pub(crate) struct DaemonObjects {

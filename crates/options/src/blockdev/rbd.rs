@@ -134,7 +134,7 @@ pub(super) const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
 /// The settings that a node of this driver was given itself, and did not inherit.
 pub(super) struct GivenSettings {
     read_only: bool,
-    cache_direct: bool,
+    pub(super) cache_direct: bool,
 }
 
 impl GivenSettings {
@@ -256,11 +256,11 @@ impl ValueForm for CephUserForm {
 }
 
 /// A TCP port: in JSON a string, as in QEMU.
-struct PortForm;
+pub(super) struct PortForm;
 
 impl PortForm {
     /// A key whose values have this form.
-    const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+    pub(super) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
         KeySpec::new(name, "PORT", help, ValueType::Str)
     }
 }

@@ -3,8 +3,9 @@
 
 use crate::{
     AioMode, BlockdevOptions, CommonNodeOptions, DetectZeroes, Discard, Driver, FileOptions,
-    Locking, NodeRef, NullOptions, Problem, RawOffsetAndSize, RbdOptions, ThrottleOptions,
-    blockdev::{MAX_DISK_BYTES, blkdebug, rbd},
+    Locking, NbdOptions, NodeRef, NullOptions, Problem, RawOffsetAndSize, RbdOptions,
+    ThrottleOptions,
+    blockdev::{MAX_DISK_BYTES, blkdebug, nbd, rbd},
     fields::Fields,
     key::{KeySpec, UnsupportedName, read_kind},
     names::DefinedNames,
@@ -33,6 +34,7 @@ pub(crate) enum DriverKind {
     HostDevice,
     NullCo,
     Raw,
+    Nbd,
     Rbd,
     Throttle,
     Blkdebug,
@@ -45,6 +47,7 @@ impl DriverKind {
             Self::File | Self::HostDevice => FileOptions::KEYS,
             Self::NullCo => NullOptions::KEYS,
             Self::Raw => RawOffsetAndSize::KEYS,
+            Self::Nbd => NbdOptions::KEYS,
             Self::Rbd => RbdOptions::KEYS,
             Self::Throttle => ThrottleOptions::KEYS,
             Self::Blkdebug => blkdebug::BlkdebugSeedKey::KEYS,
@@ -57,6 +60,7 @@ pub(crate) const DRIVERS: &[(&str, DriverKind)] = &[
     ("host_device", DriverKind::HostDevice),
     ("null-co", DriverKind::NullCo),
     ("raw", DriverKind::Raw),
+    ("nbd", DriverKind::Nbd),
     ("rbd", DriverKind::Rbd),
     ("throttle", DriverKind::Throttle),
     ("blkdebug", DriverKind::Blkdebug),
@@ -65,7 +69,7 @@ pub(crate) const DRIVERS: &[(&str, DriverKind)] = &[
 #[rustfmt::skip]
 const UNSUPPORTED_DRIVERS: &[&str] = &[
     "blklogwrites", "blkreplay", "blkverify", "bochs", "cloop", "compress", "copy-before-write", "copy-on-read",
-    "dmg", "ftp", "ftps", "gluster", "host_cdrom", "http", "https", "io_uring", "iscsi", "luks", "nbd", "nfs", "null-aio", "nvme",
+    "dmg", "ftp", "ftps", "gluster", "host_cdrom", "http", "https", "io_uring", "iscsi", "luks", "nfs", "null-aio", "nvme",
     "nvme-io_uring", "parallels", "preallocate", "qcow", "qcow2", "qed", "quorum", "replication", "snapshot-access", "ssh",
     "vdi", "vhdx", "virtio-blk-vfio-pci", "virtio-blk-vhost-user", "virtio-blk-vhost-vdpa", "vmdk", "vpc", "vvfat",
 ];
@@ -89,6 +93,7 @@ fn read_and_register_node(
     let kind = read_kind(&object, prefix, "driver", DRIVERS, UNSUPPORTED_DRIVERS)?;
     let unsupported = match kind {
         DriverKind::Blkdebug => blkdebug::UNSUPPORTED_KEYS,
+        DriverKind::Nbd => nbd::UNSUPPORTED_KEYS,
         DriverKind::Rbd => rbd::UNSUPPORTED_KEYS,
         _ => UNSUPPORTED_KEYS,
     };
@@ -125,6 +130,11 @@ fn read_and_register_node(
             part: read_raw_offset_and_size(&mut fields)?,
             file: child_node(&mut fields, "file", names)?,
         },
+        DriverKind::Nbd => Driver::Nbd(nbd::read_nbd_options(
+            &mut fields,
+            &mut settings,
+            given.cache_direct,
+        )?),
         DriverKind::Rbd => Driver::Rbd(rbd::read_rbd_options(
             &mut fields,
             &mut settings,

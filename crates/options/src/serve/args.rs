@@ -6,7 +6,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::device::{self, DeviceSpecificArgs};
-use super::disks::{check_options_of_rbd_disks, check_serial_count_and_uniqueness, parse_disk};
+use super::disks::{check_options_of_network_disks, check_serial_count_and_uniqueness, parse_disk};
 use super::paths;
 use super::rates::RateArgs;
 use super::values::{
@@ -40,11 +40,13 @@ use crate::{
     after_help = "--help explains more and has examples to paste."
 )]
 struct ServeArgs {
-    /// A file, a block device, rbd:POOL/IMAGE, or null-co: for a disk without storage (for measuring)
+    /// A file, a block device, rbd:POOL/IMAGE, nbd://HOST/EXPORT, or null-co: for a disk without storage (for measuring)
     ///
     /// An image of a Ceph cluster is rbd:POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]; a snapshot is read-only. Options follow as
     /// [:conf=FILE][:id=USER][:keyfile=FILE]: keyfile has the user's key, as ceph auth get-key prints it [default: the key in
     /// the keyring of conf]. A file that is named like an image is ./rbd:NAME.
+    ///
+    /// An export of an NBD server is nbd://HOST[:PORT]/[EXPORT] or nbd+unix:///[EXPORT]?socket=PATH.
     ///
     /// SCSI controllers have several: with virtio-scsi they are LUN 0, 1, ... of target 0, with lsi53c895a LUN 0 of
     /// targets 0, 1, ... (7 is the adapter itself).
@@ -84,8 +86,8 @@ struct ServeArgs {
     ///
     /// on: with --monitor, which may add disks, any file can be opened; else only DISK and the files of other options.
     /// strict: no other files in any case. off: no restrictions. With ",rbd=allow" a monitor may add images of Ceph
-    /// clusters if no DISK is one.
-    #[arg(long, value_name = "on|off|strict[,rbd=allow]", value_parser = SandboxOptions::parse_argument, default_value = "on")]
+    /// clusters if no DISK is one, with ",nbd=allow" exports of NBD servers that are reached by TCP.
+    #[arg(long, value_name = "on|off|strict[,rbd=allow][,nbd=allow]", value_parser = SandboxOptions::parse_argument, default_value = "on")]
     sandbox: SandboxOptions,
 
     /// Become this user, by name or number, before anything is opened; only root can
@@ -366,7 +368,7 @@ fn check_and_convert(args: ServeArgs) -> Result<ServeSettings, String> {
     device::check_disk_count_and_options(device, disks.len(), &device_args)?;
     check_serial_count_and_uniqueness(&args.serial, disks.len())?;
     let has_file_options = args.aio.is_some() || !args.cache_direct;
-    check_options_of_rbd_disks(&disks, args.size.is_some(), has_file_options)?;
+    check_options_of_network_disks(&disks, args.size.is_some(), has_file_options)?;
     let has_files = disks.iter().any(|disk| matches!(disk, ServeDisk::Path(_)));
     if args.size.is_some() && args.read_only && has_files {
         return Err(

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::nbd_uri::{is_nbd_uri, parse_nbd_uri};
 use crate::{
     RbdOptions, ServeDisk,
     tree::{Object, Value},
@@ -18,6 +19,7 @@ pub(super) fn parse_disk(word: &OsString) -> Result<ServeDisk, String> {
             "DISK '{}': nothing may follow null-co: (for its size there is --size; for a file of that name write ./{0})",
             word.display()
         )),
+        bytes if is_nbd_uri(bytes) => parse_nbd_uri(&word.to_string_lossy()),
         bytes if bytes.starts_with(b"rbd:") => parse_rbd_disk(word),
         bytes if bytes.ends_with(b"/") => Err(format!(
             "DISK '{}' is a directory: expected a file",
@@ -114,35 +116,46 @@ fn unescape(text: &str) -> String {
     out
 }
 
-/// Checks that options which only some disks have go with these, and that no image of Ceph is given twice.
-pub(super) fn check_options_of_rbd_disks(
+/// Checks that options which only some disks have go with these, and that no disk behind a network is given twice.
+pub(super) fn check_options_of_network_disks(
     disks: &[ServeDisk],
     has_size: bool,
     has_file_options: bool,
 ) -> Result<(), String> {
     let has_files = disks.iter().any(|disk| matches!(disk, ServeDisk::Path(_)));
-    let mut seen = Vec::new();
+    let mut seen: Vec<&ServeDisk> = Vec::new();
     for disk in disks {
-        let ServeDisk::Rbd { image: rbd, .. } = disk else {
-            continue;
+        let (name, create, instead) = match disk {
+            ServeDisk::Rbd { image, .. } => {
+                let image = image.image_spec();
+                let create = format!(
+                    "create the image by 'rbd create --size SIZE {image}', and remove --size"
+                );
+                (
+                    format!("rbd:{image}"),
+                    create,
+                    "librbd has threads of its own",
+                )
+            }
+            ServeDisk::Nbd(nbd) => {
+                let create = "the server decides its size; remove --size".to_owned();
+                (nbd.uri(), create, "it is no file")
+            }
+            ServeDisk::Path(_) | ServeDisk::NullCo => continue,
         };
-        let image = rbd.image_spec();
         if has_size {
-            return Err(format!(
-                "--size does not go with DISK 'rbd:{image}': create the image by 'rbd create --size SIZE {image}', and \
-                 remove --size"
-            ));
+            return Err(format!("--size does not go with DISK '{name}': {create}"));
         }
         if has_file_options && !has_files {
             return Err(format!(
-                "--aio and --cache-direct do not go with DISK 'rbd:{image}': librbd has threads of its own, and the page \
-                 cache is not used; remove them"
+                "--aio and --cache-direct do not go with DISK '{name}': {instead}, and the page cache is not used; remove \
+                 them"
             ));
         }
-        if seen.contains(&rbd) {
-            return Err(format!("DISK 'rbd:{image}' is given twice; give each once"));
+        if seen.contains(&disk) {
+            return Err(format!("DISK '{name}' is given twice; give each once"));
         }
-        seen.push(rbd);
+        seen.push(disk);
     }
     Ok(())
 }

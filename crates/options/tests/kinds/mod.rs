@@ -3,7 +3,7 @@
 use options::{KeySpec, reference};
 
 /// An option, one of its kinds, and the required keys.
-pub const LEAST: [(&str, &str, &str); 15] = [
+pub const LEAST: [(&str, &str, &str); 16] = [
     ("object", "iothread", "id=i"),
     ("object", "secret", "id=s,file=/f"),
     ("object", "throttle-group", "id=t"),
@@ -11,6 +11,11 @@ pub const LEAST: [(&str, &str, &str); 15] = [
     ("blockdev", "host_device", "node-name=n,filename=/f"),
     ("blockdev", "null-co", "node-name=n"),
     ("blockdev", "raw", "node-name=n,file=below"),
+    (
+        "blockdev",
+        "nbd",
+        "node-name=n,server.type=unix,server.path=/s",
+    ),
     ("blockdev", "rbd", "node-name=n,pool=p,image=i"),
     (
         "blockdev",

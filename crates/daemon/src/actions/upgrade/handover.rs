@@ -251,6 +251,10 @@ impl MainThread {
         let mut nodes = Vec::new();
         for OpenNode { options, node, .. } in &self.objects.nodes {
             let mut json = json!({"name": options.node_name, "size": node.size()});
+            if let Some(export) = node.underlying_nbd() {
+                // The new process connects by itself, also to a server that allows one connection.
+                export.close_idle_connection();
+            }
             if options.driver.child_with_key().is_none()
                 && let Some(opened) = node.fd_for_handover()
             {

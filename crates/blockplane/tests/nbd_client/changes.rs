@@ -1,0 +1,124 @@
+//! Live upgrades, reopened and removed nodes, and devices that stop while the server is silent.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use test_support::sockets;
+
+use crate::guest::{BLOCK, Guest, IN, OUT};
+use crate::load::Load;
+use crate::process::Folder;
+use crate::servers::Server;
+use crate::upgraded_daemon::Daemon;
+use crate::{MIB, SOCKET, line, start};
+
+#[test]
+fn upgrades_under_load_lose_nothing_at_a_server_with_one_connection() {
+    let folder = Folder::new();
+    folder.image("image", MIB);
+    let image = folder.join("image");
+    let Some(server) = Server::qemu_nbd(&folder, "--shared 1", &image) else {
+        return;
+    };
+    let mut daemon = Daemon::start_in(Folder::new(), &line(&server, "", ",num-queues=2"), &[]);
+    let stream = sockets::connect(&daemon.folder.join(SOCKET));
+    let mut load = Load::over(sockets::limited(stream), 2, MIB);
+    for _ in 0..2 {
+        load.run(200);
+        std::thread::scope(|scope| {
+            let upgrading = scope.spawn(|| daemon.upgrade());
+            load.run_until(|| upgrading.is_finished());
+            upgrading.join().unwrap();
+        });
+    }
+    load.run(200);
+    load.read_all();
+    load.assert_content(&std::fs::read(image).unwrap());
+}
+
+#[test]
+fn a_reopened_node_keeps_its_connection() {
+    let folder = Folder::new();
+    folder.image("image", MIB);
+    let image = folder.join("image");
+    let Some(server) = Server::qemu_nbd(&folder, "--shared 1", &image) else {
+        return;
+    };
+    let (program, mut client) = start(&folder, &line(&server, "", ""));
+    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    guest.request(0, OUT, 3, 7);
+    let node = json!({
+        "driver": "nbd", "node-name": "d", "discard": "unmap",
+        "server": {"type": "unix", "path": server.socket()},
+    });
+    client.done("blockdev-reopen", json!({"options": [node]}));
+    guest.request(0, IN, 3, 0);
+    assert_eq!(guest.data(0, 0), [7; BLOCK]);
+    let moved = json!({
+        "driver": "nbd", "node-name": "d", "server": {"type": "unix", "path": "/elsewhere"},
+    });
+    let error = client.fails("blockdev-reopen", json!({"options": [moved]}));
+    assert!(
+        error.contains("Cannot change the option 'server'"),
+        "{error}"
+    );
+    program.stop().assert_success();
+}
+
+#[test]
+fn nodes_are_added_shown_and_removed() {
+    let folder = Folder::new();
+    let Some(server) = Server::nbdkit(&folder, "memory 1M") else {
+        return;
+    };
+    let (program, mut client) = start(&folder, "--object iothread,id=io0");
+    let node = json!({
+        "driver": "nbd", "node-name": "d", "reconnect-delay": 5,
+        "server": {"type": "unix", "path": server.socket()},
+    });
+    client.done("blockdev-add", node);
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    let shown = nodes
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|node| node["node-name"] == "d");
+    let shown = shown.unwrap();
+    assert_eq!(
+        (&shown["drv"], &shown["ro"]),
+        (&json!("nbd"), &json!(false))
+    );
+    let file = format!("nbd+unix:///?socket={}", server.socket().display());
+    assert_eq!(shown["file"], file);
+    assert_eq!(shown["image"]["virtual-size"], MIB);
+    client.done("blockdev-del", json!({"node-name": "d"}));
+    program.stop().assert_success();
+}
+
+#[test]
+fn a_device_stops_within_a_bound_while_the_server_is_silent() {
+    let folder = Folder::new();
+    let Some(server) = Server::nbdkit(&folder, "memory 1M") else {
+        return;
+    };
+    let (program, mut client) = start(&folder, &line(&server, ",reconnect-delay=3600", ""));
+    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    guest.request(0, OUT, 3, 7);
+    server.pause();
+    guest.ask(0, 0, IN, 3, 0);
+    guest.submit(0);
+    let begun = Instant::now();
+    guest.stop(0);
+    assert!(
+        begun.elapsed() >= Duration::from_secs(5),
+        "it waits for the server"
+    );
+    assert_eq!(guest.status(0, 0), 1, "the request has failed");
+    server.resume();
+    guest.start(0, 1);
+    drop(guest);
+    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    client.event("BLOCK_EXPORT_DELETED", "e");
+    client.done("blockdev-del", json!({"node-name": "d"}));
+    program.stop();
+}

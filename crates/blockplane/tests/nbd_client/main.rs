@@ -1,0 +1,71 @@
+//! Exports of real NBD servers (nbdkit, qemu-nbd), served by the real program in its sandbox.
+//!
+//! - `data`: what front-ends write is what the server has; discards, zeroes, sizes, kinds of servers.
+//! - `outages`: servers that are killed and started again under a verifying load.
+//! - `late_writes`: a network that delivers an old copy of a write late.
+//! - `refusals`: exports that cannot be served, and why.
+//! - `changes`: live upgrades, reopened nodes, removed nodes, devices that stop while the server is silent.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is"
+)]
+
+mod changes;
+mod data;
+mod late_writes;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../rbd/load.rs"]
+mod load;
+mod outages;
+mod refusals;
+mod servers;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../upgrade/daemon.rs"]
+mod upgraded_daemon;
+
+use client::Client;
+use process::{Folder, Process, words};
+use test_support::{guest, process, qmp as client};
+
+const MIB: u64 = 1 << 20;
+
+/// The socket of the disk.
+const SOCKET: &str = "s";
+
+/// Options for a monitor of the program.
+const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
+
+/// The program with a monitor and these options besides, and a client of it.
+fn start(folder: &Folder, line: &str) -> (Process, Client) {
+    let mut command = folder.command(words(&format!("{line} {MONITOR}")));
+    command.env("BLOCKPLANE_LOG", "info");
+    let mut program = Process::spawn(command);
+    let client = Client::of(program.connection(&folder.join("qmp")));
+    (program, client)
+}
+
+/// A node `d` on the default export of a server's socket, with more options of it that begin with a comma, and a writable export
+/// of it with more options.
+fn line(server: &servers::Server, node: &str, export: &str) -> String {
+    format!(
+        "--blockdev nbd,node-name=d,server.type=unix,server.path={}{node} --export \
+         vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={SOCKET},writable=on{export}",
+        server.socket().display()
+    )
+}
+
+/// How many requests of the disk have failed so far.
+fn failed_requests(client: &mut Client) -> u64 {
+    let stats = client.done("query-blockstats", serde_json::json!({}));
+    let of_disk = &stats[0]["stats"];
+    let failed = [
+        "failed_rd_operations",
+        "failed_wr_operations",
+        "failed_flush_operations",
+    ];
+    failed
+        .map(|name| of_disk[name].as_u64().unwrap())
+        .iter()
+        .sum()
+}

@@ -1,0 +1,120 @@
+//! Servers that are killed and started again under a verifying load.
+
+use std::thread;
+use std::time::Duration;
+
+use test_support::deadline::eventually;
+
+use crate::guest::{Guest, IN};
+use crate::load::Load;
+use crate::process::Folder;
+use crate::servers::Server;
+use crate::{MIB, SOCKET, failed_requests, line, start};
+
+/// A file of 1 MiB behind nbdkit.
+fn file_server(folder: &Folder) -> Option<Server> {
+    folder.image("image", MIB);
+    let image = folder.join("image");
+    Server::nbdkit(folder, &format!("file {}", image.display()))
+}
+
+#[test]
+fn a_killed_server_is_a_pause_within_the_reconnect_delay() {
+    let folder = Folder::new();
+    let Some(mut server) = file_server(&folder) else {
+        return;
+    };
+    let queues = ",num-queues=2,iothread.0=io0,iothread.1=io1";
+    let line = format!(
+        "--object iothread,id=io0 --object iothread,id=io1 {}",
+        line(&server, ",reconnect-delay=60", queues)
+    );
+    let (mut program, mut client) = start(&folder, &line);
+    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
+    for _ in 0..4 {
+        load.run(500);
+        load.fill();
+        server.kill();
+        load.fill();
+        thread::sleep(Duration::from_millis(500));
+        server.start();
+    }
+    load.run(500);
+    load.read_all();
+    assert_eq!(failed_requests(&mut client), 0);
+    program.stop().assert_success();
+    load.assert_content(&std::fs::read(folder.join("image")).unwrap());
+}
+
+#[test]
+fn the_same_holds_for_a_server_with_one_connection() {
+    let folder = Folder::new();
+    folder.image("image", MIB);
+    let image = folder.join("image");
+    let Some(mut server) = Server::qemu_nbd(&folder, "--shared 1", &image) else {
+        return;
+    };
+    let (mut program, mut client) = start(
+        &folder,
+        &line(&server, ",reconnect-delay=60", ",num-queues=2"),
+    );
+    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
+    for _ in 0..3 {
+        load.run(500);
+        load.fill();
+        server.kill();
+        load.fill();
+        server.start();
+    }
+    load.run(500);
+    load.read_all();
+    assert_eq!(failed_requests(&mut client), 0);
+    program.stop().assert_success();
+    load.assert_content(&std::fs::read(image).unwrap());
+}
+
+#[test]
+fn requests_fail_without_a_delay_and_the_disk_recovers() {
+    let folder = Folder::new();
+    let Some(mut server) = file_server(&folder) else {
+        return;
+    };
+    let (program, mut client) = start(&folder, &line(&server, "", ""));
+    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    guest.request(0, IN, 0, 0);
+    server.kill();
+    let mut read = |guest: &mut Guest| {
+        guest.ask(0, 0, IN, 0, 0);
+        guest.submit(0);
+        guest.wait(0, 0);
+        guest.status(0, 0)
+    };
+    assert_eq!(read(&mut guest), 1);
+    assert_eq!(read(&mut guest), 1);
+    server.start();
+    eventually("requests succeed again", || read(&mut guest) == 0);
+    assert!(failed_requests(&mut client) >= 2);
+    program.stop();
+}
+
+#[test]
+fn a_paused_server_fails_nothing() {
+    let folder = Folder::new();
+    let Some(server) = file_server(&folder) else {
+        return;
+    };
+    let (mut program, mut client) = start(&folder, &line(&server, "", ",num-queues=2"));
+    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
+    for _ in 0..3 {
+        load.run(200);
+        server.pause();
+        load.fill();
+        thread::sleep(Duration::from_millis(300));
+        server.resume();
+    }
+    load.run(200);
+    load.read_all();
+    assert_eq!(failed_requests(&mut client), 0);
+    program.stop().assert_success();
+    load.assert_content(&std::fs::read(folder.join("image")).unwrap());
+}

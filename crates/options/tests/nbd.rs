@@ -1,0 +1,121 @@
+//! Exports of NBD servers (`driver=nbd`), and their URIs as disks of `serve`.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that unwraps an error fails, as it should"
+)]
+
+use std::path::Path;
+
+use options::{Directive, Driver, Invocation, NbdOptions, NbdServerType, ServeDisk, parse};
+
+/// The options of a node of this driver.
+fn node(options: &str) -> Result<NbdOptions, String> {
+    let options = format!("nbd,node-name=d,{options}");
+    let daemon = match parse(["--blockdev", &options].iter().map(Into::into)) {
+        Ok(Invocation::Daemon(daemon)) => daemon,
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => return Err(error.to_string()),
+    };
+    match daemon.directives.into_iter().next_back() {
+        Some(Directive::Blockdev(node)) => match node.driver {
+            Driver::Nbd(nbd) => Ok(nbd),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The disk of `serve` with this URI.
+fn disk(uri: &str) -> Result<ServeDisk, String> {
+    match parse(["serve", uri, "--socket", "/s"].iter().map(Into::into)) {
+        Ok(Invocation::Serve(mut serve)) => Ok(serve.disks.remove(0)),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn a_server_is_reached_by_tcp_or_by_a_socket() {
+    let inet = node("server.type=inet,server.host=h,server.port=10809,export=e").unwrap();
+    assert_eq!(inet.server_type, NbdServerType::Inet);
+    assert_eq!((inet.host.as_deref(), inet.port), (Some("h"), Some(10809)));
+    assert_eq!(inet.export.as_deref(), Some("e"));
+    assert_eq!((inet.reconnect_delay, inet.open_timeout), (0, 0));
+    let unix = node("server.type=unix,server.path=/s,reconnect-delay=10,open-timeout=5").unwrap();
+    assert_eq!(unix.path.as_deref(), Some(Path::new("/s")));
+    assert_eq!((unix.reconnect_delay, unix.open_timeout), (10, 5));
+}
+
+#[test]
+fn what_is_missing_or_not_supported_is_named() {
+    let long = format!("server.type=unix,server.path=/{}", "x".repeat(200));
+    for (options, expected) in [
+        ("export=e", "'server.type' is missing"),
+        ("server.type=inet,server.host=h", "'server.port' is missing"),
+        ("server.type=unix", "'server.path' is missing"),
+        (
+            "server.type=unix,server.path=/s,server.host=h",
+            "'server.host' does not go with 'server.type=unix'",
+        ),
+        (&long, "a path of 1 to 107 bytes"),
+        (
+            "server.type=unix,server.path=/s,tls-creds=t",
+            "not encrypted yet",
+        ),
+        (
+            "server.type=unix,server.path=/s,tls-hostname=t",
+            "not encrypted yet",
+        ),
+        (
+            "server.type=unix,server.path=/s,x-dirty-bitmap=b",
+            "bitmaps of the server",
+        ),
+        ("host=h,port=1", "server.type=inet,server.host=HOST"),
+        (
+            "server.type=unix,server.path=/s,cache.direct=off",
+            "does not use the page cache",
+        ),
+        ("server.type=vsock", "server.type"),
+    ] {
+        let error = node(options).unwrap_err();
+        assert!(error.contains(expected), "{options}: {error}");
+    }
+}
+
+#[test]
+fn serve_takes_uris_and_shows_them_as_they_were() {
+    for uri in [
+        "nbd://host/",
+        "nbd://host/disk",
+        "nbd://host:1234/a/b",
+        "nbd://[::1]/disk",
+        "nbd+unix:///?socket=/run/nbd.sock",
+        "nbd+unix:///disk?socket=/run/nbd.sock",
+    ] {
+        match disk(uri).unwrap() {
+            ServeDisk::Nbd(nbd) => assert_eq!(nbd.uri(), uri),
+            other => panic!("{other:?}"),
+        }
+    }
+    match disk("nbd+unix:///a%20b?socket=/c%25").unwrap() {
+        ServeDisk::Nbd(nbd) => {
+            assert_eq!(nbd.export.as_deref(), Some("a b"));
+            assert_eq!(nbd.path.as_deref(), Some(Path::new("/c%")));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(disk("./nbd:x").unwrap(), ServeDisk::Path("./nbd:x".into()));
+    for (uri, expected) in [
+        ("nbd:unix:/s", "expected nbd://HOST"),
+        ("nbd://", "expected nbd://HOST"),
+        ("nbd://u@h/", "expected nbd://HOST"),
+        ("nbd://host:x/", "'server.port'"),
+        ("nbd+unix:///e", "expected nbd://HOST"),
+        ("nbd+unix://h/e?socket=/s", "expected nbd://HOST"),
+        ("nbd://h/%zz", "expected nbd://HOST"),
+        ("nbds://host/", "not encrypted yet"),
+    ] {
+        let error = disk(uri).unwrap_err();
+        assert!(error.contains(expected), "{uri}: {error}");
+    }
+}
