@@ -37,7 +37,7 @@ fn client_options(nbd: &NbdOptions) -> ClientOptions {
             port: nbd.port.unwrap_or_default(),
         },
         NbdServerType::Unix => ServerAddress::Unix {
-            path: nbd.path.clone().unwrap_or_else(PathBuf::new),
+            path: nbd.path.clone().unwrap_or_default(),
         },
     };
     ClientOptions {
