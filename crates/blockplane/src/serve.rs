@@ -143,6 +143,7 @@ fn to_directives(options: &ServeSettings) -> Vec<Directive> {
             writable: !options.read_only && !options.disks.iter().all(ServeDisk::is_snapshot),
             writethrough: options.write_through,
             fixed_iothread: true,
+            allow_inactive: false,
         },
         kind: build_export_kind(options, &node_names),
     }));

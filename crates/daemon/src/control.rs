@@ -10,6 +10,7 @@ use options::{ChardevOptions, MetricsAddr, MonitorOptions};
 use qmp::{CommandCall, Interface, Server, ServerHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::devices::image_use::NodeActivator;
 use crate::error::BoxError;
 use crate::metrics::MetricsEndpoint;
 use crate::process;
@@ -17,7 +18,7 @@ use crate::process::pidfile::PidFile;
 use crate::process::signals::BlockedSignals;
 use crate::service::{IothreadWatchdog, ServiceManagerConnection};
 use crate::state::chardev::Chardevs;
-use crate::state::objects::DaemonObjects;
+use crate::state::objects::{DaemonObjects, ObjectsTaskSender};
 use crate::state::reports;
 use crate::state::slow_requests::SlowRequestWatchdog;
 use crate::upgrade::CompletedHandover;
@@ -70,13 +71,15 @@ pub(crate) struct MainThread {
 
 impl MainThread {
     /// A daemon without objects; signals become messages. `interface` defines the commands of monitors; `upgrade` is called on
-    /// SIGUSR2, `adopt_image_size` when an image has been resized by another client of its cluster.
+    /// SIGUSR2, `adopt_image_size` when an image has been resized by another client of its cluster; `new_activator` gets a way to the
+    /// objects for exports whose queues start and stop.
     pub fn new_with_helper_threads(
         signals: BlockedSignals,
         mut service: ServiceManagerConnection,
         interface: fn() -> Interface<MainThread>,
         upgrade: fn(&mut MainThread),
         adopt_image_size: fn(&mut MainThread, &str),
+        new_activator: fn(ObjectsTaskSender) -> Arc<dyn NodeActivator>,
     ) -> Result<Self, BoxError> {
         let (message_sender, inbox) = channel();
         // Sending fails only when the main thread is exiting already.
@@ -84,6 +87,7 @@ impl MainThread {
         let upgrade_sender = message_sender.clone();
         let drained_sender = message_sender.clone();
         let resized_sender = message_sender.clone();
+        let activation_sender = message_sender.clone();
         let on_image_resized = move |node: &str| {
             let node = node.to_owned();
             let adopt = move |control: &mut MainThread| adopt_image_size(control, &node);
@@ -104,6 +108,10 @@ impl MainThread {
                 slow_requests,
                 Arc::new(move |id| drop(drained_sender.send(MainThreadMessage::ExportDrained(id)))),
                 Arc::new(on_image_resized),
+                new_activator(Box::new(move |task| {
+                    let run = move |control: &mut MainThread| task(&mut control.objects);
+                    drop(activation_sender.send(MainThreadMessage::Run(Box::new(run))));
+                })),
                 service.take_inherited_sockets(),
             ),
             quit: false,

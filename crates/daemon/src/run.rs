@@ -81,6 +81,7 @@ fn run_until_stopped(
         monitor::qmp_interface,
         |control| control.begin_upgrade(None, |_| ()),
         image_resize::adopt_announced_size,
+        actions::activation::new_main_thread_activator,
     )?;
     control.launcher = launcher;
     let started = if upgrade::has_predecessor() {

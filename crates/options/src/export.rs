@@ -16,7 +16,7 @@ pub(crate) use read::{
 use crate::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
     SocketAddr,
-    form::{ChoiceForm, LabelForm, NumberForm, OnlyOffForm, SwitchForm, number_form, size_form},
+    form::{ChoiceForm, LabelForm, NumberForm, SwitchForm, number_form, size_form},
     key::ValueType,
     limits,
     settings::settings,
@@ -50,10 +50,8 @@ settings! {
         pub writethrough: bool = "writethrough", SwitchForm, default(false);
         /// do not allow moving it to other iothreads (default off)
         pub fixed_iothread: bool = "fixed-iothread", SwitchForm, default(false);
-    }
-    accepts {
-        /// only off for now
-        "allow-inactive", OnlyOffForm { instead: "leave it out: an export makes its nodes active" };
+        /// leave an inactive node inactive until queues run, and again when they have stopped (default off)
+        pub allow_inactive: bool = "allow-inactive", SwitchForm, default(false);
     }
     beside {
         /// the type of export; its key may be omitted

@@ -137,6 +137,7 @@ fn directives_keep_the_order_of_the_command_line() {
             writable: true,
             writethrough: false,
             fixed_iothread: false,
+            allow_inactive: false,
         },
         kind: ExportKind::VhostUserBlk(VhostUserBlkOptions {
             num_queues: 4,
@@ -702,7 +703,7 @@ fn export_options_are_read() {
     let full = export(&format!(
         "{UNIX},writable=on,writethrough=on,iothread.1=a,iothread.0=b,fixed-iothread=on,num-queues=256,queue-size=64,\
          logical-block-size=4k,serial=a b,request-merging=off,max-merge-requests=1,\
-         max-merge-bytes=64k,packed=on,fixed-buffers=on,rerror=stop,werror=enospc,request-timeout=0,allow-inactive=off"
+         max-merge-bytes=64k,packed=on,fixed-buffers=on,rerror=stop,werror=enospc,request-timeout=0,allow-inactive=on"
     ));
     assert!(full.settings.writable && full.settings.writethrough && full.settings.fixed_iothread);
     assert_eq!(full.iothreads, ["b", "a"]);
@@ -931,7 +932,13 @@ fn wrong_export_options_are_refused() {
     assert!(unix_and(",iothread=zz").contains("'iothread' names the iothread 'zz', which no option before this one defines (defined so far: a, b)"));
     assert!(unix_and(",iothread.0=a,iothread.1=zz").contains("'iothread.1' names"));
     assert!(unix_and(",iothread.0=a,iothread.1=a").contains("a second time"));
-    assert!(unix_and(",allow-inactive=on").contains("'allow-inactive=on' is not supported"));
+    assert!(
+        error(&[
+            "--export",
+            "vfio-user-lsi53c895a,id=e,node-name=n,allow-inactive=on"
+        ])
+        .contains("'vfio-user-lsi53c895a' do not support inactive nodes")
+    );
     assert!(
         error(&["--export", "nbd,id=e"])
             .contains("'type=nbd' is not supported by blockplane yet; supported: vhost-user-blk, ")

@@ -71,6 +71,8 @@ pub(crate) struct Connection {
     log_is_of_last_migration: bool,
     /// A queue did not stop in time: the connection is to end.
     stop_timed_out: bool,
+    /// The device cannot be used, which is logged: the connection is to end.
+    start_refused: bool,
     /// For messages to the front-end.
     pub(crate) channel: Option<BackendChannel>,
     /// The channel that the next message brings.
@@ -94,6 +96,7 @@ impl Connection {
             log: None,
             log_is_of_last_migration: false,
             stop_timed_out: false,
+            start_refused: false,
             channel: None,
             peeked_channel: None,
         }
@@ -313,6 +316,34 @@ impl Connection {
         }
     }
 
+    /// Whether a queue was not started, since the device cannot be used.
+    pub fn has_refused_start(&self) -> bool {
+        self.start_refused
+    }
+
+    /// Prepares the device for the first queue that starts. Records and logs an error that ends the connection.
+    fn prepare_first_queue(&mut self) -> Result<()> {
+        if self.vrings.iter().any(Vring::is_running) {
+            return Ok(());
+        }
+        self.device.before_first_queue().map_err(|error| {
+            self.start_refused = true;
+            tracing::error!(
+                export = self.device.name(), error,
+                advice = "a front-end that connects again is served as soon as the disk can be used",
+                "the disk cannot be used: its queues do not start, and the front-end is disconnected"
+            );
+            Error::InvalidOperation("the disk cannot be used")
+        })
+    }
+
+    /// Reports to the device that no queue runs any more, if so.
+    fn report_if_no_queue_runs(&self, is_migrating: bool) {
+        if !self.vrings.iter().any(Vring::is_running) {
+            self.device.after_last_queue(is_migrating);
+        }
+    }
+
     /// Whether a queue did not stop in time.
     pub fn has_stop_timed_out(&self) -> bool {
         self.stop_timed_out
@@ -335,6 +366,7 @@ impl Connection {
             vring.stop();
             vring.clear_and_drop_inflight_region();
         }
+        self.report_if_no_queue_runs(self.is_dirty_logging_on());
     }
 
     /// Stops all queues, and clears their set-up.
@@ -342,6 +374,7 @@ impl Connection {
         for vring in &mut self.vrings {
             vring.stop_and_reset();
         }
+        self.report_if_no_queue_runs(self.is_dirty_logging_on());
     }
 }
 
@@ -352,6 +385,8 @@ impl Connection {
         for vring in &mut self.vrings {
             vring.wait_for_stop(None);
         }
+        // Its guest may go on here when the front-end connects again.
+        self.report_if_no_queue_runs(false);
     }
 
     /// Lets all queues stop. Recovered requests that they have not resubmitted stay in the in-flight region.

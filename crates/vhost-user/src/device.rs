@@ -31,6 +31,16 @@ pub trait VirtioDevice: Send + Sync {
     fn write_config_space(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool;
     /// Resets the device to its initial state. All queues are stopped.
     fn reset(&self);
+    /// Called before a queue starts while none runs.
+    ///
+    /// # Errors
+    /// Why no queue can run. The front-end is disconnected.
+    fn before_first_queue(&self) -> Result<(), String> {
+        Ok(())
+    }
+    /// Called when all queues have stopped, before the front-end gets the reply to the message that has stopped the last one.
+    /// `is_migrating`: the front-end logs dirty pages, and the guest is about to run elsewhere.
+    fn after_last_queue(&self, _is_migrating: bool) {}
     /// Starts the queue of this number.
     ///
     /// # Errors

@@ -37,14 +37,15 @@ impl Hosts {
         options.monitor = true;
         options.faults = true;
         let program = guest::blockplane().unwrap();
-        let serve = |locking| {
+        let serve = |starts_inactive| {
             let options = ServerOptions {
-                locking: Some(locking),
+                locking: Some("on"),
+                starts_inactive,
                 ..options.clone()
             };
             Server::start(&program, &options).unwrap_or_else(|error| panic!("{error}"))
         };
-        let servers = [serve("on"), serve("off")];
+        let servers = [serve(false), serve(true)];
         Hosts {
             _folder: folder,
             servers,
@@ -74,24 +75,22 @@ impl Hosts {
     }
 }
 
-/// Opens the image anew.
-fn lock(server: &Server, locking: &str) -> guest::Result<()> {
-    let disk = server.options().disk.display();
-    let options = format!(
-        r#"{{"options": [{{"driver": "file", "node-name": "d", "filename": "{disk}", "locking": "{locking}",
-            "cache": {{"direct": true}}, "aio": "native", "discard": "unmap"}}]}}"#
-    )
-    .replace('\n', "");
-    server.execute("blockdev-reopen", &options)
+/// Whether a server has the image with its lock.
+fn has_image(server: &Server) -> bool {
+    let nodes = server.query("query-named-block-nodes", "{}").unwrap();
+    let nodes = serde_json::from_str::<Value>(&nodes).unwrap()["return"].take();
+    let mut nodes = nodes.as_array().unwrap().iter();
+    nodes.all(|node| node["active"] == true)
 }
 
-/// Moves a guest, and then the lock of its image.
+/// Moves a guest, and with it the lock of its image.
 fn move_to(guest: &mut Movable<'_>, from: &Server, to: &Server) {
+    assert_eq!([from, to].map(has_image), [true, false], "before");
     guest.move_to(to).unwrap_or_else(|error| panic!("{error}"));
-    assert!(lock(to, "on").is_err(), "the other one has it");
-    for (server, locking) in [(from, "off"), (to, "on")] {
-        lock(server, locking).unwrap_or_else(|error| panic!("{error}"));
-    }
+    assert_eq!([from, to].map(has_image), [false, true], "behind");
+    let activate = r#"{"node-name": "d", "active": true}"#;
+    let refused = from.execute("blockdev-set-active", activate);
+    assert!(refused.is_err(), "the other one has the lock");
 }
 
 fn there_and_back(packed: bool, rounds: u32) {

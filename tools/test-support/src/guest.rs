@@ -104,6 +104,37 @@ impl Guest {
         Guest::with_features(socket, queues + 2, SCSI_FEATURES | EVENTS)
     }
 
+    /// A guest's front-end that is disconnected when its queue starts.
+    ///
+    /// # Panics
+    /// If the queue starts.
+    pub fn connect_refused(socket: &Path) {
+        let mut guest = Guest::with_features(socket, 0, BLK_FEATURES);
+        guest.queues.push(Queue::new(&guest.memory));
+        guest.start_refused(0, 0);
+    }
+
+    /// Starts a queue, and is disconnected instead.
+    ///
+    /// # Panics
+    /// If the queue starts.
+    #[track_caller]
+    pub fn start_refused(&self, index: u32, base: u16) {
+        let queue = &self.queues[index as usize].virtqueue;
+        let set_up = queue.set_up(&self.wire, &self.memory, index, base.into());
+        set_up.unwrap();
+        let kick = [queue.kick.as_fd()];
+        let answer = self.wire.ask(SET_VRING_KICK, &u64s(&[index.into()]), &kick);
+        assert_ne!(answer, Some(u64s(&[0])), "the queue has started");
+        self.wire.wait_for_hang_up();
+    }
+
+    /// Has the device log the pages that it writes, as when a migration begins, or no more.
+    pub fn log_dirty_pages(&self, on: bool) {
+        let log_all = u64::from(on) << 26;
+        self.must(SET_FEATURES, &u64s(&[BLK_FEATURES | log_all]), &[]);
+    }
+
     fn with_features(socket: &Path, queues: u32, features: u64) -> Self {
         let mut guest = Guest {
             wire: Wire::connect(socket),

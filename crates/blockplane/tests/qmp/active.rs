@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use test_support::guest::{Guest, IN};
+use test_support::guest::{Guest, IN, OUT};
 
 use crate::client::Client;
 use crate::process::{Folder, Process};
@@ -149,4 +149,132 @@ fn inactive_node_cannot_be_resized() {
     client.done("block_resize", json!({"node-name": "r", "size": 2 * MIB}));
     assert_eq!(size(), 2 * MIB);
     program.stop();
+}
+
+/// An export that leaves its nodes inactive until it needs them.
+fn lazy_export() -> Value {
+    let mut export = export();
+    export["allow-inactive"] = true.into();
+    export["writable"] = true.into();
+    export["num-queues"] = 2.into();
+    export
+}
+
+/// Whether another node can have the image.
+fn is_free(client: &mut Client) -> bool {
+    let is_free = client
+        .ask("blockdev-add", other_user())
+        .get("error")
+        .is_none();
+    if is_free {
+        client.done("blockdev-del", json!({"node-name": "other"}));
+    }
+    is_free
+}
+
+#[test]
+fn an_export_with_allow_inactive_has_its_image_while_queues_run() {
+    let (folder, program, mut client) = started(LINE);
+    client.done("block-export-add", lazy_export());
+    assert!(active(&mut client).is_empty() && is_free(&mut client));
+    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    guest.request(0, OUT, 0, 1);
+    assert_eq!(active(&mut client), ["r", "d"]);
+    assert!(!is_free(&mut client));
+    for arguments in [set_active("r", false), json!({"active": false})] {
+        client.fails("blockdev-set-active", arguments);
+    }
+    let bases = [guest.stop(0), guest.stop(1)];
+    assert!(active(&mut client).is_empty() && is_free(&mut client));
+    guest.start(0, bases[0]);
+    guest.request(0, IN, 0, 0);
+    assert_eq!(guest.stop(1), bases[1], "it does not run");
+    assert_eq!(active(&mut client), ["r", "d"], "the first one runs");
+    drop(guest);
+    client.event("BLOCK_EXPORT_DISCONNECTED", "e");
+    assert_eq!(active(&mut client), [""; 0]);
+    // By hand, as long as no queue runs.
+    for is_active in [true, false] {
+        client.done("blockdev-set-active", set_active("r", is_active));
+        assert_eq!(active(&mut client).is_empty(), !is_active);
+    }
+    program.stop();
+}
+
+#[test]
+fn queues_do_not_start_without_the_image() {
+    let (folder, program, mut client) = started(LINE);
+    client.done("block-export-add", lazy_export());
+    client.done("blockdev-add", other_user());
+    Guest::connect_refused(&folder.join("e.sock"));
+    assert_eq!(active(&mut client), ["other"]);
+    client.done("blockdev-del", json!({"node-name": "other"}));
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    guest.request(0, OUT, 0, 1);
+    assert_eq!(active(&mut client), ["r", "d"]);
+    program.stop();
+}
+
+#[test]
+fn an_export_without_allow_inactive_gives_its_image_up_to_a_migration_only() {
+    let (folder, program, mut client) = started(LINE);
+    client.done("block-export-add", export());
+    let guest = Guest::connect(&folder.join("e.sock"), 1);
+    let base = guest.stop(0);
+    assert_eq!(active(&mut client), ["r", "d"], "its driver resets it");
+    guest.start(0, base);
+    guest.log_dirty_pages(true);
+    let base = guest.stop(0);
+    assert!(active(&mut client).is_empty() && is_free(&mut client));
+    // The migration is cancelled.
+    guest.start(0, base);
+    assert_eq!(active(&mut client), ["r", "d"]);
+    guest.log_dirty_pages(false);
+    // A guest whose VMM crashes while it migrates may go on here.
+    guest.log_dirty_pages(true);
+    drop(guest);
+    client.event("BLOCK_EXPORT_DISCONNECTED", "e");
+    assert_eq!(active(&mut client), ["r", "d"]);
+    program.stop();
+}
+
+/// A daemon each for the two ends of a migration.
+#[test]
+fn the_image_moves_with_a_guest_to_another_daemon() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let line = |more: &str, allow: &str, socket: &str| {
+        format!(
+            "--blockdev file,node-name=d,filename=disk{more} --blockdev raw,node-name=r,file=d{more} \
+             --export vhost-user-blk,id=e,node-name=r,writable=on,addr.type=unix,addr.path={socket}{allow}"
+        )
+    };
+    let (here, mut here_client) = start(&folder, &line("", "", "here.sock"));
+    std::fs::rename(folder.join("qmp"), folder.join("qmp-here")).unwrap();
+    let line = line(",active=off", ",allow-inactive=on", "there.sock");
+    let (there, mut there_client) = start(&folder, &line);
+    let mut source = Guest::connect(&folder.join("here.sock"), 1);
+    source.request(0, OUT, 0, 1);
+    source.log_dirty_pages(true);
+    let there_socket = folder.join("there.sock");
+    // The destination waits for the lock. It has no order with the source's stop, except that it cannot come before it.
+    let destination = std::thread::spawn(move || Guest::connect(&there_socket, 1));
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(!destination.is_finished(), "both ends have the image");
+    let base = source.stop(0);
+    let mut destination = destination.join().unwrap();
+    destination.request(0, OUT, 0, 2);
+    assert_eq!(active(&mut here_client), [""; 0]);
+    assert_eq!(active(&mut there_client), ["r", "d"]);
+    source.start_refused(0, base);
+    destination.request(0, IN, 0, 0);
+    assert_eq!(destination.data(0, 0)[0], 2);
+    drop(destination);
+    let mut back = Guest::connect(&folder.join("here.sock"), 1);
+    back.request(0, IN, 0, 0);
+    assert_eq!(back.data(0, 0)[0], 2);
+    assert_eq!(active(&mut here_client), ["r", "d"]);
+    assert_eq!(active(&mut there_client), [""; 0]);
+    there.stop();
+    here.stop();
 }

@@ -30,7 +30,7 @@ const CHANGED: &str = "--object iothread,id=changed \
     --blockdev file,node-name=unit,filename=unit.img,cache.direct=off \
     --export vhost-user-blk,id=changed,node-name=changed,addr.type=unix,addr.path=changed,writable=on,\
 num-queues=3,queue-size=64,logical-block-size=4096,serial=abc,packed=on,rerror=stop,werror=enospc,request-timeout=7,writethrough=on,\
-fixed-buffers=on,fixed-iothread=on,iothread=changed \
+fixed-buffers=on,fixed-iothread=on,allow-inactive=on,iothread=changed \
     --export vhost-user-scsi,id=changed-scsi,addr.type=unix,addr.path=changed-scsi,writable=on,\
 num-queues=3,queue-size=64,packed=on,luns.0.node-name=unit,luns.0.target=3,luns.0.lun=4,luns.0.serial=def,\
 luns.0.logical-block-size=4096,luns.0.rotation-rate=7200,writethrough=on,fixed-iothread=on,iothread=changed";

@@ -1,18 +1,134 @@
 //! Activation and inactivation of nodes, by `blockdev-set-active` and by exports.
 //!
 //! An active node holds its image's locks and may be used. An inactive node leaves the image to another program. The nodes below an
-//! active node are active, too. An export activates its nodes, and they stay active as long as it exists.
+//! active node are active, too. An export activates its nodes when it is created, or with `allow-inactive=on` when its queues start;
+//! [`ImageUse`](crate::devices::image_use::ImageUse) decides that.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
-use block::Node;
+use block::{Node, NodeError};
+use options::ExportOptions;
 
 use crate::actions::node;
+use crate::devices::image_use::{ActivationError, NodeActivator};
 use crate::error::BoxError;
+use crate::state::export::Export;
 use crate::state::node::OpenNode;
-use crate::state::objects::DaemonObjects;
+use crate::state::objects::{DaemonObjects, ObjectsTaskSender};
+
+/// How long a front-end's thread waits for the main thread, which may wait for that thread in a live upgrade.
+const MAIN_THREAD_TIME: Duration = Duration::from_secs(5);
+
+/// Activates and inactivates nodes on the main thread, for other threads.
+pub(crate) fn new_main_thread_activator(sender: ObjectsTaskSender) -> Arc<dyn NodeActivator> {
+    Arc::new(MainThreadActivator(sender))
+}
+
+/// The main thread, as threads that serve front-ends use it.
+struct MainThreadActivator(ObjectsTaskSender);
+
+impl MainThreadActivator {
+    /// Runs work on the main thread and waits for its result; `None`: the daemon ends, or the main thread is busy.
+    fn run_and_wait<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut DaemonObjects) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, result) = channel();
+        // The receiver is gone if it has waited for too long.
+        (self.0)(Box::new(move |objects| drop(sender.send(work(objects)))));
+        result.recv_timeout(MAIN_THREAD_TIME).ok()
+    }
+}
+
+const NO_ANSWER: &str = "the main thread does not answer: the daemon ends or is being upgraded";
+
+impl NodeActivator for MainThreadActivator {
+    fn activate(&self, export: &str) -> Result<(), ActivationError> {
+        let export = export.to_owned();
+        let activated = self.run_and_wait(move |objects| objects.activate_nodes_of_export(&export));
+        activated.unwrap_or_else(|| {
+            Err(ActivationError {
+                text: NO_ANSWER.to_owned(),
+                is_temporary: false,
+            })
+        })
+    }
+
+    fn inactivate(&self, export: &str) -> Result<(), String> {
+        let export = export.to_owned();
+        let inactivated = self.run_and_wait(move |objects| {
+            let result = objects.inactivate_nodes_of_idle_export(&export);
+            result.map_err(|error| error.to_string())
+        });
+        inactivated.unwrap_or_else(|| Err(NO_ANSWER.to_owned()))
+    }
+}
 
 impl DaemonObjects {
+    /// The node of this name for an export, activated unless the export may have an inactive one, or its state is that of the old
+    /// process of a live upgrade.
+    pub fn node_for_export(
+        &mut self,
+        name: &str,
+        options: &ExportOptions,
+    ) -> Result<Arc<Node>, BoxError> {
+        match options.settings.allow_inactive || self.creates_exports_paused {
+            true => self.require_unreserved_node(name),
+            false => self.activate_node_for_export(name),
+        }
+    }
+
+    /// Tells exports whether their nodes are active, after a change.
+    pub fn update_image_use(&self) {
+        for export in &self.exports {
+            if let Some(image_use) = &export.image_use {
+                let is_active = |name: &&str| {
+                    let open = self.find_node(name);
+                    open.is_some_and(|open| open.options.settings.active)
+                };
+                image_use.set_nodes_active(export.options.node_names().iter().all(is_active));
+            }
+        }
+    }
+
+    /// Activates the nodes of an export whose queues are about to start.
+    fn activate_nodes_of_export(&mut self, id: &str) -> Result<(), ActivationError> {
+        let names = self.node_names_of_export(id);
+        for name in &names {
+            let is_reserved = |open: &OpenNode| open.reserved_by.is_some();
+            let is_reserved = self.find_node(name).is_some_and(is_reserved);
+            self.activate_with_nodes_below(name).map_err(|error| {
+                let locked = error.downcast_ref::<NodeError>();
+                let is_locked = matches!(locked, Some(NodeError::Locked { here: false, .. }));
+                ActivationError {
+                    text: error.to_string(),
+                    is_temporary: is_locked || is_reserved,
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Inactivates the nodes of an export whose queues have stopped, and those below that nothing else uses. They have been flushed.
+    fn inactivate_nodes_of_idle_export(&mut self, id: &str) -> Result<(), BoxError> {
+        for name in self.node_names_of_export(id) {
+            let names = self.reserve_with_nodes_below_unless(&name, Export::uses_nodes)?;
+            self.inactivate_reserved_nodes(&names);
+        }
+        Ok(())
+    }
+
+    /// Names of the nodes that an export shows.
+    fn node_names_of_export(&self, id: &str) -> Vec<String> {
+        let mut exports = self.exports.iter();
+        let export = exports.find(|export| export.options.id == id);
+        let names = export.map(|export| export.options.node_names());
+        let names = names.unwrap_or_default().into_iter();
+        names.map(str::to_owned).collect()
+    }
+
     /// Activates the node of this name for an export, and returns it.
     pub fn activate_node_for_export(&mut self, name: &str) -> Result<Arc<Node>, BoxError> {
         let node = self.require_unreserved_node(name)?;
@@ -41,6 +157,7 @@ impl DaemonObjects {
             open.options.settings.active = true;
             tracing::info!(node = name, "node activated");
         }
+        self.update_image_use();
         Ok(())
     }
 
@@ -59,23 +176,57 @@ impl DaemonObjects {
         &mut self,
         name: &str,
     ) -> Result<Vec<String>, BoxError> {
+        self.reserve_with_nodes_below_unless(name, Export::needs_active_nodes)
+    }
+
+    /// The same, of nodes with no export for which `is_used`.
+    fn reserve_with_nodes_below_unless(
+        &mut self,
+        name: &str,
+        is_used: fn(&Export) -> bool,
+    ) -> Result<Vec<String>, BoxError> {
         let open = self.require_node(name)?;
         if !open.options.settings.active {
             return Ok(Vec::new());
         }
-        self.check_unused_by_exports_and_active_nodes(name, &[])?;
+        self.check_unused_by_exports_and_active_nodes(name, &[], is_used)?;
         let mut names = vec![name.to_owned()];
         let mut below = open.child_node_name();
         while let Some(name) = below
             && self
-                .check_unused_by_exports_and_active_nodes(name, &names)
+                .check_unused_by_exports_and_active_nodes(name, &names, is_used)
                 .is_ok()
         {
             names.push(name.to_owned());
             below = self.find_node(name).and_then(OpenNode::child_node_name);
         }
-        self.reserve_nodes(&names, "blockdev-set-active")?;
+        self.reserve_to_inactivate(&names)?;
         Ok(names)
+    }
+
+    /// Reserves nodes, and records in their exports that they are about to be inactive.
+    fn reserve_to_inactivate(&mut self, names: &[String]) -> Result<(), BoxError> {
+        self.reserve_nodes(names, "blockdev-set-active")?;
+        let shows_one = |export: &&Export| {
+            let mut names = names.iter();
+            names.any(|name| export.options.exports_node(name))
+        };
+        for export in self.exports.iter().filter(shows_one) {
+            if let Some(image_use) = &export.image_use
+                && !image_use.try_set_nodes_inactive()
+            {
+                let error = in_use_error(&names[0], export);
+                self.release_reserved_active_nodes(names);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases nodes that were to be inactivated and stay active.
+    pub fn release_reserved_active_nodes(&mut self, names: &[String]) {
+        self.release_nodes(names);
+        self.update_image_use();
     }
 
     /// Reserves all active nodes to be flushed and inactivated.
@@ -86,9 +237,10 @@ impl DaemonObjects {
             .filter(|open| open.options.settings.active);
         let names: Vec<String> = active.map(|open| open.node.name().to_owned()).collect();
         for name in &names {
-            self.check_unused_by_exports_and_active_nodes(name, &names)?;
+            let is_used = Export::needs_active_nodes;
+            self.check_unused_by_exports_and_active_nodes(name, &names, is_used)?;
         }
-        self.reserve_nodes(&names, "blockdev-set-active")?;
+        self.reserve_to_inactivate(&names)?;
         Ok(names)
     }
 
@@ -119,11 +271,12 @@ impl DaemonObjects {
         }
     }
 
-    /// Refuses a node that an export uses, or an active node above it that is not among `inactivated`.
+    /// Refuses a node with an export for which `is_used`, or with an active node above it that is not among `inactivated`.
     fn check_unused_by_exports_and_active_nodes(
         &self,
         name: &str,
         inactivated: &[String],
+        is_used: fn(&Export) -> bool,
     ) -> Result<(), BoxError> {
         let is_above = |open: &&OpenNode| {
             let stays_active = inactivated.iter().all(|name| open.node.name() != name);
@@ -136,11 +289,29 @@ impl DaemonObjects {
         if let Some(export) = self
             .exports
             .iter()
-            .find(|export| export.options.exports_node(name))
+            .find(|export| export.options.exports_node(name) && is_used(export))
         {
-            let export = &export.options.id;
-            return Err(format!("Node '{name}' is in use by export '{export}'").into());
+            return Err(in_use_error(name, export));
         }
         Ok(())
     }
+}
+
+impl Export {
+    /// Whether its queues use its nodes, or may do so at any time.
+    fn uses_nodes(&self) -> bool {
+        let image_use = self.image_use.as_ref();
+        image_use.is_none_or(|image_use| image_use.has_queues())
+    }
+
+    /// Whether a command may not inactivate its nodes.
+    fn needs_active_nodes(&self) -> bool {
+        self.uses_nodes() || !self.options.settings.allow_inactive
+    }
+}
+
+/// The error for a node that cannot be inactivated because of an export.
+fn in_use_error(node: &str, export: &Export) -> BoxError {
+    let export = &export.options.id;
+    format!("Node '{node}' is in use by export '{export}'").into()
 }

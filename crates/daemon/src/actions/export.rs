@@ -13,6 +13,7 @@ use virtio_blk::{Device, DeviceOptions, MergeLimits};
 
 use crate::actions::nbd::check_one_iothread_if_one_connection;
 use crate::devices::export_server::ExportServer;
+use crate::devices::image_use::ImageUse;
 use crate::devices::queues::QueueStarter;
 use crate::devices::scsi_unit::check_writable;
 use crate::devices::virtio_blk::VhostUserBlkDevice;
@@ -62,7 +63,7 @@ fn create_and_start_virtio_blk_export(
     kind: &VhostUserBlkOptions,
     objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
-    let node = objects.activate_node_for_export(&options.node_name)?;
+    let node = objects.node_for_export(&options.node_name, options)?;
     check_writable(&node, options.settings.writable)?;
     let device = DeviceOptions {
         logical_block_size: kind.logical_block_size,
@@ -87,6 +88,12 @@ fn create_and_start_virtio_blk_export(
     let device = Arc::new(Device::new(device, node.geometry())?);
     let node = NodeSlot::new(node);
     let request_timeout = Duration::from_secs(kind.request_timeout);
+    let nodes = {
+        let node = node.clone();
+        move || vec![node.get()]
+    };
+    let allow_inactive = options.settings.allow_inactive;
+    let image_use = ImageUse::new(&options.id, allow_inactive, &objects.activator, nodes);
     let target = VhostUserBlkDevice {
         device: device.clone(),
         node: node.clone(),
@@ -100,6 +107,7 @@ fn create_and_start_virtio_blk_export(
             stats: stats.clone(),
             reports: reports.clone(),
         },
+        image_use: image_use.clone(),
     };
     let server = objects.start_vhost_user_server(listener, Arc::new(target))?;
     let disk = ExportedDisk {
@@ -115,8 +123,10 @@ fn create_and_start_virtio_blk_export(
         controller: None,
         stats,
         reports: Some(reports.clone()),
+        image_use: Some(image_use),
         state: ExportState::Serving(ExportServer::VhostUser(server)),
     });
+    objects.update_image_use();
     objects
         .slow_requests
         .watch_export_if_timeout_set(&reports, request_timeout);

@@ -8,6 +8,7 @@ use vhost_user::{StartedQueue, VirtioDevice};
 use virtio_blk::Device;
 use virtqueue::queue_setup::{QueueSetup, StartError};
 
+use super::image_use::ImageUse;
 use super::queues::QueueStarter;
 use crate::disk::exported_disk::NodeSlot;
 
@@ -18,6 +19,7 @@ pub(crate) struct VhostUserBlkDevice {
     pub packed: bool,
     pub stop_timeout_with_inflight_region: Option<Duration>,
     pub queue_starter: QueueStarter,
+    pub image_use: Arc<ImageUse>,
 }
 
 impl VhostUserBlkDevice {
@@ -98,6 +100,14 @@ impl VirtioDevice for VhostUserBlkDevice {
 
     fn reset(&self) {
         self.device.reset();
+    }
+
+    fn before_first_queue(&self) -> Result<(), String> {
+        self.image_use.begin()
+    }
+
+    fn after_last_queue(&self, is_migrating: bool) {
+        self.image_use.end(is_migrating);
     }
 
     /// Starts a queue on its iothread; the node behind the disk may be replaced while it runs.

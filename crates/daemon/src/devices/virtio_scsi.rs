@@ -12,6 +12,7 @@ use vhost_user::{StartedQueue, VirtioDevice};
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 use virtqueue::queue_setup::{QueueSetup, StartError};
 
+use super::image_use::ImageUse;
 use super::queues::QueueStarter;
 use super::scsi_unit::{
     check_writable_and_set_guest_block_size, create_unit_with_pr_file, world_wide_name,
@@ -103,6 +104,12 @@ impl VirtioScsiController {
         disks.collect()
     }
 
+    /// The nodes behind its disks.
+    pub fn nodes(&self) -> Vec<Arc<Node>> {
+        let disks = self.lock_disk_list();
+        disks.iter().map(|disk| disk.node.get()).collect()
+    }
+
     /// The device that the driver sees.
     pub fn virtio_scsi_device(&self) -> &Device {
         &self.device
@@ -165,6 +172,7 @@ pub(crate) struct VhostUserScsiDevice {
     pub controller: Arc<VirtioScsiController>,
     pub packed: bool,
     pub queue_starter: QueueStarter,
+    pub image_use: Arc<ImageUse>,
 }
 
 impl VhostUserScsiDevice {
@@ -212,6 +220,14 @@ impl VirtioDevice for VhostUserScsiDevice {
 
     fn reset(&self) {
         self.virtio_scsi_device().reset_with_units();
+    }
+
+    fn before_first_queue(&self) -> Result<(), String> {
+        self.image_use.begin()
+    }
+
+    fn after_last_queue(&self, is_migrating: bool) {
+        self.image_use.end(is_migrating);
     }
 
     /// Starts a queue on its iothread with the controller's disks, which may change while it runs.

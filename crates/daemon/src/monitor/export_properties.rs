@@ -15,14 +15,8 @@ use crate::state::export::Export;
 /// Keys of options that can be changed at runtime.
 const WRITABLE_KEYS: [&str; 3] = ["request-merging", "max-merge-requests", "max-merge-bytes"];
 
-/// Keys that are not shown as properties: name, type and iothreads of an export, and options with only one possible value.
-const HIDDEN_KEYS: [&str; 5] = [
-    "type",
-    "id",
-    "iothread",
-    "iothread-vq-mapping",
-    "allow-inactive",
-];
+/// Keys that are not shown as properties: name, type and iothreads of an export.
+const HIDDEN_KEYS: [&str; 4] = ["type", "id", "iothread", "iothread-vq-mapping"];
 
 /// Builds the QOM class of each type of exports.
 pub(super) fn build_export_qom_classes() -> impl Iterator<Item = QomClass> {

@@ -253,7 +253,7 @@ fn activate_or_inactivate_nodes(
         move |control, flushed| {
             match flushed {
                 Ok(()) => control.objects.inactivate_reserved_nodes(&names),
-                Err(_) => control.objects.release_nodes(&names),
+                Err(_) => control.objects.release_reserved_active_nodes(&names),
             }
             flushed
         },

@@ -7,6 +7,7 @@ use iothread::ExportReporter;
 use options::ExportOptions;
 
 use crate::devices::export_server::{ExportFrontEndHandle, ExportServer};
+use crate::devices::image_use::ImageUse;
 use crate::devices::virtio_scsi::VirtioScsiController;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::ExportedDisk;
@@ -22,6 +23,8 @@ pub(crate) struct Export {
     pub stats: Arc<ExportStats>,
     /// For virtio-blk: error policy and parked requests.
     pub reports: Option<Arc<ExportReporter>>,
+    /// `None`: its nodes are active as long as it exists.
+    pub image_use: Option<Arc<ImageUse>>,
     pub state: ExportState,
 }
 

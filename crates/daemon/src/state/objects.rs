@@ -22,12 +22,19 @@ use super::secret::Secret;
 use super::slow_requests::SlowRequestWatchdog;
 use super::throttle_group::ThrottleGroupObject;
 use crate::devices::export_server::ExportServer;
+use crate::devices::image_use::NodeActivator;
 use crate::disk::aio::AioChoices;
 use crate::error::BoxError;
 use crate::service::InheritedAndUsedSockets;
 
 /// Name of the iothread of exports that name none. The first of them creates it, unless it exists.
 pub(crate) const DEFAULT_IOTHREAD: &str = "main";
+
+/// Work for the main thread on its objects.
+pub(crate) type ObjectsTask = Box<dyn FnOnce(&mut DaemonObjects) + Send>;
+
+/// Sends work to the main thread, from any thread.
+pub(crate) type ObjectsTaskSender = Box<dyn Fn(ObjectsTask) + Send + Sync>;
 
 /// All iothreads, secrets, throttle groups, nodes and exports, and what creating them needs.
 pub(crate) struct DaemonObjects {
@@ -53,6 +60,8 @@ pub(crate) struct DaemonObjects {
     on_export_drained: Arc<dyn Fn(String) + Send + Sync>,
     /// Called with the name of a node when its image has been resized by another client of its cluster.
     pub on_image_resized: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Activates nodes of exports whose queues start, and inactivates them when the queues have stopped.
+    pub activator: Arc<dyn NodeActivator>,
     pub exports: Vec<Export>,
     pub nodes: Vec<OpenNode>,
     /// Names of nodes that jobs are opening: no other node may have them.
@@ -70,6 +79,7 @@ impl DaemonObjects {
         slow_requests: SlowRequestWatchdog,
         on_export_drained: Arc<dyn Fn(String) + Send + Sync>,
         on_image_resized: Arc<dyn Fn(&str) + Send + Sync>,
+        activator: Arc<dyn NodeActivator>,
         inherited_sockets: InheritedAndUsedSockets,
     ) -> Self {
         DaemonObjects {
@@ -84,6 +94,7 @@ impl DaemonObjects {
             control_threads: None,
             on_export_drained,
             on_image_resized,
+            activator,
             exports: Vec::new(),
             nodes: Vec::new(),
             opening_nodes: Vec::new(),

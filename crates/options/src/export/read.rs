@@ -218,6 +218,12 @@ fn read_lsi53c895a(
     names: &DefinedNames,
     settings: &CommonExportOptions,
 ) -> Result<TypeSpecificExportOptions, Problem> {
+    if settings.allow_inactive {
+        let reason = "'allow-inactive=on': exports of type 'vfio-user-lsi53c895a' do not support inactive nodes";
+        return Err(Problem::Conflict {
+            reason: reason.to_owned(),
+        });
+    }
     let luns = luns::read_luns_or_only_node(fields, names, &LSI_LIMITS, settings.writable)?;
     let iothreads = queues::read_iothreads_or_mapping(fields, names, 1)?;
     if let [_, second, ..] = iothreads.as_slice() {

@@ -169,6 +169,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
             vring.stop()
         };
         vring.clear_and_drop_inflight_region();
+        self.report_if_no_queue_runs(self.is_dirty_logging_on());
         Ok(VhostUserVringState::new(index, base))
     }
 
@@ -187,6 +188,8 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let kick = self.check_eventfd_and_set_nonblocking("kick", fd)?;
         let log = self.active_dirty_log().cloned();
         let signaller = self.signaller.clone();
+        self.vring(u32::from(index))?;
+        self.prepare_first_queue()?;
         let vring = self.vring(u32::from(index))?;
         let context = StartContext {
             memory: &memory,

@@ -158,6 +158,7 @@ impl FrontEndServer {
                     break;
                 }
                 Err(_) if lock_connection(&connection).has_stop_timed_out() => break,
+                Err(_) if lock_connection(&connection).has_refused_start() => break,
                 Err(error) if !can_open_more_files(&socket, MAX_FDS_OF_MESSAGE) => {
                     tracing::warn!(
                         export,

@@ -60,7 +60,11 @@ pub(super) fn daemon_command(
     let mut command = Command::new(program);
     command.arg("--blockdev").arg(disk_node(options)?);
     if options.faults {
-        command.args(["--blockdev", "driver=blkdebug,node-name=b,image=d"]);
+        let mut filter = "driver=blkdebug,node-name=b,image=d".to_owned();
+        if options.starts_inactive {
+            filter.push_str(",active=off");
+        }
+        command.arg("--blockdev").arg(filter);
     }
     if options.monitor {
         // Before the export: once the export listens, the monitor does too.
@@ -115,6 +119,9 @@ pub(super) fn daemon_command(
             }
         }
     }
+    if options.starts_inactive {
+        export.push_str(",allow-inactive=on");
+    }
     command.arg("--export").arg(export);
     Ok(command)
 }
@@ -146,8 +153,13 @@ fn disk_node(options: &ServerOptions) -> Result<String> {
             )
         }
     };
+    let inactive = if options.starts_inactive {
+        ",active=off"
+    } else {
+        ""
+    };
     Ok(format!(
-        "{place},node-name=d,discard=unmap,read-only={},locking={}",
+        "{place},node-name=d,discard=unmap,read-only={},locking={}{inactive}",
         on_off(options.read_only),
         options.locking.unwrap_or("auto"),
     ))

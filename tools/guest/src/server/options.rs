@@ -92,6 +92,9 @@ pub struct ServerOptions {
     pub waits_for_space: bool,
     /// How the image is locked, if not as servers do by default. Not with `blockplane serve`.
     pub locking: Option<&'static str>,
+    /// Whether it leaves the image alone until a guest uses it (`active=off`, `allow-inactive=on`): the destination of a migration. Not
+    /// with `blockplane serve`.
+    pub starts_inactive: bool,
     /// Whether requests that fail wait, and there is a node `b` before the disk that lets them (`x-blkdebug-set`). Needs a monitor.
     pub faults: bool,
     /// How a guest sees the disk.
@@ -114,6 +117,7 @@ impl ServerOptions {
             monitor: false,
             waits_for_space: false,
             locking: None,
+            starts_inactive: false,
             faults: false,
             device: Device::VirtioBlk,
         }

@@ -91,6 +91,7 @@ pub(crate) fn create_and_start_export(
         controller: None,
         stats,
         reports: None,
+        image_use: None,
         state: ExportState::Serving(ExportServer::Adapter(Arc::new(handle))),
     });
     Ok(())

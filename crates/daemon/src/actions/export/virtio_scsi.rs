@@ -8,6 +8,7 @@ use virtio_scsi::FIXED_QUEUES;
 
 use super::listen_or_take_inherited;
 use crate::devices::export_server::ExportServer;
+use crate::devices::image_use::ImageUse;
 use crate::devices::queues::QueueStarter;
 use crate::devices::virtio_scsi::{VhostUserScsiDevice, VirtioScsiController};
 use crate::disk::export_stats::ExportStats;
@@ -27,7 +28,7 @@ pub(crate) fn create_and_start_export(
         VirtioScsiController::new(options, kind, iothreads.len(), objects.reports.clone())?;
     let controller = Arc::new(controller);
     for lun in luns {
-        let node = objects.activate_node_for_export(&lun.node_name)?;
+        let node = objects.node_for_export(&lun.node_name, options)?;
         controller.insert_disk(controller.create_disk_and_set_guest_block_size(
             lun,
             node,
@@ -38,6 +39,12 @@ pub(crate) fn create_and_start_export(
     let queue_count = kind.num_queues + FIXED_QUEUES;
     let stats = Arc::new(ExportStats::new(queue_count, kind.queue_size, &iothreads));
     let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);
+    let nodes = {
+        let controller = controller.clone();
+        move || controller.nodes()
+    };
+    let allow_inactive = options.settings.allow_inactive;
+    let image_use = ImageUse::new(&options.id, allow_inactive, &objects.activator, nodes);
     let target = VhostUserScsiDevice {
         controller: controller.clone(),
         packed: kind.packed,
@@ -49,6 +56,7 @@ pub(crate) fn create_and_start_export(
             stats: stats.clone(),
             reports: Arc::new(reports),
         },
+        image_use: image_use.clone(),
     };
     let server = objects.start_vhost_user_server(listener, Arc::new(target))?;
     objects.exports.push(Export {
@@ -57,7 +65,9 @@ pub(crate) fn create_and_start_export(
         controller: Some(controller),
         stats,
         reports: None,
+        image_use: Some(image_use),
         state: ExportState::Serving(ExportServer::VhostUser(server)),
     });
+    objects.update_image_use();
     Ok(())
 }
