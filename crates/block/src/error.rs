@@ -8,6 +8,14 @@ use crate::SECTOR_BYTES;
 /// Why a node cannot be opened or used as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
+    /// Its persistent dirty bitmaps cannot be used.
+    #[error("node '{node}': {reason}")]
+    Bitmaps {
+        /// Its name.
+        node: String,
+        /// The cause and the remedy.
+        reason: String,
+    },
     /// `open(2)` failed.
     #[error("cannot open {}: {error}{}", path.display(), open_hint(error))]
     Open {

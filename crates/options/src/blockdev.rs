@@ -195,6 +195,8 @@ settings! {
         pub locking: Locking = "locking", Locking::FORM, default(Locking::Auto);
         /// most requests per call to the kernel, 0 = the iothread's (default 0)
         pub aio_max_batch: u32 = "aio-max-batch", number_form(0, u32::MAX), default(0);
+        /// file for persistent dirty bitmaps, created if missing (default: none; blockplane's own)
+        pub bitmap_file: Option<PathBuf> = "bitmap-file", FilePathForm, optional;
     }
 }
 

@@ -188,7 +188,14 @@ mod tests {
     /// Keys whose default has no value are left out.
     #[test]
     fn defaults_in_the_example_are_the_defaults() {
-        let no_value = ["cpu-affinity", "aio =", "serial", "cache.direct", "users"];
+        let no_value = [
+            "cpu-affinity",
+            "aio =",
+            "bitmap-file",
+            "serial",
+            "cache.direct",
+            "users",
+        ];
         let text: String = with_defaults()
             .lines()
             .filter(|line| !no_value.iter().any(|key| line.starts_with(key)))

@@ -110,6 +110,7 @@ fn directives_keep_the_order_of_the_command_line() {
             aio: None,
             locking: Locking::Auto,
             aio_max_batch: 0,
+            bitmap_file: None,
         }),
     };
     let raw = BlockdevOptions {

@@ -4,7 +4,7 @@
 //! - `objects`, `nodes`, `exports`: adding, querying, changing and removing.
 //! - `active`: inactive nodes.
 //! - `bitmaps`: dirty bitmaps that miss no write of a busy guest; `bitmap_comparison`: their commands, as qemu-storage-daemon answers
-//!   them.
+//!   them; `persistent_bitmaps`: those that outlive the daemon.
 //! - `faults`: fault injection, and disks that have faults.
 //! - `filters_in_use`: filters that are inserted under running disks and removed.
 //! - `luns`: units of SCSI controllers.
@@ -56,6 +56,7 @@ mod many_clients;
 mod metrics;
 mod nodes;
 mod objects;
+mod persistent_bitmaps;
 mod policies;
 #[cfg(target_arch = "x86_64")]
 mod probes;

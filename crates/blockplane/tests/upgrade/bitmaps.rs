@@ -8,7 +8,7 @@ use crate::daemon::Daemon;
 use crate::guest::{Guest, OUT, SLOTS};
 use crate::process::Folder;
 
-const LINE: &str = "--blockdev file,node-name=d,filename=disk.img,cache.direct=off \
+const LINE: &str = "--blockdev file,node-name=d,filename=disk.img,cache.direct=off,bitmap-file=bits \
     --blockdev raw,node-name=w,file=d,offset=8192 \
     --export vhost-user-blk,id=e,node-name=w,addr.type=unix,addr.path=s,writable=on";
 
@@ -27,8 +27,8 @@ fn dirty_bitmaps_are_handed_over_and_miss_no_write() {
     let mut daemon = Daemon::start_in(folder, LINE, &[]);
     let mut client = daemon.client();
     for (name, granularity, disabled) in [("a", 512, false), ("b", 4096, false), ("c", 512, true)] {
-        let arguments =
-            json!({"node": "d", "name": name, "granularity": granularity, "disabled": disabled});
+        let arguments = json!({"node": "d", "name": name, "granularity": granularity,
+            "disabled": disabled, "persistent": name == "a"});
         client.done("block-dirty-bitmap-add", arguments);
     }
     let mut guest = Guest::connect(&daemon.folder.join("s"), 1);

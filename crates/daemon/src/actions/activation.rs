@@ -190,11 +190,13 @@ impl DaemonObjects {
             return Ok(Vec::new());
         }
         self.check_unused_by_exports_and_active_nodes(name, &[], is_used)?;
+        self.check_has_no_bitmap_file(name)?;
         let mut names = vec![name.to_owned()];
         let mut below = open.child_node_name();
         while let Some(name) = below
             && self
                 .check_unused_by_exports_and_active_nodes(name, &names, is_used)
+                .and_then(|()| self.check_has_no_bitmap_file(name))
                 .is_ok()
         {
             names.push(name.to_owned());
@@ -239,6 +241,7 @@ impl DaemonObjects {
         for name in &names {
             let is_used = Export::needs_active_nodes;
             self.check_unused_by_exports_and_active_nodes(name, &names, is_used)?;
+            self.check_has_no_bitmap_file(name)?;
         }
         self.reserve_to_inactivate(&names)?;
         Ok(names)
@@ -268,6 +271,19 @@ impl DaemonObjects {
             )
             .into()),
             _ => Ok(()),
+        }
+    }
+
+    /// Refuses a node with persistent bitmaps, which would miss what another program writes.
+    fn check_has_no_bitmap_file(&self, name: &str) -> Result<(), BoxError> {
+        let found = self.find_node(name);
+        match found.is_some_and(|open| open.bitmap_file.is_some()) {
+            true => Err(format!(
+                "Node '{name}' has a bitmap-file: while it is inactive its bitmaps would miss writes; \
+                 remove the node instead"
+            )
+            .into()),
+            false => Ok(()),
         }
     }
 

@@ -7,10 +7,11 @@
 
 use std::sync::Arc;
 
-use block::dirty_bitmap::{self, BitmapAction, BitmapChange, BitmapError};
+use block::dirty_bitmap::{self, BitmapAction, BitmapChange, SaveKind};
 use block::{Faults, NoHangGuard, Node};
 
 use crate::devices::export_server::ExportFrontEndHandle;
+use crate::disk::bitmap_file::BitmapFile;
 use crate::disk::exported_disk::NodeSlot;
 use crate::error::BoxError;
 use crate::state::export::ExportState;
@@ -20,6 +21,8 @@ use crate::state::objects::DaemonObjects;
 pub(crate) struct BitmapPlan {
     actions: Vec<BitmapAction>,
     nodes: Vec<AffectedNode>,
+    /// Files of persistent bitmaps, which may be others afterwards.
+    files: Vec<(Arc<Node>, Arc<BitmapFile>)>,
     /// Names of the nodes that are reserved until it is done.
     reserved: Vec<String>,
 }
@@ -67,7 +70,12 @@ pub(crate) fn plan(
         }
         affected.users = users_of_node(objects, &affected.node);
     }
+    let opened = affected
+        .iter()
+        .filter_map(|affected| objects.find_node(affected.node.name()));
+    let files = opened.filter_map(|open| Some((open.node.clone(), open.bitmap_file.clone()?)));
     Ok(BitmapPlan {
+        files: files.collect(),
         actions,
         nodes: affected,
         reserved: Vec::new(),
@@ -75,13 +83,14 @@ pub(crate) fn plan(
 }
 
 impl BitmapPlan {
-    /// Whether queues get new routes, which waits for requests in flight.
+    /// Whether queues get new routes, which waits for requests in flight, or files are written.
     pub fn may_wait(&self) -> bool {
-        self.nodes.iter().any(|affected| {
-            let records = affected.node.bitmaps().new_routes_record();
-            // The last bitmap that records may be removed.
-            !affected.users.is_empty() && (records || affected.begins)
-        })
+        !self.files.is_empty()
+            || self.nodes.iter().any(|affected| {
+                let records = affected.node.bitmaps().new_routes_record();
+                // The last bitmap that records may be removed.
+                !affected.users.is_empty() && (records || affected.begins)
+            })
     }
 
     /// Reserves all nodes of the disks, so that no other command exchanges their nodes meanwhile.
@@ -103,8 +112,9 @@ impl BitmapPlan {
         &self.reserved
     }
 
-    /// Carries it out, all of it or nothing. This waits for requests in flight if it [may](Self::may_wait).
-    pub fn carry_out(&self) -> Result<(), BitmapError> {
+    /// Carries it out, all of it or nothing, and saves which persistent bitmaps there are. This waits for requests in flight if
+    /// it [may](Self::may_wait).
+    pub fn carry_out(&self) -> Result<(), BoxError> {
         for affected in self.nodes.iter().filter(|affected| affected.begins) {
             affected.let_routes_record(true);
         }
@@ -114,7 +124,13 @@ impl BitmapPlan {
                 affected.let_routes_record(false);
             }
         }
-        switched
+        switched?;
+        for (node, file) in &self.files {
+            file.save(node, SaveKind::InUse).map_err(|error| {
+                format!("the bitmaps are changed, but would not be there after a crash: {error}")
+            })?;
+        }
+        Ok(())
     }
 }
 

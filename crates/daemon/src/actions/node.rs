@@ -19,6 +19,7 @@ use crate::actions::nbd;
 use crate::actions::rbd::ImageOpener;
 use crate::control::MainThread;
 use crate::disk::aio::AioChoices;
+use crate::disk::bitmap_file::BitmapFile;
 use crate::disk::faults;
 use crate::disk::lock_retry::ImageLockRetry;
 use crate::error::BoxError;
@@ -322,6 +323,7 @@ impl OpenPlan {
             None => None,
         };
         let handover_fd = self.handover_fds.remove(&options.node_name);
+        let is_handed_over = handover_fd.is_some();
         let aio = &mut self.aio;
         let node = open_node(
             options,
@@ -336,6 +338,7 @@ impl OpenPlan {
         )?;
         opened.push(OpenNode {
             options: options.clone(),
+            bitmap_file: open_bitmap_file(options, &node, is_handed_over)?,
             node: node.clone(),
             parent: parent.map(str::to_owned),
             reserved_by: None,
@@ -358,6 +361,26 @@ impl OpenPlan {
             (NodeRef::Name(_), None) => unreachable!("planned with the node below"),
         }
     }
+}
+
+/// Opens the file of a node's persistent bitmaps, if it has one, and restores them.
+fn open_bitmap_file(
+    options: &BlockdevOptions,
+    node: &Node,
+    is_handed_over: bool,
+) -> Result<Option<Arc<BitmapFile>>, NodeError> {
+    let file = options.driver.file_options();
+    let Some(path) = file.and_then(|file| file.bitmap_file.as_deref()) else {
+        return Ok(None);
+    };
+    let file = match is_handed_over {
+        true => BitmapFile::new_awaiting_handover(path),
+        false => BitmapFile::open_and_restore(path, node).map_err(|reason| NodeError::Bitmaps {
+            node: options.node_name.clone(),
+            reason,
+        })?,
+    };
+    Ok(Some(Arc::new(file)))
 }
 
 /// Opens a file or block device, with the fallbacks that its options allow: the page cache, and read-only.

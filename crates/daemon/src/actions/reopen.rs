@@ -266,9 +266,10 @@ fn exports_and_disks_of_node<'a>(
 fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxError> {
     let changed: &[(&str, bool)] = match (old, new) {
         (Driver::File(old), Driver::File(new))
-        | (Driver::HostDevice(old), Driver::HostDevice(new)) => {
-            &[("filename", old.filename != new.filename)]
-        }
+        | (Driver::HostDevice(old), Driver::HostDevice(new)) => &[
+            ("filename", old.filename != new.filename),
+            ("bitmap-file", old.bitmap_file != new.bitmap_file),
+        ],
         (Driver::NullCo(old), Driver::NullCo(new)) => &[
             ("size", old.size != new.size),
             ("read-zeroes", old.read_zeroes != new.read_zeroes),

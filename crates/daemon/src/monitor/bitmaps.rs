@@ -125,7 +125,8 @@ fn run_actions(control: &mut MainThread, actions: &[(&str, &Arguments)], reply: 
         Err(error) => return reply.send(Err(error)),
     };
     if !plan.may_wait() {
-        let done = plan.carry_out().map_err(error_of_bitmap);
+        let done = plan.carry_out();
+        let done = done.map_err(|failure| error_of_failed_action(&failure));
         return reply.send(done.map(|()| json!({})));
     }
     if let Err(failure) = plan.reserve_nodes(&mut control.objects) {
@@ -136,7 +137,10 @@ fn run_actions(control: &mut MainThread, actions: &[(&str, &Arguments)], reply: 
         "bitmaps".to_owned(),
         JobOnShutdown::Wait,
         reply,
-        move || plan.carry_out().map_err(error_of_bitmap),
+        move || {
+            let done = plan.carry_out();
+            done.map_err(|failure| error_of_failed_action(&failure))
+        },
         move |control, done| {
             control.objects.release_nodes(&reserved);
             done
@@ -220,14 +224,15 @@ fn read_add(open: &OpenNode, data: &Arguments) -> Result<BitmapChange, Error> {
     {
         return Err(error_of_bitmap(BitmapError::Granularity));
     }
-    if flag("persistent") {
+    let persistent = flag("persistent");
+    if persistent && open.bitmap_file.is_none() {
         return Err(Error::generic(refusal_of_persistent(open)));
     }
     Ok(BitmapChange::Add {
         size: node.size(),
         granularity,
         enabled: !flag("disabled"),
-        persistent: false,
+        persistent,
     })
 }
 

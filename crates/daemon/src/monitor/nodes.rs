@@ -1,5 +1,6 @@
 //! QMP commands for block nodes: add, remove, activate, inactivate and query.
 
+use block::dirty_bitmap::SaveKind;
 use options::{DetectZeroes, Driver};
 use qmp::{
     Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type,
@@ -184,12 +185,22 @@ fn flush_and_remove_node(control: &mut MainThread, arguments: &Arguments, reply:
     let node_to_flush = found
         .filter(|open| open.options.settings.active)
         .map(|open| open.node.clone());
+    let removed = names
+        .iter()
+        .filter_map(|name| control.objects.find_node(name));
+    let bitmap_files: Vec<_> = removed
+        .filter_map(|open| Some((open.node.clone(), open.bitmap_file.clone()?)))
+        .collect();
     let flush = move || {
         let flushed = node_to_flush.map_or(Ok(()), |node| node.flush_blocking());
         flushed.map_err(|error| {
             Error::generic(format!(
                 "Node {name} was not closed: flushing it failed, and writes would be lost: {error}"
             ))
+        })?;
+        bitmap_files.iter().try_for_each(|(node, file)| {
+            let saved = file.save(node, SaveKind::AtEnd);
+            saved.map_err(|error| Error::generic(format!("Node {name} was not closed: {error}")))
         })
     };
     let thread = format!("del {}", names[0]);

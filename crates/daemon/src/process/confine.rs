@@ -32,7 +32,7 @@ pub(crate) fn enter_sandbox_if_on(process: &ProcessOptions<'_>) -> Result<(), Bo
         // Clients of monitors may add disks, whose paths are not known yet.
         Sandbox::On if has_monitor(process) => AccessibleFiles::Any,
         Sandbox::On | Sandbox::Strict => {
-            linked_folders = target_folders_of_linked_pr_files(process);
+            linked_folders = target_folders_of_linked_files(process);
             rules = sandbox_path_rules(process, &linked_folders);
             AccessibleFiles::Only(&rules)
         }
@@ -178,6 +178,9 @@ fn sandbox_path_rules<'a>(
                 if let Some((path, access)) = file_and_access_of_node(node) {
                     allow(path, access);
                 }
+                if let Some(file) = bitmap_file_of_node(node) {
+                    allow(folder_of(file), Access::Files);
+                }
             }
             Directive::Export(export) => {
                 if let SocketAddr::Unix { path } = &export.addr {
@@ -210,20 +213,30 @@ fn pr_files_of_export(export: &ExportOptions) -> impl Iterator<Item = &Path> {
     luns.filter_map(|lun| lun.device.pr_file.as_deref())
 }
 
-/// Folders that symbolic links to reservation files point into: such a file is replaced where the link points to.
-fn target_folders_of_linked_pr_files(process: &ProcessOptions<'_>) -> Vec<PathBuf> {
-    let exports = process
+/// Folders that symbolic links to files of reservations and bitmaps point into: such a file is replaced where the link points to.
+fn target_folders_of_linked_files(process: &ProcessOptions<'_>) -> Vec<PathBuf> {
+    let files = process
         .directives
         .iter()
-        .filter_map(|directive| match directive {
-            Directive::Export(export) => Some(export),
-            _ => None,
+        .flat_map(|directive| -> Vec<&Path> {
+            match directive {
+                Directive::Export(export) => pr_files_of_export(export).collect(),
+                Directive::Blockdev(node) => bitmap_file_of_node(node).into_iter().collect(),
+                _ => Vec::new(),
+            }
         });
-    let links = exports
-        .flat_map(pr_files_of_export)
-        .filter(|file| file.is_symlink());
+    let links = files.filter(|file| file.is_symlink());
     let files = links.filter_map(|link| link.canonicalize().ok());
     files.map(|file| folder_of(&file).to_owned()).collect()
+}
+
+/// The file for persistent dirty bitmaps of a node or its inline child.
+fn bitmap_file_of_node(node: &BlockdevOptions) -> Option<&Path> {
+    match (&node.driver, node.driver.child_with_key()) {
+        (Driver::File(file) | Driver::HostDevice(file), _) => file.bitmap_file.as_deref(),
+        (_, Some((_, NodeRef::Inline(below)))) => bitmap_file_of_node(below),
+        _ => None,
+    }
 }
 
 /// The file that a node or its inline child opens, and the access that it needs.

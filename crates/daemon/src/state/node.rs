@@ -5,6 +5,7 @@ use std::sync::Arc;
 use block::Node;
 use options::BlockdevOptions;
 
+use crate::disk::bitmap_file::BitmapFile;
 use crate::error::BoxError;
 
 /// An open node.
@@ -13,6 +14,8 @@ pub(crate) struct OpenNode {
     pub node: Arc<Node>,
     /// The node whose options define this one; it is removed with that.
     pub parent: Option<String>,
+    /// The file of its persistent dirty bitmaps.
+    pub bitmap_file: Option<Arc<BitmapFile>>,
     /// The command that has reserved it.
     pub reserved_by: Option<&'static str>,
 }

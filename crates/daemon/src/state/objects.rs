@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use block::dirty_bitmap::SaveKind;
 use block::{Node, NodeOptions, NullOptions, SECTOR_BYTES};
 use iothread::{IothreadHandle, IothreadSettings, ReportSender};
 use options::{IothreadOptions, SecretBytes};
@@ -389,13 +390,20 @@ impl DaemonObjects {
             }
         }
         let mut result = Ok(());
-        for OpenNode { node, .. } in self
+        for OpenNode {
+            node, bitmap_file, ..
+        } in self
             .nodes
             .iter()
             .filter(|open| open.options.settings.active)
         {
             if let Err(error) = node.flush_blocking() {
                 result = Err(format!("{}: the last flush failed: {error}", node.name()).into());
+            }
+            if let Some(file) = bitmap_file
+                && let Err(error) = file.save(node, SaveKind::AtEnd)
+            {
+                result = Err(format!("{}: {error}", node.name()).into());
             }
         }
         result

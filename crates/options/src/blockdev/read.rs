@@ -121,10 +121,8 @@ fn read_and_register_node(
         Ok::<_, Problem>(node)
     };
     let driver = match kind {
-        DriverKind::File => Driver::File(read_file_options(&mut fields, settings.cache_direct)?),
-        DriverKind::HostDevice => {
-            Driver::HostDevice(read_file_options(&mut fields, settings.cache_direct)?)
-        }
+        DriverKind::File => Driver::File(read_file_options(&mut fields, &settings)?),
+        DriverKind::HostDevice => Driver::HostDevice(read_file_options(&mut fields, &settings)?),
         DriverKind::NullCo => Driver::NullCo(NullOptions::read(&mut fields, None)?),
         DriverKind::Raw => Driver::Raw {
             part: read_raw_offset_and_size(&mut fields)?,
@@ -208,9 +206,17 @@ fn register_locked_image(
 /// Reads the options of `file` and `host_device`, and checks that `aio` goes with `cache.direct`.
 fn read_file_options(
     fields: &mut Fields,
-    cache_direct: Option<bool>,
+    settings: &CommonNodeOptions,
 ) -> Result<FileOptions, Problem> {
+    let cache_direct = settings.cache_direct;
     let file = FileOptions::read(fields, None)?;
+    if file.bitmap_file.is_some() && !settings.active {
+        let reason = format!(
+            "'{}' contradicts active=off: its bitmaps would miss what another program writes meanwhile",
+            fields.full_key("bitmap-file")
+        );
+        return Err(Problem::Conflict { reason });
+    }
     if file.aio == Some(AioMode::Native) && cache_direct == Some(false) {
         let reason = format!(
             "'{}=native' contradicts '{}=off': the kernel would block on every buffered request; use io_uring or threads",

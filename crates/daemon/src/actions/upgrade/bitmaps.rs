@@ -10,6 +10,7 @@ use block::dirty_bitmap::SaveKind;
 use rustix::fs::MemfdFlags;
 use serde_json::{Map, Value};
 
+use super::replaced_files::{file_from_json, file_to_json};
 use crate::error::BoxError;
 use crate::state::node::OpenNode;
 use crate::upgrade::state_json::{INVALID_STATE, IncomingFds, OutgoingFds, read_list};
@@ -38,16 +39,25 @@ pub(super) fn add_to_stopped(
     fds: &mut OutgoingFds,
 ) -> Result<(), String> {
     let mut all = Map::new();
-    for OpenNode { node, .. } in nodes {
-        if !node.bitmaps().statuses().is_empty() {
-            let file = file_in_memory(&node.bitmaps().save(SaveKind::Handover));
-            let file = file.map_err(|error| {
-                format!(
-                    "cannot hand the dirty bitmaps of node '{}' over: {error}",
-                    node.name()
-                )
-            })?;
-            all.insert(node.name().to_owned(), fds.add(file));
+    for OpenNode {
+        node, bitmap_file, ..
+    } in nodes
+    {
+        let (name, bitmaps) = (node.name(), node.bitmaps());
+        let failed =
+            |error: String| format!("cannot hand the dirty bitmaps of node '{name}' over: {error}");
+        let mut json = Map::new();
+        if !bitmaps.statuses().is_empty() {
+            let bits = file_in_memory(&bitmaps.save(SaveKind::Handover));
+            let bits = bits.map_err(|error| failed(error.to_string()))?;
+            json.insert("bits".to_owned(), fds.add(bits));
+        }
+        if let Some(file) = bitmap_file {
+            let file = file_to_json(file.duplicate_descriptors(), fds).map_err(failed)?;
+            json.insert("file".to_owned(), file);
+        }
+        if !json.is_empty() {
+            all.insert(name.to_owned(), json.into());
         }
     }
     stopped.insert(KEY.to_owned(), all.into());
@@ -61,12 +71,20 @@ pub(super) fn restore_from_stopped(
     fds: &mut IncomingFds,
 ) -> Result<(), BoxError> {
     // An old process that does not send them has none.
-    for (name, fd) in stopped[KEY].as_object().into_iter().flatten() {
-        let mut nodes = nodes.iter().map(|open| &open.node);
-        let node = nodes.find(|node| node.name() == name);
-        let node = node.ok_or(INVALID_STATE)?;
+    for (name, json) in stopped[KEY].as_object().into_iter().flatten() {
+        let mut nodes = nodes.iter();
+        let open = nodes.find(|open| open.node.name() == name);
+        let OpenNode {
+            node, bitmap_file, ..
+        } = open.ok_or(INVALID_STATE)?;
+        if let (Some(file), Some(json)) = (bitmap_file, json.get("file")) {
+            file.take_over(file_from_json(json, fds)?);
+        }
+        let Some(bits) = json.get("bits") else {
+            continue;
+        };
         let mut saved = Vec::new();
-        let mut file = File::from(fds.take(fd)?);
+        let mut file = File::from(fds.take(bits)?);
         file.rewind()?;
         file.read_to_end(&mut saved)?;
         let restored = node.bitmaps().restore(&saved, node.size());

@@ -6,5 +6,6 @@ mod bitmaps;
 mod command_line;
 mod handover;
 mod paused_export;
+mod replaced_files;
 pub(crate) mod restore;
 mod scsi_state;

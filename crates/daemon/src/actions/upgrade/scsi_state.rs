@@ -2,12 +2,11 @@
 //!
 //! It changes until the last command completes, so it is described after the queues have stopped.
 
-use iothread::Errno;
 use scsi::{NexusNumber, UnitState};
 use serde_json::{Value, json};
 use virtio_scsi::{Address, DeviceState, UnitEvent};
 
-use crate::disk::pr_file::{PrFile, PrFileAndFolder};
+use super::replaced_files::{file_from_json, file_to_json};
 use crate::state::export::Export;
 use crate::upgrade::state_json::{INVALID_STATE, IncomingFds, OutgoingFds, read_list, read_number};
 
@@ -18,7 +17,7 @@ pub(crate) fn save_state_to_json(export: &Export, fds: &mut OutgoingFds) -> Resu
         if let Some(unit) = disk.scsi_unit() {
             let mut json = unit_to_json(&unit.save_state());
             if let Some(file) = &disk.pr_file {
-                json["pr-file"] = pr_file_to_json(file, fds)
+                json["pr-file"] = file_to_json(file.duplicate_descriptors(), fds)
                     .map_err(|why| format!("export '{}': pr-file: {why}", export.options.id))?;
             }
             units.push(json);
@@ -47,31 +46,11 @@ pub(crate) fn restore_state_and_take_over_pr_files(
             let state = unit_from_json(json)?;
             unit.restore_state(&state).map_err(|_| INVALID_STATE)?;
             if let Some(file) = &disk.pr_file {
-                file.take_over(pr_file_from_json(&json["pr-file"], fds)?);
+                file.take_over(file_from_json(&json["pr-file"], fds)?);
             }
         }
     }
     Ok(())
-}
-
-/// The opened file of reservations, whose descriptors are added to `fds`.
-fn pr_file_to_json(file: &PrFile, fds: &mut OutgoingFds) -> Result<Value, String> {
-    let opened = file
-        .duplicate_descriptors()
-        .map_err(|error| error.to_string())?;
-    let PrFileAndFolder { folder, name, file } = opened.ok_or_else(|| Errno::BADF.to_string())?;
-    let name = name.into_string();
-    let name = name.map_err(|_| "its name is not UTF-8: restart instead".to_owned())?;
-    Ok(json!({"folder": fds.add(folder), "name": name, "file": fds.add(file)}))
-}
-
-/// Takes the opened file of reservations out of `fds`.
-fn pr_file_from_json(json: &Value, fds: &mut IncomingFds) -> Result<PrFileAndFolder, &'static str> {
-    Ok(PrFileAndFolder {
-        folder: fds.take(&json["folder"])?,
-        name: json["name"].as_str().ok_or(INVALID_STATE)?.into(),
-        file: fds.take(&json["file"])?,
-    })
 }
 
 /// State of a unit as JSON. All fields are named, so that none is forgotten.

@@ -1,0 +1,109 @@
+//! The file of a node's persistent dirty bitmaps (`bitmap-file`), beside its image.
+//!
+//! While the node is open the file says that it is in use, since its bits are not up to date then; it is written when the list of
+//! persistent bitmaps changes, and at the orderly end of the node. After a crash the bitmaps are therefore there, and inconsistent.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use block::Node;
+use block::dirty_bitmap::SaveKind;
+use iothread::Errno;
+
+use crate::disk::replaced_file::{FileInFolder, FilePurpose, ReplacedFile};
+
+static PURPOSE: FilePurpose = FilePurpose {
+    option: "bitmap-file",
+    content: "dirty bitmaps",
+    max_bytes: 2 << 30,
+    empty: &[],
+};
+
+/// The file of a node's persistent dirty bitmaps.
+pub(crate) struct BitmapFile {
+    path: PathBuf,
+    /// `None` while the file belongs to the old process of a live upgrade.
+    file: Mutex<Option<ReplacedFile>>,
+}
+
+impl BitmapFile {
+    /// Opens the file, or creates it, restores the bitmaps of a node that was just opened, and marks the file as in use. The
+    /// bitmaps that are enabled record from the first request on.
+    pub fn open_and_restore(path: &Path, node: &Node) -> Result<Self, String> {
+        if node.read_only() {
+            return Err(
+                "bitmap-file: it needs a node that can be written; leave it out with read-only=on"
+                    .to_owned(),
+            );
+        }
+        let (file, saved) = ReplacedFile::open_or_create_and_read(path, &PURPOSE)
+            .map_err(|error| error.to_string())?;
+        let bitmaps = node.bitmaps();
+        if !saved.is_empty() {
+            let restored = bitmaps.restore(&saved, node.size());
+            restored.map_err(|error| format!("bitmap-file: {}: {error}", path.display()))?;
+        }
+        let file = BitmapFile {
+            path: path.to_owned(),
+            file: Mutex::new(Some(file)),
+        };
+        file.save(node, SaveKind::InUse)?;
+        for status in bitmaps.statuses().iter().filter(|it| it.inconsistent) {
+            tracing::warn!(
+                node = node.name(),
+                bitmap = status.name,
+                advice = "remove it, add a new one, and make a full copy",
+                "the dirty bitmap is inconsistent: the daemon did not end orderly, or the disk was resized"
+            );
+        }
+        bitmaps.let_new_routes_record(bitmaps.has_recording());
+        Ok(file)
+    }
+
+    /// A file that the old process of a live upgrade will hand over. Until then nothing can be saved.
+    pub fn new_awaiting_handover(path: &Path) -> Self {
+        BitmapFile {
+            path: path.to_owned(),
+            file: Mutex::default(),
+        }
+    }
+
+    /// Saves the persistent bitmaps of the node.
+    pub fn save(&self, node: &Node, kind: SaveKind) -> Result<(), String> {
+        let saved = node.bitmaps().save(kind);
+        let mut file = self.lock_file();
+        let result = match file.as_mut() {
+            Some(file) => file.replace(&saved),
+            None => Err(Errno::BADF),
+        };
+        result.map_err(|error| {
+            format!(
+                "bitmap-file: cannot write {}: {error}; free space on its file system, or look for \
+                 errors of its disk (dmesg)",
+                self.path.display()
+            )
+        })
+    }
+
+    /// Descriptors for the new process of a live upgrade, which share the lock.
+    ///
+    /// # Errors
+    /// Too many files are open.
+    pub fn duplicate_descriptors(&self) -> io::Result<Option<FileInFolder>> {
+        let file = self.lock_file();
+        file.as_ref()
+            .map(ReplacedFile::duplicate_descriptors)
+            .transpose()
+    }
+
+    /// Takes over the file from the old process of a live upgrade.
+    pub fn take_over(&self, opened: FileInFolder) {
+        *self.lock_file() = Some(ReplacedFile::new(opened));
+    }
+
+    /// Locks the mutex of the file, which is `None` before the handover of a live upgrade.
+    fn lock_file(&self) -> MutexGuard<'_, Option<ReplacedFile>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
