@@ -63,7 +63,7 @@ const VALUES: [&str; 12] = [
 ];
 
 /// Keys that need more than one value; the tests below cover them.
-const NOT_ALONE: [&str; 10] = [
+const NOT_ALONE: [&str; 13] = [
     "auth-client-required",
     "data",
     "addr.type",
@@ -72,6 +72,9 @@ const NOT_ALONE: [&str; 10] = [
     "iothread-vq-mapping",
     "luns",
     "server",
+    "server.type",
+    "server.host",
+    "server.port",
     "type",
     "driver",
 ];
@@ -170,8 +173,12 @@ fn bursts_of_throttle_groups_are_read_back_unchanged() {
 }
 
 #[test]
-fn secrets_and_images_of_ceph_are_read_back_unchanged() {
+fn secrets_and_disks_behind_a_network_are_read_back_unchanged() {
     for (option, text) in [
+        (
+            "--blockdev",
+            "nbd,node-name=n,server.type=inet,server.host=::1,server.port=10809,export=a,,b,reconnect-delay=5,open-timeout=6",
+        ),
         ("--object", "secret,id=s,data=a,,b"),
         ("--object", "secret,id=s,data=YQ==,format=base64"),
         (

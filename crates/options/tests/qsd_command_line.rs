@@ -1139,10 +1139,16 @@ fn sandbox_and_user_are_read() {
         ("off", Sandbox::Off),
         ("strict", Sandbox::Strict),
     ] {
-        for (suffix, allows_rbd) in [("", false), (",rbd=allow", true)] {
+        for (suffix, allows_rbd, allows_nbd) in [
+            ("", false, false),
+            (",rbd=allow", true, false),
+            (",nbd=allow", false, true),
+            (",nbd=allow,rbd=allow", true, true),
+        ] {
             let expected = SandboxOptions {
                 degree: sandbox,
                 allows_rbd,
+                allows_nbd,
             };
             let value = format!("{word}{suffix}");
             assert_eq!(of(&["--sandbox", &value]).sandbox, expected);

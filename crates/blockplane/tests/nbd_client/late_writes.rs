@@ -134,5 +134,5 @@ fn a_write_is_sent_again_and_its_late_copy_changes_nothing() {
         assert_eq!(guest.data(0, 0), [byte; BLOCK], "{block}");
     }
     assert_eq!(crate::failed_requests(&mut client), 0);
-    program.stop().assert_success();
+    assert_eq!(program.stop().code, Some(0));
 }

@@ -1,12 +1,15 @@
 //! Opening of exports of NBD servers (driver `nbd`), and the iothreads that may use them.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use block::{Node, NodeError};
-use nbd::client::{ClientOptions, Disk, ServerAddress, launcher};
+use nbd::client::{
+    BlockSizes, ClientOptions, Disk, Negotiated, ReplyStyle, ServerAddress, launcher,
+};
 use options::{BlockdevOptions, Discard, ExportOptions, NbdOptions, NbdServerType};
+
+use serde_json::{Value, json};
 
 use crate::error::BoxError;
 use crate::state::objects::{DEFAULT_IOTHREAD, DaemonObjects};
@@ -22,11 +25,55 @@ pub(crate) fn open_export(
         Some(disk) => disk.clone(),
         None => Disk::open(&client_options(export))?,
     };
+    node_of_export(node, &disk)
+}
+
+/// A node on an opened export.
+fn node_of_export(node: &BlockdevOptions, disk: &Arc<Disk>) -> Result<Arc<Node>, NodeError> {
     let settings = &node.settings;
     let unmap = settings.discard == Discard::Unmap;
     let becomes_read_only = settings.auto_read_only && disk.features().read_only;
     let read_only = settings.read_only || becomes_read_only;
-    Node::of_nbd_export(&node.node_name, read_only, unmap, &disk)
+    Node::of_nbd_export(&node.node_name, read_only, unmap, disk)
+}
+
+/// Makes a node of an export that the old process has opened in a live upgrade. It connects when it is used: the server may
+/// allow one connection, which the old process has until then.
+pub(crate) fn restore_export(
+    node: &BlockdevOptions,
+    export: &NbdOptions,
+    negotiated: Negotiated,
+) -> Result<Arc<Node>, NodeError> {
+    let disk = Disk::restore(client_options(export), negotiated);
+    node_of_export(node, &disk)
+}
+
+/// What the new process of a live upgrade has to know of an export.
+pub(crate) fn export_to_json(disk: &Disk) -> Value {
+    let Negotiated {
+        size,
+        flags,
+        blocks,
+        ..
+    } = disk.negotiated();
+    let (minimum, preferred, maximum) = (blocks.minimum, blocks.preferred, blocks.maximum);
+    json!({"size": size, "flags": flags, "minimum": minimum, "preferred": preferred, "maximum": maximum})
+}
+
+/// Reads [`export_to_json`].
+pub(crate) fn export_from_json(json: &Value) -> Option<Negotiated> {
+    let number = |name: &str| u32::try_from(json[name].as_u64()?).ok();
+    Some(Negotiated {
+        size: json["size"].as_u64()?,
+        flags: u16::try_from(json["flags"].as_u64()?).ok()?,
+        blocks: BlockSizes {
+            minimum: number("minimum").filter(|block| block.is_power_of_two())?,
+            preferred: number("preferred")?,
+            maximum: number("maximum")?,
+        },
+        // Each connection negotiates its own.
+        replies: ReplyStyle::Simple,
+    })
 }
 
 /// The options as the client has them.

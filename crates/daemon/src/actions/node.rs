@@ -10,6 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use ::nbd::client::Negotiated;
 use block::{Faults, Node, NodeError, NodeOptions};
 use options::{BlockdevOptions, DetectZeroes, Discard, Driver, FileOptions, NbdOptions, NodeRef};
 
@@ -90,9 +91,11 @@ pub(crate) fn restore_and_add_node(
 ) -> Result<(), BoxError> {
     let mut plan = OpenPlan::check_and_plan(options, objects)?;
     plan.handover_fds = std::mem::take(&mut objects.handover_fds);
+    plan.handover_exports = std::mem::take(&mut objects.handover_exports);
     let opened = plan.open_all();
     // The rest belongs to other nodes.
     objects.handover_fds = plan.handover_fds;
+    objects.handover_exports = plan.handover_exports;
     OpenedNodes {
         nodes: opened?,
         aio: plan.aio,
@@ -110,6 +113,8 @@ pub(crate) struct OpenPlan {
     groups: GroupsOfNewNodes,
     /// Descriptors of a live upgrade, by node.
     handover_fds: HashMap<String, OwnedFd>,
+    /// The same of exports of NBD servers.
+    handover_exports: HashMap<String, Negotiated>,
     aio: AioChoices,
 }
 
@@ -141,6 +146,7 @@ impl OpenPlan {
             images: ImageOpener::prepare(bottom, objects)?,
             groups: GroupsOfNewNodes::find(options, objects)?,
             handover_fds: HashMap::new(),
+            handover_exports: HashMap::new(),
             aio: objects.aio_choices.clone(),
         })
     }
@@ -324,18 +330,22 @@ impl OpenPlan {
         };
         let handover_fd = self.handover_fds.remove(&options.node_name);
         let is_handed_over = handover_fd.is_some();
+        let handover_export = self.handover_exports.remove(&options.node_name);
         let aio = &mut self.aio;
-        let node = open_node(
-            options,
-            below.as_ref(),
-            &self.images,
-            &self.groups,
-            None,
-            |file, driver| match handover_fd {
-                None => open_file_node_with_fallbacks(options, file, driver, aio),
-                Some(fd) => restore_file_node(options, file, driver, aio, fd),
-            },
-        )?;
+        let node = match (&options.driver, handover_export) {
+            (Driver::Nbd(export), Some(opened)) => nbd::restore_export(options, export, opened)?,
+            _ => open_node(
+                options,
+                below.as_ref(),
+                &self.images,
+                &self.groups,
+                None,
+                |file, driver| match handover_fd {
+                    None => open_file_node_with_fallbacks(options, file, driver, aio),
+                    Some(fd) => restore_file_node(options, file, driver, aio, fd),
+                },
+            )?,
+        };
         opened.push(OpenNode {
             options: options.clone(),
             bitmap_file: open_bitmap_file(options, &node, is_handed_over)?,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use block::dirty_bitmap::SaveKind;
 use block::{Node, NodeOptions, NullOptions, SECTOR_BYTES};
 use iothread::{IothreadHandle, IothreadSettings, ReportSender};
+use nbd::client::Negotiated;
 use options::{IothreadOptions, SecretBytes};
 use qmp::ServerHandle;
 use serde_json::json;
@@ -47,6 +48,8 @@ pub(crate) struct DaemonObjects {
     pub inherited_sockets: InheritedAndUsedSockets,
     /// During a live upgrade: files and devices that the old process has opened, by node.
     pub handover_fds: HashMap<String, OwnedFd>,
+    /// Exports of NBD servers that the old process of a live upgrade has opened, by node.
+    pub handover_exports: HashMap<String, Negotiated>,
     /// During a live upgrade: contents of secrets, by id.
     pub handover_secrets: HashMap<String, SecretBytes>,
     /// During a live upgrade: exports are created paused, without serving front-ends.
@@ -90,6 +93,7 @@ impl DaemonObjects {
             slow_requests,
             inherited_sockets,
             handover_fds: HashMap::new(),
+            handover_exports: HashMap::new(),
             handover_secrets: HashMap::new(),
             creates_exports_paused: false,
             control_threads: None,

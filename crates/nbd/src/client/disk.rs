@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, DeadlineStream, connect};
 use super::connection::send_disconnect;
+use super::connector::Wake;
+use super::flush_calls::FlushCalls;
 use super::handshake::Negotiated;
 use super::launcher;
 use super::options::{ClientOptions, ServerAddress};
@@ -71,6 +73,8 @@ struct State {
     idle: Option<Connected>,
     /// Queues that exist.
     queues: usize,
+    /// Wakes the thread of the last one.
+    wake: Option<Wake>,
 }
 
 /// An opened export.
@@ -80,6 +84,7 @@ pub struct Disk {
     negotiated: Negotiated,
     features: Features,
     state: Mutex<State>,
+    pub(super) flush_calls: FlushCalls,
     /// Writes were answered since the last flush outside of a queue.
     pub(super) has_unflushed: AtomicBool,
     pub(super) connected_queues: AtomicU64,
@@ -119,6 +124,16 @@ impl Disk {
         }
     }
 
+    /// A disk as another process has opened it. The first queue connects, in the background.
+    #[must_use]
+    pub fn restore(options: ClientOptions, negotiated: Negotiated) -> Arc<Self> {
+        // Without the thread connections fail later, and say so.
+        let _ = launcher::start_unless_started(|| Ok(()));
+        let disk = Self::with_idle(options, negotiated, None);
+        disk.has_unflushed.store(true, Ordering::Relaxed);
+        disk
+    }
+
     /// A disk with a connection that has entered transmission, for fuzzing. The socket does not block.
     #[doc(hidden)]
     #[must_use]
@@ -129,15 +144,24 @@ impl Disk {
     }
 
     fn of_connection(options: ClientOptions, connected: Connected) -> Arc<Self> {
-        let negotiated = connected.negotiated;
+        Self::with_idle(options, connected.negotiated, Some(connected))
+    }
+
+    fn with_idle(
+        options: ClientOptions,
+        negotiated: Negotiated,
+        idle: Option<Connected>,
+    ) -> Arc<Self> {
         Arc::new(Disk {
             options,
             negotiated,
             features: Features::of(&negotiated),
             state: Mutex::new(State {
-                idle: Some(connected),
+                idle,
                 queues: 0,
+                wake: None,
             }),
+            flush_calls: FlushCalls::default(),
             has_unflushed: AtomicBool::new(false),
             connected_queues: AtomicU64::new(0),
             reconnections: AtomicU64::new(0),
@@ -176,12 +200,13 @@ impl Disk {
 
     /// Counts one more queue, which gets the connection that no queue uses, if there is one. `None`: the server allows one
     /// connection, which another queue has.
-    pub(super) fn add_queue(&self) -> Option<Option<Connected>> {
+    pub(super) fn add_queue(&self, wake: &Wake) -> Option<Option<Connected>> {
         let mut state = self.lock();
         if state.queues > 0 && !self.features.multi_conn {
             return None;
         }
         state.queues += 1;
+        state.wake = Some(wake.clone());
         Some(state.idle.take())
     }
 
@@ -189,6 +214,11 @@ impl Disk {
     pub(super) fn remove_queue(&self, connection: Option<Connected>) {
         let mut state = self.lock();
         state.queues -= 1;
+        if state.queues == 0 {
+            state.wake = None;
+            // Callers flush on the connection themselves.
+            drop(self.flush_calls.take());
+        }
         if state.idle.is_none() {
             state.idle = connection;
         }
@@ -226,14 +256,23 @@ impl Disk {
         Err(ConnectError::Changed(text))
     }
 
-    /// Makes all answered writes stable, and waits for that. No queue exists, or the server promises that a flush holds for all
-    /// connections.
+    /// Makes all answered writes stable, and waits for that.
     ///
     /// # Errors
     /// The server's error, or that of the connection.
     pub fn flush_blocking(&self) -> io::Result<()> {
         if !self.features.flush || !self.has_unflushed.load(Ordering::Relaxed) {
             return Ok(());
+        }
+        let queue = self
+            .lock()
+            .wake
+            .clone()
+            .filter(|_| !self.features.multi_conn);
+        if let Some(wake) = queue
+            && let Some(flushed) = self.flush_calls.call(&wake, FLUSH_TIMEOUT)
+        {
+            return flushed;
         }
         let idle = self.lock().idle.take();
         let connected = match idle {

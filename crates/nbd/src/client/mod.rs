@@ -14,6 +14,7 @@ mod connect;
 mod connection;
 mod connector;
 mod disk;
+mod flush_calls;
 mod handshake;
 mod inbox;
 pub mod launcher;

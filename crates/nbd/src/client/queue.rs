@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use engine::{Completion, Errno, Full, Op, Request};
@@ -62,6 +63,8 @@ pub struct ClientQueue {
     answered: Vec<u32>,
     next_order: u64,
     stops: Vec<Stop>,
+    /// Threads that wait for the flush that is under way.
+    pub(super) flush_callers: Vec<Sender<Result<(), Errno>>>,
     /// An event of the sockets has not been looked at.
     has_event: bool,
 }
@@ -71,7 +74,7 @@ impl ClientQueue {
     /// [`needs_retry`](Self::needs_retry). `wake` is called by other threads and must be cheap.
     #[must_use]
     pub fn new(disk: Arc<Disk>, sockets: Option<Rc<SocketSet>>, wake: Wake) -> Self {
-        let first = disk.add_queue();
+        let first = disk.add_queue(&wake);
         let mut queue = ClientQueue {
             disk,
             sockets,
@@ -86,6 +89,7 @@ impl ClientQueue {
             answered: Vec::with_capacity(MAX_IN_FLIGHT as usize),
             next_order: 0,
             stops: Vec::new(),
+            flush_callers: Vec::new(),
             has_event: false,
         };
         match first {
@@ -246,7 +250,18 @@ impl ClientQueue {
             // The last one that they waited for has failed without an answer.
             self.queue_held();
         }
+        if self.serves_flush_calls() {
+            self.begin_requested_flush();
+        }
+        if !self.flush_callers.is_empty() {
+            self.report_requested_flush();
+        }
         out.append(&mut self.done);
+    }
+
+    /// Whether another thread waits for a flush on the connection.
+    fn serves_flush_calls(&self) -> bool {
+        self.disk.flush_calls.is_requested() && !matches!(self.link, Link::Refused)
     }
 
     /// Completes requests that were answered, or has their next pieces sent.
@@ -278,6 +293,7 @@ impl ClientQueue {
     #[must_use]
     pub fn has_completions(&self) -> bool {
         !self.done.is_empty()
+            || (self.flush_callers.is_empty() && self.serves_flush_calls())
             || match &self.link {
                 Link::Up(connection) => self.has_event || connection.has_more_to_send(),
                 Link::Down(outage) => outage.is_over(),

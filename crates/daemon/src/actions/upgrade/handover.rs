@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::paused_export::{self, PausedExport};
 use super::scsi_state;
 use super::{bitmaps, command_line};
+use crate::actions::nbd;
 use crate::control::MainThread;
 use crate::devices::export_server::ExportServer;
 use crate::disk::exported_disk::GuestDevice;
@@ -251,9 +252,10 @@ impl MainThread {
         let mut nodes = Vec::new();
         for OpenNode { options, node, .. } in &self.objects.nodes {
             let mut json = json!({"name": options.node_name, "size": node.size()});
-            if let Some(export) = node.underlying_nbd() {
-                // The new process connects by itself, also to a server that allows one connection.
-                export.close_idle_connection();
+            if options.driver.child_with_key().is_none()
+                && let Some(export) = node.underlying_nbd()
+            {
+                json["nbd"] = nbd::export_to_json(export);
             }
             if options.driver.child_with_key().is_none()
                 && let Some(opened) = node.fd_for_handover()
@@ -341,6 +343,15 @@ impl MainThread {
             if let Some(json) = exports.get_mut(&export.options.id) {
                 json["scsi"] = scsi_state::save_state_to_json(export, fds)?;
             }
+        }
+        for export in self
+            .objects
+            .nodes
+            .iter()
+            .filter_map(|open| open.node.underlying_nbd())
+        {
+            // The new process connects by itself, also to a server that allows one connection.
+            export.close_idle_connection();
         }
         bitmaps::add_to_stopped(&self.objects.nodes, &mut exports, fds)?;
         Ok(exports.into())

@@ -14,6 +14,7 @@ use super::bitmaps;
 use super::handover::monotonic_ns;
 use super::scsi_state;
 use crate::actions::export;
+use crate::actions::nbd;
 use crate::actions::node;
 use crate::control::MainThread;
 use crate::devices::export_server::ExportServer;
@@ -93,6 +94,11 @@ fn receive_and_restore_state(
         if let Some(fd) = node.get("fd") {
             let name = node["name"].as_str().ok_or(INVALID_STATE)?;
             objects.handover_fds.insert(name.to_owned(), fds.take(fd)?);
+        }
+        if let Some(export) = node.get("nbd") {
+            let name = node["name"].as_str().ok_or(INVALID_STATE)?;
+            let export = nbd::export_from_json(export).ok_or(INVALID_STATE)?;
+            objects.handover_exports.insert(name.to_owned(), export);
         }
     }
     // An old process that does not send them has none.

@@ -1,0 +1,87 @@
+//! Flushes of other threads on the connection of a queue, where the server allows one connection.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use engine::{Errno, Op, Request};
+
+use super::connector::Wake;
+use super::queue::ClientQueue;
+
+/// The token of such a flush, which no request of a source has.
+pub(super) const FLUSH_TOKEN: u64 = u64::MAX;
+
+/// A thread that waits for its flush.
+type Caller = Sender<Result<(), Errno>>;
+
+/// Flushes that the queue has not begun.
+#[derive(Default)]
+pub(super) struct FlushCalls {
+    callers: Mutex<Vec<Caller>>,
+    has_callers: AtomicBool,
+}
+
+impl FlushCalls {
+    /// Has the queue that `wake` wakes flush, and waits for the result. `None`: the queue has ended before.
+    pub fn call(&self, wake: &Wake, timeout: Duration) -> Option<io::Result<()>> {
+        let (caller, result) = channel();
+        self.lock().push(caller);
+        self.has_callers.store(true, Ordering::Release);
+        wake();
+        match result.recv_timeout(timeout) {
+            Ok(result) => Some(result.map_err(io::Error::from)),
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                Some(Err(io::ErrorKind::TimedOut.into()))
+            }
+        }
+    }
+
+    /// Whether a flush is to be begun.
+    pub fn is_requested(&self) -> bool {
+        self.has_callers.load(Ordering::Acquire)
+    }
+
+    /// Takes all callers.
+    pub fn take(&self) -> Vec<Caller> {
+        let mut callers = self.lock();
+        self.has_callers.store(false, Ordering::Release);
+        std::mem::take(&mut *callers)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Caller>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientQueue {
+    /// Begins a flush for other threads, if they wait for one and none is under way.
+    #[cold]
+    pub(super) fn begin_requested_flush(&mut self) {
+        if !self.flush_callers.is_empty() || self.room() == 0 {
+            return;
+        }
+        self.flush_callers = self.disk.flush_calls.take();
+        let flush = Request::without_data(Op::Flush, 0, 0, FLUSH_TOKEN);
+        // SAFETY: a flush has no segments.
+        if unsafe { self.start(&flush) }.is_err() {
+            unreachable!("there is room");
+        }
+    }
+
+    /// Reports the end of a flush to the threads that wait for it, and takes it out of the completions.
+    #[cold]
+    pub(super) fn report_requested_flush(&mut self) {
+        let end = self.done.iter().position(|done| done.token == FLUSH_TOKEN);
+        if let Some(index) = end {
+            let result = self.done.remove(index).result;
+            for caller in self.flush_callers.drain(..) {
+                // It may have stopped waiting.
+                let _ = caller.send(result);
+            }
+        }
+    }
+}
