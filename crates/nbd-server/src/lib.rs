@@ -20,4 +20,6 @@ mod server;
 pub use connection::DEPTH;
 pub use export::{Export, ExportSettings};
 pub use listener::NbdListener;
+pub use nbd::server::BlockSizes;
+pub use nbd::wire::BASE_ALLOCATION;
 pub use server::{NbdServer, ServerSettings};

@@ -25,6 +25,21 @@ impl NbdListener {
         TcpListener::bind(addr).map(NbdListener::Tcp)
     }
 
+    /// Continues with a listening TCP socket of another process.
+    #[must_use]
+    pub fn from_tcp_fd(fd: OwnedFd) -> Self {
+        NbdListener::Tcp(TcpListener::from(fd))
+    }
+
+    /// A duplicate of a TCP socket; `None` for a Unix socket.
+    #[must_use]
+    pub fn duplicate_tcp(&self) -> Option<io::Result<OwnedFd>> {
+        match self {
+            NbdListener::Unix(_) => None,
+            NbdListener::Tcp(listener) => Some(listener.as_fd().try_clone_to_owned()),
+        }
+    }
+
     /// The address of a TCP socket.
     #[must_use]
     pub fn tcp_addr(&self) -> Option<SocketAddr> {

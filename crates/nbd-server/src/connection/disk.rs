@@ -43,6 +43,23 @@ impl Slot {
 }
 
 impl Connection {
+    /// Answers a complete request that does not need the disk. Others are submitted when there is room.
+    pub(super) fn answer_or_make_ready(&mut self, number: u16) {
+        let slot = self.slots.get(number);
+        match slot.operation {
+            Operation::WriteZeroes {
+                only_if_fast: true, ..
+            } => {
+                let text = "zeroes may take as long as a write";
+                let errno = NbdErrno::NotSup;
+                self.refuse(number, Refusal { errno, text });
+            }
+            Operation::BlockStatus { .. } => self.slots.ready.push_back(number),
+            _ if slot.next_op().is_none() => self.succeed(number),
+            _ => self.slots.ready.push_back(number),
+        }
+    }
+
     /// Submits requests while there is room. False: some wait.
     pub(super) fn submit_requests(&mut self, io: &mut dyn DiskIo) -> bool {
         let mut has_submitted = false;
@@ -74,22 +91,12 @@ impl Connection {
             self.refuse(number, Refusal { errno, text });
             return false;
         }
-        if let Operation::WriteZeroes {
-            only_if_fast: true, ..
-        } = slot.operation
-        {
-            let text = "zeroes may take as long as a write";
-            let errno = NbdErrno::NotSup;
-            self.refuse(number, Refusal { errno, text });
-            return false;
-        }
         if let Operation::BlockStatus { .. } = slot.operation {
             self.submit_status_query(number, io);
             return true;
         }
         let Some(op) = slot.next_op() else {
-            self.succeed(number);
-            return false;
+            unreachable!("it was answered without the disk");
         };
         let is_transfer = matches!(op, Op::Read | Op::Write);
         let left = slot.len - slot.done;
@@ -285,6 +292,7 @@ impl Connection {
         if !matches!(slot.tail, ReplyTail::Data(_))
             && let Some(buffer) = slot.buffer.take()
         {
+            self.has_freed = true;
             self.buffers.put(buffer);
         }
         self.replies.push(number);

@@ -64,6 +64,11 @@ impl Input {
         self.is_blocked
     }
 
+    /// Whether there is no room for more.
+    pub fn is_full(&self) -> bool {
+        self.begin == 0 && self.end == INPUT_BYTES
+    }
+
     fn unparsed(&self) -> &[u8] {
         &self.bytes[self.begin..self.end]
     }
@@ -110,6 +115,10 @@ impl Connection {
             false => self.input.free_part(),
         };
         let offered = data_len + input.len();
+        if offered == 0 {
+            // What was read is parsed first. (Nothing would be read, as at the end.)
+            return false;
+        }
         let mut pieces = [
             IoSliceMut::new(&mut data[..data_len]),
             IoSliceMut::new(input),
@@ -145,6 +154,7 @@ impl Connection {
     /// Parses what has been received, as far as there are slots and buffers.
     pub(super) fn parse_input(&mut self) {
         self.input.is_blocked = false;
+        self.has_freed = false;
         while !self.socket.is_broken {
             let has_progressed = match self.input.expected {
                 Expected::Header => self.parse_header(),
@@ -236,7 +246,7 @@ impl Connection {
                 filled: 0,
             };
         } else {
-            self.slots.ready.push_back(number);
+            self.answer_or_make_ready(number);
         }
     }
 
@@ -264,7 +274,7 @@ impl Connection {
             return false;
         }
         self.input.expected = Expected::Header;
-        self.slots.ready.push_back(number);
+        self.answer_or_make_ready(number);
         true
     }
 

@@ -78,6 +78,8 @@ pub(crate) struct Connection {
     counter: RequestCounter,
     reports: Arc<ExportReporter>,
     on_end: Option<Box<dyn FnOnce() + Send>>,
+    /// A slot or a buffer was freed since the input was parsed.
+    has_freed: bool,
     /// When it had no request for the first time.
     idle_since_ns: Option<u64>,
 }
@@ -119,14 +121,26 @@ impl Connection {
             export: settings.export,
             reports: settings.reports,
             on_end: Some(settings.on_end),
+            has_freed: false,
             idle_since_ns: None,
         }
+    }
+
+    /// Whether a request waits that there is room for now.
+    fn can_unblock(&self) -> bool {
+        self.input.is_blocked() && self.has_freed
     }
 
     /// Bytes of the export that requests may use now.
     fn usable_size(&self) -> u64 {
         self.size_at_connect
             .min(self.current_size.load(Ordering::Relaxed))
+    }
+
+    /// Whether the socket may have bytes, which are wanted.
+    fn can_read(&self) -> bool {
+        let socket = &self.socket;
+        socket.may_be_readable && !socket.has_read_all && !self.input.is_blocked()
     }
 
     /// Whether no request is left: none in flight, and no reply to send.
@@ -146,6 +160,7 @@ impl Connection {
 
     /// Frees a slot whose request is not in flight.
     fn release_slot(&mut self, slot: u16) {
+        self.has_freed = true;
         if let Some(buffer) = self.slots.put(slot) {
             self.buffers.put(buffer);
         }
@@ -206,25 +221,32 @@ impl SocketDevice for Connection {
 
     /// Reads from the socket; its turn parses what has come.
     fn poll_socket(&mut self) -> bool {
-        !self.socket.has_read_all && !self.input.is_blocked() && self.read_socket()
+        // The bytes of an earlier poll are parsed first.
+        self.socket.may_be_readable = true;
+        self.can_read() && !self.input.is_full() && self.read_socket()
     }
 
     fn run_turn(&mut self, now_ns: u64) -> bool {
         self.counter.count_as_queue();
         let has_more_to_send = self.send_replies();
-        if self.socket.may_be_readable && !self.socket.has_read_all && !self.input.is_blocked() {
-            self.read_socket();
-        }
+        // What a poll of the socket has read, or what has waited for a slot or a buffer.
         self.parse_input();
+        if self.can_read() {
+            self.read_socket();
+            self.parse_input();
+        }
         // Requests that are answered without the disk.
         let has_more_to_send = self.send_replies() || has_more_to_send;
         self.report_end_if_finished();
         self.drop_buffers_if_long_idle(now_ns);
-        let can_read = self.socket.may_be_readable && !self.input.is_blocked();
-        has_more_to_send && !self.socket.is_full || can_read && !self.socket.has_read_all
+        has_more_to_send && !self.socket.is_full || self.can_read() || self.can_unblock()
     }
 
     fn deadline_ns(&mut self) -> Option<u64> {
+        if self.can_unblock() {
+            // Requests were refused when they were to be submitted: no completion follows.
+            return Some(0);
+        }
         let since_ns = self.idle_since_ns?;
         Some(since_ns.saturating_add(KEEP_BUFFERS_NS))
     }
