@@ -12,6 +12,7 @@ mod input;
 pub mod lsi_adapter;
 pub mod lsi_chip;
 pub mod nbd_client;
+pub mod nbd_server;
 mod observed;
 pub mod qmp_bytes;
 pub mod rings;

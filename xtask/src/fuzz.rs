@@ -18,11 +18,12 @@ use options::Options;
 /// New inputs of each target for `cargo xtask ci`, after those of its corpus. A number and not a time: what is tested
 /// does not depend on how fast the machine is. Each takes 3 to 6 s of an idle core. Targets with threads or sockets have none:
 /// what they reach varies from run to run, and so would the inputs that follow from it.
-const CI_RUNS: [(&str, u32); 13] = [
+const CI_RUNS: [(&str, u32); 14] = [
     ("config", 30_000),
     ("lsi-adapter", 0),
     ("lsi-chip", 2_000),
     ("nbd-client", 5_000),
+    ("nbd-server", 30_000),
     ("options", 12_000),
     ("qmp", 0),
     ("ring-packed", 30_000),
