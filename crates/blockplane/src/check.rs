@@ -124,6 +124,7 @@ fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
                 used_names.extend(options.node_names());
                 used_names.extend(options.iothreads.iter().map(String::as_str));
             }
+            Directive::NbdServer(_) => {}
             Directive::Chardev(options) => chardevs.push(&options.settings.id),
             Directive::Monitor(options) => {
                 monitored.insert(&options.chardev);

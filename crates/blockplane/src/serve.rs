@@ -135,9 +135,6 @@ fn to_directives(options: &ServeSettings) -> Vec<Directive> {
     directives.push(Directive::Export(ExportOptions {
         id: DISK_NAME.to_owned(),
         node_name: node_names[0].clone(),
-        addr: SocketAddr::Unix {
-            path: options.socket_path_or_default(),
-        },
         iothreads,
         settings: CommonExportOptions {
             writable: !options.read_only && !options.disks.iter().all(ServeDisk::is_snapshot),
@@ -235,17 +232,24 @@ fn iothread_options(options: &ServeSettings, id: &str, index: usize) -> ObjectOp
 
 /// The type of the export, with its queues and its disks.
 fn build_export_kind(options: &ServeSettings, node_names: &[String]) -> ExportKind {
+    let addr = SocketAddr::Unix {
+        path: options.socket_path_or_default(),
+    };
     match options.device {
-        ServeDevice::VirtioBlk => ExportKind::VhostUserBlk(VhostUserBlkOptions {
-            num_queues: options.num_queues,
-            queue_size: options.queue_size,
-            logical_block_size: logical_block_size(options, &options.disks[0]),
-            serial: options.serials.first().cloned(),
-            request_merging: options.request_merging,
-            packed: options.packed,
-            ..VhostUserBlkOptions::defaults()
-        }),
+        ServeDevice::VirtioBlk => ExportKind::VhostUserBlk {
+            addr,
+            disk: VhostUserBlkOptions {
+                num_queues: options.num_queues,
+                queue_size: options.queue_size,
+                logical_block_size: logical_block_size(options, &options.disks[0]),
+                serial: options.serials.first().cloned(),
+                request_merging: options.request_merging,
+                packed: options.packed,
+                ..VhostUserBlkOptions::defaults()
+            },
+        },
         ServeDevice::VirtioScsi => ExportKind::VhostUserScsi {
+            addr,
             queues: VhostUserScsiOptions {
                 num_queues: options.num_queues,
                 queue_size: options.queue_size,
@@ -254,6 +258,7 @@ fn build_export_kind(options: &ServeSettings, node_names: &[String]) -> ExportKi
             luns: lun_options(options, node_names),
         },
         ServeDevice::Lsi53c895a => ExportKind::VfioUserLsi53c895a {
+            addr,
             luns: lun_options(options, node_names),
         },
     }

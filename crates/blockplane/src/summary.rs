@@ -6,7 +6,8 @@ use std::fmt;
 
 use options::{
     BlockdevOptions, Directive, Driver, ExportKind, ExportOptions, IothreadOptions, MetricsAddr,
-    NodeRef, ObjectOptions, SecretFormat, SecretOptions, SocketAddr, ThrottleGroupOptions,
+    NbdServerAddr, NbdServerOptions, NodeRef, ObjectOptions, SecretFormat, SecretOptions,
+    SocketAddr, ThrottleGroupOptions,
 };
 use serde_json::{Map, Value, json};
 
@@ -45,6 +46,7 @@ impl ConfigSummary {
                 "socket",
             ],
         );
+        let mut nbd_server = SummaryTable::new("nbd-server", &["nbd-server", "max-connections"]);
         let mut monitors = SummaryTable::new("monitors", &["monitor", "wait", "socket"]);
         let mut unused_chardevs =
             SummaryTable::new("unused-chardevs", &["chardev", "wait", "socket"]);
@@ -79,6 +81,7 @@ impl ConfigSummary {
                         json!(socket_text(&options.addr)),
                     ]);
                 }
+                Directive::NbdServer(options) => nbd_server.rows.push(nbd_server_row(options)),
                 // It is in the row of its chardev.
                 Directive::Monitor(_) => {}
             }
@@ -93,6 +96,7 @@ impl ConfigSummary {
             groups,
             nodes,
             exports,
+            nbd_server,
             monitors,
             unused_chardevs,
             metrics_endpoint,
@@ -238,9 +242,9 @@ fn append_node_rows(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
 /// The row of an export.
 fn export_row(options: &ExportOptions) -> Vec<Value> {
     let queues = match &options.kind {
-        ExportKind::VhostUserBlk(disk) => json!(disk.num_queues),
+        ExportKind::VhostUserBlk { disk, .. } => json!(disk.num_queues),
         ExportKind::VhostUserScsi { queues, .. } => json!(queues.num_queues),
-        ExportKind::VfioUserLsi53c895a { .. } => Value::Null,
+        ExportKind::VfioUserLsi53c895a { .. } | ExportKind::Nbd(_) => Value::Null,
     };
     let node = match options.node_names().as_slice() {
         [one] => json!(one),
@@ -252,8 +256,20 @@ fn export_row(options: &ExportOptions) -> Vec<Value> {
         access_cell(options.settings.writable),
         queues,
         json!(options.iothreads),
-        json!(socket_text(&options.addr)),
+        match options.kind.socket() {
+            Some(addr) => json!(socket_text(addr)),
+            None => json!("of the NBD server"),
+        },
     ]
+}
+
+/// The row of the NBD server.
+fn nbd_server_row(options: &NbdServerOptions) -> Vec<Value> {
+    let addr = match &options.addr {
+        NbdServerAddr::Socket(addr) => socket_text(addr),
+        NbdServerAddr::Inet { host, port } => format!("{host}, port {port}"),
+    };
+    vec![json!(addr), json!(options.settings.max_connections)]
 }
 
 /// The cell that says whether something is writable.

@@ -192,6 +192,10 @@ fn start_metrics_and_create_objects(
             Directive::Export(options) => {
                 actions::export::create_and_start_export(options, &mut control.objects)?
             }
+            Directive::NbdServer(options) => control
+                .objects
+                .start_nbd_server(options)
+                .map_err(|failure| format!("--nbd-server: {failure}"))?,
             Directive::Chardev(options) => control
                 .open_and_add_chardev(options)
                 .map_err(|failure| format!("--chardev: {failure}"))?,

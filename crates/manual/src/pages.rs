@@ -127,7 +127,11 @@ fn configuration_file_page() -> String {
     page.add_prose(FILE_RULES);
     page.add_heading("TABLES");
     for group in reference::key_groups_with_list_elements() {
-        page.add_subheading(&format!("[{}.NAME]: {}", group.table, group.title));
+        let header = match group.table {
+            "nbd-server" => "[nbd-server]".to_owned(),
+            table => format!("[{table}.NAME]"),
+        };
+        page.add_subheading(&format!("{header}: {}", group.title));
         let is_in_header = |name: &str| match group.table {
             "blockdev" => name == "node-name",
             "monitor" => name == "chardev",

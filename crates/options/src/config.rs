@@ -169,7 +169,7 @@ mod tests {
     fn the_example_is_valid_with_and_without_its_defaults() {
         for text in [EXAMPLE, &with_defaults()] {
             let daemon = ConfigFileWithOptions::for_path("blockplane.toml").parse(text);
-            assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(14));
+            assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(16));
         }
     }
 

@@ -7,7 +7,8 @@ use serde_json::Map;
 
 use crate::{
     BlockdevOptions, ChardevOptions, Driver, ExportKind, ExportOptions, IothreadOptions,
-    LunOptions, MonitorOptions, NodeRef, SecretOptions, SocketAddr, ThrottleGroupOptions,
+    LunOptions, MonitorOptions, NbdServerOptions, NodeRef, SecretOptions, SocketAddr,
+    ThrottleGroupOptions,
     form::{NonUtf8Path, SwitchForm, ValueForm, path_value},
     tree::{Object, Value},
 };
@@ -129,23 +130,29 @@ impl ExportOptions {
         object.push_dotted_key("type", string_value(self.kind.name()));
         object.push_dotted_key("id", string_value(&self.id));
         self.settings.write_to(&mut object)?;
-        let (r#type, key, value) = match &self.addr {
-            SocketAddr::Unix { path: socket } => ("unix", "addr.path", path_value(socket)?),
-            SocketAddr::Fd { fd } => ("fd", "addr.str", string_value(&fd.to_string())),
-            SocketAddr::FdName { name } => ("fd", "addr.str", string_value(name)),
-        };
-        object.push_dotted_key("addr.type", string_value(r#type));
-        object.push_dotted_key(key, value);
+        if let Some(addr) = self.kind.socket() {
+            let (r#type, key, value) = match addr {
+                SocketAddr::Unix { path: socket } => ("unix", "addr.path", path_value(socket)?),
+                SocketAddr::Fd { fd } => ("fd", "addr.str", string_value(&fd.to_string())),
+                SocketAddr::FdName { name } => ("fd", "addr.str", string_value(name)),
+            };
+            object.push_dotted_key("addr.type", string_value(r#type));
+            object.push_dotted_key(key, value);
+        }
         match &self.kind {
-            ExportKind::VhostUserBlk(disk) => {
+            ExportKind::VhostUserBlk { disk, .. } => {
                 object.push_dotted_key("node-name", string_value(&self.node_name));
                 disk.write_to(&mut object)?;
             }
-            ExportKind::VhostUserScsi { queues, luns } => {
+            ExportKind::VhostUserScsi { queues, luns, .. } => {
                 queues.write_to(&mut object)?;
                 write_luns_if_any(luns, &mut object)?;
             }
-            ExportKind::VfioUserLsi53c895a { luns } => write_luns_if_any(luns, &mut object)?,
+            ExportKind::VfioUserLsi53c895a { luns, .. } => write_luns_if_any(luns, &mut object)?,
+            ExportKind::Nbd(nbd) => {
+                object.push_dotted_key("node-name", string_value(&self.node_name));
+                nbd.write_to(&mut object)?;
+            }
         }
         write_iothreads(&self.iothreads, &mut object);
         Ok(object.into())
@@ -195,6 +202,16 @@ fn write_iothreads(iothreads: &[String], to: &mut Object) {
         Value::Object(entry)
     });
     to.push_dotted_key("iothread-vq-mapping", Value::List(entries.collect()));
+}
+
+impl NbdServerOptions {
+    /// These options as JSON, as in `--nbd-server`.
+    ///
+    /// # Errors
+    /// A path that is not UTF-8.
+    pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
+        Ok(self.to_object()?.into())
+    }
 }
 
 impl ChardevOptions {

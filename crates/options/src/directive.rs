@@ -1,11 +1,11 @@
-//! Directives: the five kinds of objects to create (object, node, export, chardev, monitor), from an option or a table
+//! Directives: the kinds of objects to create (object, node, chardev, monitor, NBD server, export), from an option or a table
 //! of a configuration file, and the dispatch to the reader of each kind.
 
 use crate::{
-    BlockdevOptions, ChardevOptions, ExportOptions, MonitorOptions, ObjectOptions, Problem,
-    blockdev, export, monitor,
+    BlockdevOptions, ChardevOptions, ExportOptions, MonitorOptions, NbdServerOptions,
+    ObjectOptions, Problem, blockdev, export, monitor,
     names::DefinedNames,
-    object,
+    nbd_server, object,
     tree::{Object, Value},
 };
 
@@ -16,6 +16,8 @@ pub enum Directive {
     Object(ObjectOptions),
     /// `--blockdev`
     Blockdev(BlockdevOptions),
+    /// `--nbd-server`
+    NbdServer(NbdServerOptions),
     /// `--export`
     Export(ExportOptions),
     /// `--chardev`
@@ -32,6 +34,7 @@ pub(crate) enum DirectiveKind {
     Blockdev,
     Chardev,
     Monitor,
+    NbdServer,
     Export,
 }
 
@@ -43,17 +46,19 @@ impl DirectiveKind {
             Self::Blockdev => "driver",
             Self::Chardev => "backend",
             Self::Monitor => "chardev",
+            Self::NbdServer => "addr.type",
             Self::Export => "type",
         }
     }
 
-    /// The key of the name.
-    pub(crate) fn name_key(self) -> &'static str {
-        match self {
+    /// The key of the name; `None` if there is only one of the kind.
+    pub(crate) fn name_key(self) -> Option<&'static str> {
+        Some(match self {
+            Self::NbdServer => return None,
             Self::Blockdev => "node-name",
             Self::Monitor => "chardev",
             Self::Object | Self::Chardev | Self::Export => "id",
-        }
+        })
     }
 
     /// Reads a tree, and adds the names that it defines.
@@ -71,6 +76,9 @@ impl DirectiveKind {
             Self::Monitor => {
                 Directive::Monitor(monitor::read_monitor_and_reserve_chardev(object, names)?)
             }
+            Self::NbdServer => {
+                Directive::NbdServer(nbd_server::read_and_register_nbd_server(object, names)?)
+            }
             Self::Export => Directive::Export(export::read_and_register_export(object, names)?),
         })
     }
@@ -86,9 +94,12 @@ pub(crate) struct RawDirective {
 }
 
 impl RawDirective {
-    /// The name of the object, if it has one.
+    /// The name of the object, if it has one; empty if there is only one of its kind.
     pub(crate) fn object_name(&self) -> Option<&str> {
-        match self.object.get(self.kind.name_key()) {
+        let Some(name_key) = self.kind.name_key() else {
+            return Some("");
+        };
+        match self.object.get(name_key) {
             Some(Value::Text(name) | Value::String(name)) => Some(name),
             _ => None,
         }

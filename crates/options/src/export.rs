@@ -16,8 +16,8 @@ pub(crate) use read::{
 use crate::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
     SocketAddr,
-    form::{ChoiceForm, LabelForm, NumberForm, SwitchForm, number_form, size_form},
-    key::ValueType,
+    form::{ChoiceForm, LabelForm, NumberForm, OnlyOffForm, SwitchForm, number_form, size_form},
+    key::{KeySpec, ValueType},
     limits,
     settings::settings,
 };
@@ -29,8 +29,6 @@ pub struct ExportOptions {
     pub id: String,
     /// `node-name`: the node to export, which exists. Of several, the first; empty if there are none.
     pub node_name: String,
-    /// `addr`: the socket that the VMM connects to.
-    pub addr: SocketAddr,
     /// `iothread` or `iothread-vq-mapping`: queue *i* runs on the iothread that member *i* modulo
     /// the length names. Either each name once, or one member for each of the `num_queues`. They
     /// exist. Empty = chosen by the program.
@@ -60,24 +58,47 @@ settings! {
         "id", "NAME", ValueType::Str, required;
         /// the node to export
         "node-name", "NODE", ValueType::Str;
-        /// socket for the VMM: created at a path (unix), or inherited (fd)
-        "addr.type", "unix|fd", ValueType::Words, required;
-        /// with addr.type=unix: path of the socket
-        "addr.path", "PATH", ValueType::Str;
-        /// with addr.type=fd: number, or name, of a listening socket
-        "addr.str", "FD", ValueType::Str;
         /// iothread that runs it; for several iothread.0=ID,iothread.1=ID (default: chosen by blockplane)
         "iothread", "ID", ValueType::Named("IothreadRef");
     }
 }
 
+/// Keys of exports that have a socket of their own.
+pub(crate) const SOCKET_KEYS: &[KeySpec] = &[
+    KeySpec::new(
+        "addr.type",
+        "unix|fd",
+        "socket for the VMM: created at a path (unix), or inherited (fd); required",
+        ValueType::Words,
+    ),
+    KeySpec::new(
+        "addr.path",
+        "PATH",
+        "with addr.type=unix: path of the socket",
+        ValueType::Str,
+    ),
+    KeySpec::new(
+        "addr.str",
+        "FD",
+        "with addr.type=fd: number, or name, of a listening socket",
+        ValueType::Str,
+    ),
+];
+
 /// A type of export with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExportKind {
     /// `vhost-user-blk`: a virtio disk over a Unix socket.
-    VhostUserBlk(VhostUserBlkOptions),
+    VhostUserBlk {
+        /// `addr`: the socket that the VMM connects to.
+        addr: SocketAddr,
+        /// The disk.
+        disk: VhostUserBlkOptions,
+    },
     /// `vhost-user-scsi`: a virtio SCSI controller over a Unix socket.
     VhostUserScsi {
+        /// The same.
+        addr: SocketAddr,
         /// Its queues.
         queues: VhostUserScsiOptions,
         /// `luns`, or `node-name` alone: the disks at start, each with a target and LUN of its own. There may be none yet.
@@ -85,9 +106,13 @@ pub enum ExportKind {
     },
     /// `vfio-user-lsi53c895a`: a SCSI host adapter with disks, a PCI device over a Unix socket.
     VfioUserLsi53c895a {
+        /// The same.
+        addr: SocketAddr,
         /// The same, at least one.
         luns: Vec<LunOptions>,
     },
+    /// `nbd`: an export of the NBD server.
+    Nbd(NbdExportOptions),
 }
 
 impl ExportKind {
@@ -95,9 +120,21 @@ impl ExportKind {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            ExportKind::VhostUserBlk(_) => "vhost-user-blk",
+            ExportKind::VhostUserBlk { .. } => "vhost-user-blk",
             ExportKind::VhostUserScsi { .. } => "vhost-user-scsi",
             ExportKind::VfioUserLsi53c895a { .. } => "vfio-user-lsi53c895a",
+            ExportKind::Nbd(_) => "nbd",
+        }
+    }
+
+    /// The socket that its VMM connects to. Clients of an NBD export connect to the server.
+    #[must_use]
+    pub fn socket(&self) -> Option<&SocketAddr> {
+        match self {
+            ExportKind::VhostUserBlk { addr, .. }
+            | ExportKind::VhostUserScsi { addr, .. }
+            | ExportKind::VfioUserLsi53c895a { addr, .. } => Some(addr),
+            ExportKind::Nbd(_) => None,
         }
     }
 
@@ -105,10 +142,9 @@ impl ExportKind {
     #[must_use]
     pub fn luns(&self) -> Option<&[LunOptions]> {
         match self {
-            ExportKind::VhostUserBlk(_) => None,
-            ExportKind::VhostUserScsi { luns, .. } | ExportKind::VfioUserLsi53c895a { luns } => {
-                Some(luns)
-            }
+            ExportKind::VhostUserBlk { .. } | ExportKind::Nbd(_) => None,
+            ExportKind::VhostUserScsi { luns, .. }
+            | ExportKind::VfioUserLsi53c895a { luns, .. } => Some(luns),
         }
     }
 }
@@ -144,6 +180,23 @@ pub struct LunOptions {
     /// Identity and reservations of the disk.
     pub device: LunDeviceOptions,
 }
+
+settings! {
+    /// Options of `nbd`.
+    pub struct NbdExportOptions {
+        /// name of the export for clients, at most 4096 bytes (default: the node-name)
+        pub name: Option<String> = "name", LabelForm { longest: MAX_NBD_STRING_BYTES }, optional;
+        /// description for people, which clients can show, at most 4096 bytes
+        pub description: Option<String> = "description", LabelForm { longest: MAX_NBD_STRING_BYTES }, optional;
+    }
+    accepts {
+        /// only off for now
+        "allocation-depth", OnlyOffForm { instead: "leave it out: clients can query base:allocation" };
+    }
+}
+
+/// Most bytes of the name or the description of an NBD export: the protocol's limit.
+const MAX_NBD_STRING_BYTES: usize = 4096;
 
 settings! {
     /// Options of `vhost-user-scsi`.

@@ -99,7 +99,7 @@ const SPECS: &[OptSpec] = &[
         TopLevelOption::NbdServer,
         "nbd-server",
         None,
-        Some("--nbd-server …"),
+        Some("--nbd-server addr.type=unix,addr.path=PATH,…"),
     ),
     new_option_spec(
         TopLevelOption::Object,
@@ -158,7 +158,8 @@ impl TopLevelOption {
             Self::User => "become this user, by name or number, before anything is opened",
             Self::Version => "print the version",
             Self::Help => "print this text",
-            Self::NbdServer | Self::Trace => return None,
+            Self::NbdServer => "serve the exports of type nbd over NBD",
+            Self::Trace => return None,
         })
     }
 

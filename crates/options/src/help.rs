@@ -6,7 +6,7 @@ use crate::{
     Problem, blockdev, export,
     getopt::{self, TopLevelOption},
     key::{KeySpec, parse_choice},
-    monitor, object,
+    monitor, nbd_server, object,
     reference::{self, KeyGroup},
     tree::Value,
 };
@@ -79,6 +79,11 @@ pub(crate) fn top_level_help() -> String {
         let title = format!("    {} also", group.title);
         push_key_section(&mut out, &title, &[group.keys]);
     }
+    push_key_section(
+        &mut out,
+        "--nbd-server KEY=VALUE,…   the server of exports of type nbd",
+        &[nbd_server::NbdServerSettings::KEYS],
+    );
     push_key_section(
         &mut out,
         "--chardev socket,KEY=VALUE,…   a Unix socket for a monitor",
@@ -156,7 +161,7 @@ Values:
   help                    --blockdev file,help lists the keys of a driver,
                           --object help the types
 
-Not supported yet: --nbd-server, --trace, image formats such as qcow2,
+Not supported yet: --trace, image formats such as qcow2,
 other types of exports.
 
 The environment variable BLOCKPLANE_LOG is the log level without a command:
@@ -227,6 +232,11 @@ fn push_kinds<T>(out: &mut String, title: &str, choices: &[(&str, T)]) {
 /// The text of `help` inside an option: its kinds, or the keys of one kind.
 pub(crate) fn option_help(opt: TopLevelOption, kind: Option<&Value>) -> Result<String, Problem> {
     let mut out = String::new();
+    if opt == TopLevelOption::NbdServer {
+        let keys = [nbd_server::NbdServerSettings::KEYS];
+        push_key_section(&mut out, "--nbd-server", &keys);
+        return Ok(out.trim_start().to_owned());
+    }
     let kind = match kind {
         Some(Value::Text(kind)) => kind,
         _ => {

@@ -36,6 +36,7 @@ mod logging;
 mod metrics;
 mod monitor;
 mod names;
+mod nbd_server;
 mod object;
 mod paths;
 pub mod qmp_options;
@@ -69,7 +70,7 @@ pub use error::{Problem, UsageError};
 pub use export::{
     CommonExportOptions, DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT,
     ExportKind, ExportOptions, LunDeviceOptions, LunOptions, MAX_MERGE_REQUESTS,
-    MAX_SCSI_SERIAL_BYTES, OnError, VhostUserBlkOptions, VhostUserScsiOptions,
+    MAX_SCSI_SERIAL_BYTES, NbdExportOptions, OnError, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 pub use form::NonUtf8Path;
 pub use generate_args::ManOrCompletions;
@@ -80,6 +81,7 @@ pub use limits::{
 pub use logging::{LogFormat, LogLevel};
 pub use metrics::MetricsAddr;
 pub use monitor::{ChardevOptions, CommonChardevOptions, MonitorOptions};
+pub use nbd_server::{NbdServerAddr, NbdServerOptions, NbdServerSettings};
 pub use object::{
     DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
     GroupLimit, IothreadOptions, MAX_AIO_EVENTS, MAX_SECRET_BYTES, MAX_THREAD_POOL, ObjectOptions,

@@ -28,6 +28,9 @@ pub(crate) struct DefinedNames {
     /// Objects, each with its type.
     objects: BTreeMap<String, &'static str>,
     exports: BTreeSet<String>,
+    has_nbd_server: bool,
+    /// Names of NBD exports for clients.
+    nbd_exports: BTreeSet<String>,
     /// Sockets, each with its user.
     sockets: BTreeMap<String, String>,
     /// Chardevs; true if a monitor uses it.
@@ -55,6 +58,8 @@ enum UndoableChange {
     Image(ImageName),
     Object(String),
     Export(String),
+    NbdServer,
+    NbdExport(String),
     Socket(String),
     Chardev(String),
     ChardevReserved(String),
@@ -97,6 +102,8 @@ impl DefinedNames {
                 UndoableChange::Image(image) => drop(self.images.remove(&image)),
                 UndoableChange::Object(id) => drop(self.objects.remove(&id)),
                 UndoableChange::Export(id) => drop(self.exports.remove(&id)),
+                UndoableChange::NbdServer => self.has_nbd_server = false,
+                UndoableChange::NbdExport(name) => drop(self.nbd_exports.remove(&name)),
                 UndoableChange::Socket(socket) => drop(self.sockets.remove(&socket)),
                 UndoableChange::Chardev(id) => drop(self.chardevs.remove(&id)),
                 UndoableChange::ChardevReserved(id) => drop(self.chardevs.insert(id, false)),
@@ -293,11 +300,11 @@ impl DefinedNames {
         true
     }
 
-    /// Adds an export and its socket.
+    /// Adds an export, and its socket if it has one.
     pub(crate) fn add_export_and_socket(
         &mut self,
         id: &str,
-        addr: &SocketAddr,
+        addr: Option<&SocketAddr>,
     ) -> Result<(), Problem> {
         if !self.exports.insert(id.to_owned()) {
             return Err(Problem::Duplicate {
@@ -307,7 +314,52 @@ impl DefinedNames {
             });
         }
         self.changes.push(UndoableChange::Export(id.to_owned()));
-        self.add_socket(format!("export '{id}'"), addr, "addr")
+        match addr {
+            Some(addr) => self.add_socket(format!("export '{id}'"), addr, "addr"),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds the NBD server, and its socket if it is a Unix socket.
+    pub(crate) fn add_nbd_server(&mut self, addr: Option<&SocketAddr>) -> Result<(), Problem> {
+        if self.has_nbd_server {
+            let reason = "NBD server already running: there is one, for all exports".to_owned();
+            return Err(Problem::Conflict { reason });
+        }
+        self.has_nbd_server = true;
+        self.changes.push(UndoableChange::NbdServer);
+        match addr {
+            Some(addr) => self.add_socket("the NBD server".to_owned(), addr, "addr"),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that an NBD server is defined.
+    pub(crate) fn check_nbd_server_defined(&self) -> Result<(), Problem> {
+        if self.has_nbd_server {
+            return Ok(());
+        }
+        let reason = "NBD server not running: clients connect to the server of --nbd-server, which comes before \
+                      exports of type nbd"
+            .to_owned();
+        Err(Problem::Conflict { reason })
+    }
+
+    /// Assumes that an NBD server runs: for commands, which report that it does not.
+    pub(crate) fn assume_nbd_server(&mut self) {
+        self.has_nbd_server = true;
+    }
+
+    /// Adds the name of an NBD export.
+    pub(crate) fn add_nbd_export_name(&mut self, name: &str) -> Result<(), Problem> {
+        if !self.nbd_exports.insert(name.to_owned()) {
+            let reason =
+                format!("NBD server already has export named '{name}'; give each its own 'name'");
+            return Err(Problem::Conflict { reason });
+        }
+        self.changes
+            .push(UndoableChange::NbdExport(name.to_owned()));
+        Ok(())
     }
 
     /// Adds the socket that `user` listens on; `key` is the key of its address.

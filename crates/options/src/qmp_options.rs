@@ -6,8 +6,9 @@
 
 use crate::{
     BlkdebugOptions, BlockdevOptions, ChardevOptions, ExportOptions, IothreadOptions, KeySpec,
-    LunOptions, ObjectOptions, Problem, SocketAddr, ThrottleGroupOptions, VhostUserBlkOptions,
-    blockdev, export, fields::Fields, json, monitor, names::DefinedNames, object, reference,
+    LunOptions, NbdServerOptions, ObjectOptions, Problem, SocketAddr, ThrottleGroupOptions,
+    VhostUserBlkOptions, blockdev, export, fields::Fields, json, monitor, names::DefinedNames,
+    nbd_server, object, reference,
 };
 
 /// Names of the running objects.
@@ -33,11 +34,15 @@ impl RunningObjectNames {
         self.names.add_object(r#type, id)
     }
 
-    /// Adds an export with its socket.
+    /// Adds an export, with its socket if it has one.
     ///
     /// # Errors
     /// [`Problem::Duplicate`], [`Problem::Conflict`].
-    pub fn add_export_and_socket(&mut self, id: &str, addr: &SocketAddr) -> Result<(), Problem> {
+    pub fn add_export_and_socket(
+        &mut self,
+        id: &str,
+        addr: Option<&SocketAddr>,
+    ) -> Result<(), Problem> {
         self.names.add_export_and_socket(id, addr)
     }
 
@@ -125,7 +130,17 @@ impl RunningObjectNames {
     /// # Errors
     /// The first problem of the options.
     pub fn read_export(mut self, json: &str) -> Result<ExportOptions, Problem> {
+        // That no server runs is no error of an option.
+        self.names.assume_nbd_server();
         export::read_and_register_export(json::parse(json)?, &mut self.names)
+    }
+
+    /// Reads the options of an NBD server.
+    ///
+    /// # Errors
+    /// The first problem of the options.
+    pub fn read_nbd_server(mut self, json: &str) -> Result<NbdServerOptions, Problem> {
+        nbd_server::read_and_register_nbd_server(json::parse(json)?, &mut self.names)
     }
 
     /// Reads the options of a new chardev.

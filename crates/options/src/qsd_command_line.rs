@@ -200,6 +200,7 @@ fn parse_option(
         TopLevelOption::Export => DirectiveKind::Export,
         TopLevelOption::Chardev => DirectiveKind::Chardev,
         TopLevelOption::Monitor => DirectiveKind::Monitor,
+        TopLevelOption::NbdServer => DirectiveKind::NbdServer,
         other => return Err(unsupported_option_error(other)),
     };
     let text = value.into_string().map_err(|value| Problem::Syntax {
@@ -226,12 +227,8 @@ fn parse_option(
 
 /// The error for an option that only qemu-storage-daemon supports.
 fn unsupported_option_error(opt: TopLevelOption) -> Problem {
-    let instead = match opt {
-        TopLevelOption::NbdServer => "export nodes with --export vhost-user-blk,… instead",
-        _ => "leave it out",
-    };
     Problem::Unsupported {
         what: opt.name_with_dashes(),
-        instead: instead.to_owned(),
+        instead: "leave it out".to_owned(),
     }
 }

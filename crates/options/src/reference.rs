@@ -1,7 +1,10 @@
 //! Tables of all options, keys and commands, from which manual pages, completions and help texts are generated.
 
 pub use crate::getopt::DescribedOption;
-use crate::{KeySpec, blockdev, check_args, export, generate_args, getopt, monitor, object, serve};
+use crate::{
+    KeySpec, blockdev, check_args, export, generate_args, getopt, monitor, nbd_server, object,
+    serve,
+};
 
 /// Keys that the same kinds of an option take.
 #[derive(Debug, Clone, Copy)]
@@ -127,6 +130,14 @@ pub const KEYS: &[KeyGroup] = &[
     KeyGroup {
         option: "export",
         table: "export",
+        kinds: &["vhost-user-blk", "vhost-user-scsi", "vfio-user-lsi53c895a"],
+        prefix: "",
+        title: "types for a VMM (all but nbd)",
+        keys: export::SOCKET_KEYS,
+    },
+    KeyGroup {
+        option: "export",
+        table: "export",
         kinds: &["vhost-user-blk"],
         prefix: "",
         title: "type vhost-user-blk (a virtio disk)",
@@ -155,6 +166,22 @@ pub const KEYS: &[KeyGroup] = &[
         prefix: "",
         title: "a SCSI disk (types vhost-user-scsi, vfio-user-lsi53c895a)",
         keys: export::LunDeviceOptions::KEYS,
+    },
+    KeyGroup {
+        option: "export",
+        table: "export",
+        kinds: &["nbd"],
+        prefix: "",
+        title: "type nbd (a disk for clients of the NBD server)",
+        keys: export::NbdExportOptions::KEYS,
+    },
+    KeyGroup {
+        option: "nbd-server",
+        table: "nbd-server",
+        kinds: &[],
+        prefix: "",
+        title: "the NBD server, for exports of type nbd",
+        keys: nbd_server::NbdServerSettings::KEYS,
     },
     KeyGroup {
         option: "chardev",

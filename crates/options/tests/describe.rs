@@ -11,10 +11,16 @@ use kinds::{LEAST, keys_of, written};
 const BEFORE: &str = "--object iothread,id=a --object iothread,id=b --object secret,id=key,file=/key \
      --object throttle-group,id=g --object throttle-group,id=limits \
      --blockdev null-co,node-name=below --blockdev null-co,node-name=a \
+     --nbd-server addr.type=fd,addr.str=nbd \
      --chardev socket,id=m,path=/m,server=on,wait=off --chardev socket,id=a,path=/a,server=on,wait=off";
 
 fn read(option: &str, text: &str) -> Result<Directive, String> {
-    let words = BEFORE.split_whitespace().chain([option, text]);
+    let mut before: Vec<&str> = BEFORE.split_whitespace().collect();
+    if option == "--nbd-server" {
+        // There is one.
+        before.retain(|word| !word.starts_with("--nbd-server") && !word.ends_with("=nbd"));
+    }
+    let words = before.into_iter().chain([option, text]);
     match parse(words.map(Into::into)) {
         Ok(options::Invocation::Daemon(mut daemon)) => Ok(daemon.directives.pop().expect("one")),
         Ok(other) => panic!("{other:?}"),
@@ -29,6 +35,7 @@ fn describe(directive: &Directive) -> Value {
         Directive::Object(ObjectOptions::Secret(options)) => options.to_json(),
         Directive::Object(ObjectOptions::ThrottleGroup(options)) => options.to_json(),
         Directive::Blockdev(options) => options.to_json(&none),
+        Directive::NbdServer(options) => options.to_json(),
         Directive::Export(options) => options.to_json(),
         Directive::Chardev(options) => options.to_json(),
         Directive::Monitor(options) => options.to_json(),
@@ -77,6 +84,9 @@ const NOT_ALONE: [&str; 13] = [
     "server.port",
     "type",
     "driver",
+    "addr.host",
+    "addr.port",
+    "addr.path",
 ];
 
 #[test]
@@ -144,6 +154,16 @@ fn sockets_are_read_back_unchanged() {
         (
             "--export",
             "vhost-user-blk,id=e,node-name=below,addr.type=fd,addr.str=name",
+        ),
+        ("--nbd-server", "addr.type=fd,addr.str=7"),
+        ("--nbd-server", "addr.type=fd,addr.str=name"),
+        (
+            "--nbd-server",
+            "addr.type=inet,addr.host=localhost,addr.port=10809",
+        ),
+        (
+            "--nbd-server",
+            "addr.type=inet,addr.host=::,addr.port=0,allow-plaintext=on",
         ),
         ("--chardev", "socket,id=c,path=/s"),
         ("--chardev", "socket,id=c,path=/s,server=on"),

@@ -74,14 +74,17 @@ fn outcomes_of_values_of_all_keys_are_as_recorded() {
             writeln!(now, "--{option} {kind} {}", key.name).unwrap();
             for value in VALUES {
                 let written = format!("{},{}={value}", written(kind, least), key.name);
-                let words = [
+                let option = format!("--{option}");
+                let mut words = vec![
                     "--blockdev",
                     "null-co,node-name=below",
                     "--chardev",
                     "socket,id=m,path=/m,server=on,wait=off",
-                    &format!("--{option}"),
-                    &written,
                 ];
+                if kind == "nbd" {
+                    words.extend(["--nbd-server", "addr.type=fd,addr.str=9"]);
+                }
+                words.extend([&option[..], &written]);
                 write!(now, "  {value:?}: {}", outcome(&words)).unwrap();
             }
         }
@@ -104,6 +107,7 @@ fn help_texts_are_as_recorded() {
     for option in [
         "--object",
         "--blockdev",
+        "--nbd-server",
         "--export",
         "--chardev",
         "--monitor",

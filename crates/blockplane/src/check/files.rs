@@ -7,7 +7,7 @@ use std::path::Path;
 
 use options::{
     BlockdevOptions, DaemonSettingsAndDirectives, Directive, Driver, FileOptions, Locking,
-    MetricsAddr, NodeRef, ObjectOptions, SocketAddr,
+    MetricsAddr, NbdServerAddr, NodeRef, ObjectOptions, SocketAddr,
 };
 use rustix::fs::{Access, access};
 
@@ -32,7 +32,14 @@ pub(super) fn add_file_and_socket_hints(
             }
             Directive::Blockdev(options) => add_disk_hints(options, &mut seen, hints),
             Directive::Export(options) => {
-                add_socket_folder_hint(&options.addr, hints);
+                if let Some(addr) = options.kind.socket() {
+                    add_socket_folder_hint(addr, hints);
+                }
+            }
+            Directive::NbdServer(options) => {
+                if let NbdServerAddr::Socket(addr) = &options.addr {
+                    add_socket_folder_hint(addr, hints);
+                }
             }
             Directive::Chardev(options) if options.settings.server => {
                 add_socket_folder_hint(&options.addr, hints)

@@ -65,8 +65,8 @@ fn unsupported_options_of_qemu_storage_daemon_are_named() {
                 &["--monitor", "not supported"],
             ),
             (
-                "--nbd-server addr.type=unix,addr.path=p",
-                &["--nbd-server", "not supported"],
+                "--nbd-server addr.type=unix,addr.path=p,tls-creds=t",
+                &["--nbd-server", "TLS is not supported yet"],
             ),
             ("-T enable=x", &["--trace", "not supported"]),
             (
@@ -78,7 +78,10 @@ fn unsupported_options_of_qemu_storage_daemon_are_named() {
     check(
         "--blockdev null-co,node-name=d",
         &[
-            ("--export nbd,id=e,node-name=d", &["--export", "nbd"]),
+            (
+                "--export nbd,id=e,node-name=d",
+                &["--export", "NBD server not running"],
+            ),
             (
                 "--export fuse,id=e,node-name=d,mountpoint=m",
                 &["--export", "fuse"],

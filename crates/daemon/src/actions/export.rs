@@ -1,6 +1,7 @@
 //! Creation of exports: a node as a virtio-blk device over vhost-user, or several nodes as the disks of a SCSI controller.
 
 mod lsi53c895a;
+mod nbd;
 mod virtio_scsi;
 
 use std::sync::Arc;
@@ -33,17 +34,18 @@ pub(crate) fn create_and_start_export(
 ) -> Result<(), BoxError> {
     check_one_iothread_if_one_connection(options, objects)?;
     match &options.kind {
-        ExportKind::VhostUserBlk(kind) => {
-            create_and_start_virtio_blk_export(options, kind, objects)
+        ExportKind::VhostUserBlk { addr, disk } => {
+            create_and_start_virtio_blk_export(options, addr, disk, objects)
         }
-        ExportKind::VhostUserScsi { queues, luns } => {
-            virtio_scsi::create_and_start_export(options, queues, luns, objects)
+        ExportKind::VhostUserScsi { addr, queues, luns } => {
+            virtio_scsi::create_and_start_export(options, addr, queues, luns, objects)
         }
-        ExportKind::VfioUserLsi53c895a { luns } => {
+        ExportKind::VfioUserLsi53c895a { addr, luns } => {
             let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
-            let listener = listen_or_take_inherited(&options.addr, objects)?;
+            let listener = listen_or_take_inherited(addr, objects)?;
             lsi53c895a::create_and_start_export(options, luns, listener, &iothreads[0], objects)
         }
+        ExportKind::Nbd(kind) => nbd::create_and_start_export(options, kind, objects),
     }
 }
 
@@ -60,6 +62,7 @@ fn listen_or_take_inherited(
 /// Creates an export of a node as a virtio-blk device, and starts its server.
 fn create_and_start_virtio_blk_export(
     options: &ExportOptions,
+    addr: &SocketAddr,
     kind: &VhostUserBlkOptions,
     objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
@@ -78,7 +81,7 @@ fn create_and_start_virtio_blk_export(
         merge_limits: to_request_merging_limits(kind),
         ..DeviceOptions::default()
     };
-    let listener = listen_or_take_inherited(&options.addr, objects)?;
+    let listener = listen_or_take_inherited(addr, objects)?;
     let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
     node.set_guest_block_size(device.logical_block_size)?;
     let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);

@@ -126,7 +126,9 @@ impl ReopenPlan {
                 .into());
             }
             for user in users {
-                node.set_guest_block_size(user.guest_device.logical_block_size())?;
+                if let Some(bytes) = user.guest_device.smallest_write_bytes() {
+                    node.set_guest_block_size(bytes)?;
+                }
             }
         }
         let aio = self.aio;

@@ -15,6 +15,8 @@ pub(crate) enum ExportServer {
     VhostUser(Server),
     /// A host adapter: one iothread has the socket and runs the device.
     Adapter(Arc<SocketDeviceHandle>),
+    /// An export of the NBD server, which accepts its clients; iothreads have the connections.
+    Nbd(Arc<nbd_server::Export>),
 }
 
 impl ExportServer {
@@ -24,6 +26,7 @@ impl ExportServer {
         match self {
             ExportServer::VhostUser(server) => server.begin_stop_if_unconnected(),
             ExportServer::Adapter(adapter) => adapter.stop_if_idle(),
+            ExportServer::Nbd(export) => export.remove_if_unconnected(),
         }
     }
 
@@ -32,6 +35,7 @@ impl ExportServer {
         match self {
             ExportServer::VhostUser(server) => server.begin_stop(),
             ExportServer::Adapter(adapter) => adapter.begin_stop(),
+            ExportServer::Nbd(export) => export.begin_remove(),
         }
     }
 
@@ -40,6 +44,7 @@ impl ExportServer {
         match self {
             ExportServer::VhostUser(server) => drop(server),
             ExportServer::Adapter(adapter) => adapter.stop(),
+            ExportServer::Nbd(export) => export.disconnect_and_wait(),
         }
     }
 
@@ -50,6 +55,7 @@ impl ExportServer {
                 ExportFrontEndHandle::VhostUser(server.front_end_handle())
             }
             ExportServer::Adapter(adapter) => ExportFrontEndHandle::Adapter(adapter.clone()),
+            ExportServer::Nbd(export) => ExportFrontEndHandle::Nbd(export.clone()),
         }
     }
 }
@@ -58,6 +64,7 @@ impl ExportServer {
 pub(crate) enum ExportFrontEndHandle {
     VhostUser(vhost_user::FrontEndHandle),
     Adapter(Arc<SocketDeviceHandle>),
+    Nbd(Arc<nbd_server::Export>),
 }
 
 impl ExportFrontEndHandle {
@@ -68,6 +75,7 @@ impl ExportFrontEndHandle {
             ExportFrontEndHandle::Adapter(adapter) => {
                 adapter.send_and_wait(SocketDeviceCommand::Settle);
             }
+            ExportFrontEndHandle::Nbd(export) => export.wait_for_submitted_requests(),
         }
     }
 
@@ -94,6 +102,10 @@ impl ExportFrontEndHandle {
                 adapter.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
                 adapter.send_unless_stopped(SocketDeviceCommand::Enable(true));
             }
+            ExportFrontEndHandle::Nbd(export) if slot.get().shares_disk_with(node) => {
+                export.exchange_while_running(set_node, node);
+            }
+            ExportFrontEndHandle::Nbd(export) => export.exchange_when_drained(set_node, node),
         }
     }
 

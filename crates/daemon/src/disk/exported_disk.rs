@@ -46,6 +46,8 @@ pub(crate) enum GuestDevice {
         address: Address,
         unit: Arc<scsi::Unit>,
     },
+    /// An export of the NBD server.
+    Nbd(Arc<nbd_server::Export>),
 }
 
 impl GuestDevice {
@@ -57,14 +59,18 @@ impl GuestDevice {
             GuestDevice::VirtioScsi {
                 device, address, ..
             } => device.resize_unit(*address, bytes),
+            GuestDevice::Nbd(export) => export.resize(bytes),
         }
     }
 
-    /// Bytes of a logical block, as its guest sees it.
-    pub fn logical_block_size(&self) -> u32 {
+    /// Bytes of the smallest write; `None` if it does not write.
+    pub fn smallest_write_bytes(&self) -> Option<u32> {
         match self {
-            GuestDevice::Blk(device) => device.options().logical_block_size,
-            GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => unit.block_bytes(),
+            GuestDevice::Blk(device) => Some(device.options().logical_block_size),
+            GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => {
+                Some(unit.block_bytes())
+            }
+            GuestDevice::Nbd(export) => export.is_writable().then(|| export.min_block_size()),
         }
     }
 
@@ -75,6 +81,7 @@ impl GuestDevice {
             GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => {
                 !unit.options().read_only
             }
+            GuestDevice::Nbd(export) => export.is_writable(),
         }
     }
 
@@ -91,7 +98,7 @@ pub(crate) struct ExportedDisk {
     pub node_name: String,
     pub guest_device: GuestDevice,
     pub node: NodeSlot,
-    /// Counters of a SCSI unit, one for each iothread that runs its queues, in their order. Empty for virtio-blk, which is
+    /// Counters of a SCSI unit, one for each iothread that runs its queues, in their order. Empty for virtio-blk and NBD, which are
     /// counted by [`ExportStats`](crate::disk::export_stats::ExportStats).
     pub stats: Vec<Arc<QueueStats>>,
     /// The file that keeps a SCSI unit's persistent reservations.
@@ -99,10 +106,10 @@ pub(crate) struct ExportedDisk {
 }
 
 impl ExportedDisk {
-    /// The SCSI unit; `None` for virtio-blk.
+    /// The SCSI unit; `None` for virtio-blk and NBD.
     pub fn scsi_unit(&self) -> Option<&Arc<scsi::Unit>> {
         match &self.guest_device {
-            GuestDevice::Blk(_) => None,
+            GuestDevice::Blk(_) | GuestDevice::Nbd(_) => None,
             GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => Some(unit),
         }
     }

@@ -50,7 +50,7 @@ impl HasQomProperties for Export {
 
     /// Changes options of request merging, the only ones that are writable, and gives the devices the new limits.
     fn change_options(&mut self, json: &str) -> Result<(), Error> {
-        let ExportKind::VhostUserBlk(kind) = &mut self.options.kind else {
+        let ExportKind::VhostUserBlk { disk: kind, .. } = &mut self.options.kind else {
             unreachable!("no property of another kind can be changed");
         };
         *kind = RunningObjectNames::updated_vhost_user_blk_options(kind, json)

@@ -128,7 +128,7 @@ pub(super) fn qmp_events() -> Vec<Event> {
 }
 
 /// `block-export-add`: starts an export.
-fn add_export(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
+pub(super) fn add_export(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = names_of_running_objects_and_other_chardevs(control, "")?.read_export(&json);
     let options = options.map_err(|problem| error_of_invalid_options(&problem))?;
@@ -149,7 +149,7 @@ fn query_exports(control: &MainThread) -> Value {
                 "type": export.options.kind.name(),
                 "id": export.options.id,
             });
-            if let SocketAddr::Unix { path } = &export.options.addr {
+            if let Some(SocketAddr::Unix { path }) = export.options.kind.socket() {
                 info["socket"] = path.display().to_string().into();
             }
             if let Some(reports) = &export.reports {

@@ -12,6 +12,7 @@ mod hmp;
 mod images;
 mod iothread_properties;
 mod luns;
+mod nbd;
 mod node_filenames;
 mod node_limits;
 mod nodes;
@@ -50,6 +51,7 @@ pub(crate) fn qmp_interface() -> Interface<MainThread> {
     commands.extend(reopen::qmp_commands());
     commands.extend(resume::qmp_commands());
     commands.extend(blkdebug::qmp_commands());
+    commands.extend(nbd::qmp_commands());
     commands.extend(upgrade::qmp_commands());
     let mut definitions = option_types::qmp_type_definitions();
     definitions.extend(objects::qmp_type_definitions());
@@ -62,6 +64,7 @@ pub(crate) fn qmp_interface() -> Interface<MainThread> {
     definitions.extend(resume::qmp_type_definitions());
     definitions.extend(stats::qmp_type_definitions());
     definitions.extend(histograms::qmp_type_definitions());
+    definitions.extend(nbd::qmp_type_definitions());
     definitions.extend(upgrade::qmp_type_definitions());
     Interface::new_with_common_commands(
         program_version(),

@@ -36,7 +36,7 @@ pub(super) fn names_of_running_objects_except_node(
         existing.add_node(name, false).map_err(to_error)?;
     }
     for export in &objects.exports {
-        let addr = &export.options.addr;
+        let addr = export.options.kind.socket();
         existing
             .add_export_and_socket(&export.options.id, addr)
             .map_err(to_error)?;

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use options::{
-    BlockdevOptions, Directive, Driver, ExportOptions, MetricsAddr, NbdServerType, NodeRef,
-    ObjectOptions, RbdOptions, Sandbox, SocketAddr,
+    BlockdevOptions, Directive, Driver, ExportOptions, MetricsAddr, NbdServerAddr, NbdServerType,
+    NodeRef, ObjectOptions, RbdOptions, Sandbox, SocketAddr,
 };
 use sandbox::{Access, AccessibleFiles, PathRule};
 
@@ -183,11 +183,16 @@ fn sandbox_path_rules<'a>(
                 }
             }
             Directive::Export(export) => {
-                if let SocketAddr::Unix { path } = &export.addr {
+                if let Some(SocketAddr::Unix { path }) = export.kind.socket() {
                     allow(folder_of(path), Access::Sockets);
                 }
                 for file in pr_files_of_export(export) {
                     allow(folder_of(file), Access::Files);
+                }
+            }
+            Directive::NbdServer(server) => {
+                if let NbdServerAddr::Socket(SocketAddr::Unix { path }) = &server.addr {
+                    allow(folder_of(path), Access::Sockets);
                 }
             }
             Directive::Chardev(chardev) => {

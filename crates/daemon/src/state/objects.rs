@@ -11,7 +11,7 @@ use block::dirty_bitmap::SaveKind;
 use block::{Node, NodeOptions, NullOptions, SECTOR_BYTES};
 use iothread::{IothreadHandle, IothreadSettings, ReportSender};
 use nbd::client::Negotiated;
-use options::{IothreadOptions, SecretBytes};
+use options::{ExportKind, IothreadOptions, SecretBytes};
 use qmp::ServerHandle;
 use serde_json::json;
 use unix_socket::listener::Listener;
@@ -19,6 +19,7 @@ use vhost_user::{ControlThreads, Server, VirtioDevice};
 
 use super::export::{Export, ExportState};
 use super::iothread::{Iothread, to_poll_settings};
+use super::nbd_server::RunningNbdServer;
 use super::node::{OpenNode, reserved_node_error};
 use super::secret::Secret;
 use super::slow_requests::SlowRequestWatchdog;
@@ -67,6 +68,9 @@ pub(crate) struct DaemonObjects {
     /// Activates nodes of exports whose queues start, and inactivates them when the queues have stopped.
     pub activator: Arc<dyn NodeActivator>,
     pub exports: Vec<Export>,
+    pub nbd_server: Option<RunningNbdServer>,
+    /// During a live upgrade: TCP sockets of the old process's NBD server.
+    pub handover_nbd_listeners: Vec<OwnedFd>,
     pub nodes: Vec<OpenNode>,
     /// Names of nodes that jobs are opening: no other node may have them.
     pub opening_nodes: Vec<String>,
@@ -101,6 +105,8 @@ impl DaemonObjects {
             on_image_resized,
             activator,
             exports: Vec::new(),
+            nbd_server: None,
+            handover_nbd_listeners: Vec::new(),
             nodes: Vec::new(),
             opening_nodes: Vec::new(),
             iothreads: Vec::new(),
@@ -350,6 +356,22 @@ impl DaemonObjects {
         self.events.emit("BLOCK_EXPORT_DELETED", json!({"id": id}));
     }
 
+    /// Whether there is an export of type `nbd` with this id.
+    pub fn is_nbd_export(&self, id: &str) -> bool {
+        let mut exports = self.exports.iter();
+        exports.any(|export| {
+            export.options.id == id && matches!(export.options.kind, ExportKind::Nbd(_))
+        })
+    }
+
+    /// All exports of type `nbd` that are not being removed.
+    pub fn ids_of_serving_nbd_exports(&self) -> Vec<String> {
+        let exports = self.exports.iter();
+        let serving = exports
+            .filter(|export| matches!(export.state, ExportState::Serving(ExportServer::Nbd(_))));
+        serving.map(|export| export.options.id.clone()).collect()
+    }
+
     /// All exports disconnect their front-ends and accept no others.
     pub fn begin_stop_exports(&self) {
         for export in &self.exports {
@@ -378,6 +400,7 @@ impl DaemonObjects {
 
     /// The orderly shutdown: accepts no more requests, waits for those in flight, and flushes all nodes.
     pub fn drain_exports_and_flush_nodes(mut self) -> Result<(), BoxError> {
+        self.nbd_server = None;
         self.begin_stop_exports();
         for export in self.exports.drain(..) {
             match export.state {

@@ -47,6 +47,7 @@ pub(crate) const SECTIONS: &[SectionKind] = &[
     section_kind("blockdev", DirectiveKind::Blockdev, None),
     section_kind("chardev", DirectiveKind::Chardev, Some("socket")),
     section_kind("monitor", DirectiveKind::Monitor, None),
+    section_kind("nbd-server", DirectiveKind::NbdServer, None),
     section_kind("export", DirectiveKind::Export, Some("vhost-user-blk")),
 ];
 
@@ -180,6 +181,10 @@ pub(super) fn parse_document(text: &str) -> Document {
             });
             continue;
         };
+        if section.kind.name_key().is_none() {
+            sections.push(read_section(section, "", key.span(), tables, &mut errors));
+            continue;
+        }
         for (key, value) in tables {
             let (entry, header): (&str, _) = (key.get_ref(), key.span());
             match value.get_ref() {
@@ -260,7 +265,11 @@ fn unknown_table_message(name: &str) -> String {
         Some(section) => format!("; did you mean '{section}'?"),
         None => ".".to_owned(),
     };
-    let known = known().map(|section| format!("[{section}.NAME]"));
+    let header = |section: &SectionKind| match section.kind.name_key() {
+        Some(_) => format!("[{}.NAME]", section.name),
+        None => format!("[{}]", section.name),
+    };
+    let known = SECTIONS.iter().map(header);
     let known: Vec<String> = known.chain([format!("[{METRICS_TABLE}]")]).collect();
     let name = crate::error::excerpt(name);
     format!(
@@ -280,16 +289,19 @@ fn read_section(
     let mut spans = KeyValueSpans::default();
     let mut object = read_table_keys(table, "", &mut spans, errors);
     let kind = section.kind;
-    let name_key = kind.name_key();
-    if object.get(name_key).is_some() {
-        object.entries.retain(|(key, _)| key != name_key);
-        let at = spans.0.iter().find(|(path, _)| path == name_key);
-        errors.push(DocumentError {
-            range: at.map_or_else(|| header.clone(), |(_, span)| span.key.clone()),
-            message: format!("remove '{name_key}': the name is '{name}', in the table's header"),
-        });
+    if let Some(name_key) = kind.name_key() {
+        if object.get(name_key).is_some() {
+            object.entries.retain(|(key, _)| key != name_key);
+            let at = spans.0.iter().find(|(path, _)| path == name_key);
+            errors.push(DocumentError {
+                range: at.map_or_else(|| header.clone(), |(_, span)| span.key.clone()),
+                message: format!(
+                    "remove '{name_key}': the name is '{name}', in the table's header"
+                ),
+            });
+        }
+        object.push(name_key.to_owned(), Value::Text(name.to_owned()));
     }
-    object.push(name_key.to_owned(), Value::Text(name.to_owned()));
     let type_key = kind.implied_key();
     match (section.implied, object.get(type_key)) {
         (Some(implied), None) => {

@@ -299,6 +299,7 @@ fn assume_names_defined(entry: &FileOrOptionEntry, names: &mut DefinedNames) {
             }
             return;
         }
+        DirectiveKind::NbdServer => return names.assume_nbd_server(),
         DirectiveKind::Monitor | DirectiveKind::Export => return,
     };
     if let Some(Value::Text(name) | Value::String(name)) = entry.object().get(name_key) {

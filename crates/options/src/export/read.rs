@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 
 use crate::{
-    CommonExportOptions, ExportKind, ExportOptions, LunDeviceOptions, Problem, SocketAddr,
-    VhostUserBlkOptions, VhostUserScsiOptions,
+    CommonExportOptions, ExportKind, ExportOptions, LunDeviceOptions, NbdExportOptions, Problem,
+    SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
     export::{
+        SOCKET_KEYS,
         luns::{self, LunLimits},
         queues,
     },
@@ -26,6 +27,10 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
     UnsupportedName {
         name: "addr.tight",
         instead: "use a path in the file system",
+    },
+    UnsupportedName {
+        name: "bitmaps",
+        instead: "leave it out: dirty bitmaps are not exported yet",
     },
     UnsupportedName {
         name: "rerror",
@@ -64,7 +69,11 @@ pub(crate) const TYPES: &[(&str, ExportTypeReader)] = &[
     (
         "vhost-user-blk",
         ExportTypeReader {
-            keys: &[CommonExportOptions::KEYS, VhostUserBlkOptions::KEYS],
+            keys: &[
+                CommonExportOptions::KEYS,
+                SOCKET_KEYS,
+                VhostUserBlkOptions::KEYS,
+            ],
             read: read_vhost_user_blk,
         },
     ),
@@ -73,6 +82,7 @@ pub(crate) const TYPES: &[(&str, ExportTypeReader)] = &[
         ExportTypeReader {
             keys: &[
                 CommonExportOptions::KEYS,
+                SOCKET_KEYS,
                 VhostUserScsiOptions::KEYS,
                 luns::LUNS_KEYS,
                 LunDeviceOptions::KEYS,
@@ -85,10 +95,18 @@ pub(crate) const TYPES: &[(&str, ExportTypeReader)] = &[
         ExportTypeReader {
             keys: &[
                 CommonExportOptions::KEYS,
+                SOCKET_KEYS,
                 luns::LUNS_KEYS,
                 LunDeviceOptions::KEYS,
             ],
             read: read_lsi53c895a,
+        },
+    ),
+    (
+        "nbd",
+        ExportTypeReader {
+            keys: &[CommonExportOptions::KEYS, NbdExportOptions::KEYS],
+            read: read_nbd,
         },
     ),
 ];
@@ -114,7 +132,7 @@ pub(crate) const LSI_LIMITS: LunLimits = LunLimits {
     may_be_empty: false,
 };
 
-const UNSUPPORTED_TYPES: &[&str] = &["nbd", "fuse", "vduse-blk"];
+const UNSUPPORTED_TYPES: &[&str] = &["fuse", "vduse-blk"];
 
 /// The words of `addr.type`.
 #[derive(Clone, Copy, PartialEq)]
@@ -158,13 +176,14 @@ pub(crate) fn read_and_register_export(
         iothreads,
         kind,
     } = (r#type.read)(&mut fields, names, &settings)?;
-    let addr = read_addr(&mut fields)?;
     fields.debug_assert_all_taken();
-    names.add_export_and_socket(&id, &addr)?;
+    names.add_export_and_socket(&id, kind.socket())?;
+    if let ExportKind::Nbd(nbd) = &kind {
+        names.add_nbd_export_name(nbd.name.as_deref().unwrap_or(&node_name))?;
+    }
     Ok(ExportOptions {
         id,
         node_name,
-        addr,
         iothreads,
         settings,
         kind,
@@ -177,6 +196,24 @@ fn read_vhost_user_blk(
     names: &DefinedNames,
     settings: &CommonExportOptions,
 ) -> Result<TypeSpecificExportOptions, Problem> {
+    let node_name = read_only_node_name(fields, names, settings)?;
+    let disk = VhostUserBlkOptions::read(fields, None)?;
+    Ok(TypeSpecificExportOptions {
+        node_name,
+        iothreads: queues::read_iothreads_or_mapping(fields, names, disk.num_queues)?,
+        kind: ExportKind::VhostUserBlk {
+            addr: read_addr(fields)?,
+            disk,
+        },
+    })
+}
+
+/// Reads the `node-name` of an export with one node.
+fn read_only_node_name(
+    fields: &mut Fields,
+    names: &DefinedNames,
+    settings: &CommonExportOptions,
+) -> Result<String, Problem> {
     let node_name = fields
         .take_typed("node-name", &NODE_NAME_FORM)?
         .ok_or_else(|| {
@@ -186,11 +223,22 @@ fn read_vhost_user_blk(
             )
         })?;
     luns::check_node_exists_and_writability(names, "node-name", &node_name, settings.writable)?;
-    let disk = VhostUserBlkOptions::read(fields, None)?;
+    Ok(node_name)
+}
+
+/// Reads the options of `nbd`: one disk, whose clients connect to the NBD server.
+fn read_nbd(
+    fields: &mut Fields,
+    names: &DefinedNames,
+    settings: &CommonExportOptions,
+) -> Result<TypeSpecificExportOptions, Problem> {
+    names.check_nbd_server_defined()?;
+    check_not_allow_inactive("nbd", settings)?;
+    let node_name = read_only_node_name(fields, names, settings)?;
     Ok(TypeSpecificExportOptions {
         node_name,
-        iothreads: queues::read_iothreads_or_mapping(fields, names, disk.num_queues)?,
-        kind: ExportKind::VhostUserBlk(disk),
+        iothreads: queues::read_iothreads_or_mapping(fields, names, u16::MAX)?,
+        kind: ExportKind::Nbd(NbdExportOptions::read(fields, None)?),
     })
 }
 
@@ -208,7 +256,11 @@ fn read_vhost_user_scsi(
             .map_or_else(String::new, |lun| lun.node_name.clone()),
         // The queues for control and events come first.
         iothreads: queues::read_iothreads_or_mapping(fields, names, queues.num_queues + 2)?,
-        kind: ExportKind::VhostUserScsi { queues, luns },
+        kind: ExportKind::VhostUserScsi {
+            addr: read_addr(fields)?,
+            queues,
+            luns,
+        },
     })
 }
 
@@ -218,12 +270,7 @@ fn read_lsi53c895a(
     names: &DefinedNames,
     settings: &CommonExportOptions,
 ) -> Result<TypeSpecificExportOptions, Problem> {
-    if settings.allow_inactive {
-        let reason = "'allow-inactive=on': exports of type 'vfio-user-lsi53c895a' do not support inactive nodes";
-        return Err(Problem::Conflict {
-            reason: reason.to_owned(),
-        });
-    }
+    check_not_allow_inactive("vfio-user-lsi53c895a", settings)?;
     let luns = luns::read_luns_or_only_node(fields, names, &LSI_LIMITS, settings.writable)?;
     let iothreads = queues::read_iothreads_or_mapping(fields, names, 1)?;
     if let [_, second, ..] = iothreads.as_slice() {
@@ -235,8 +282,21 @@ fn read_lsi53c895a(
     Ok(TypeSpecificExportOptions {
         node_name: luns[0].node_name.clone(),
         iothreads,
-        kind: ExportKind::VfioUserLsi53c895a { luns },
+        kind: ExportKind::VfioUserLsi53c895a {
+            addr: read_addr(fields)?,
+            luns,
+        },
     })
+}
+
+/// Refuses `allow-inactive=on` for a type of export.
+fn check_not_allow_inactive(r#type: &str, settings: &CommonExportOptions) -> Result<(), Problem> {
+    if settings.allow_inactive {
+        let reason =
+            format!("'allow-inactive=on': exports of type '{type}' do not support inactive nodes");
+        return Err(Problem::Conflict { reason });
+    }
+    Ok(())
 }
 
 /// Reads the address of the socket: `addr.type`, and the key that belongs to it.

@@ -3,7 +3,7 @@
 use options::{KeySpec, reference};
 
 /// An option, one of its kinds, and the required keys.
-pub const LEAST: [(&str, &str, &str); 16] = [
+pub const LEAST: [(&str, &str, &str); 18] = [
     ("object", "iothread", "id=i"),
     ("object", "secret", "id=s,file=/f"),
     ("object", "throttle-group", "id=t"),
@@ -38,6 +38,8 @@ pub const LEAST: [(&str, &str, &str); 16] = [
         "vfio-user-lsi53c895a",
         "id=e,node-name=below,addr.type=unix,addr.path=/s",
     ),
+    ("nbd-server", "", "addr.type=unix,addr.path=/n"),
+    ("export", "nbd", "id=e,node-name=below"),
     ("chardev", "socket", "id=c,path=/s,server=on,wait=off"),
     ("monitor", "", "chardev=m"),
 ];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use iothread::ExportReporter;
-use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
+use options::{ExportOptions, LunOptions, SocketAddr, VhostUserScsiOptions};
 use virtio_scsi::FIXED_QUEUES;
 
 use super::listen_or_take_inherited;
@@ -19,6 +19,7 @@ use crate::state::objects::DaemonObjects;
 /// Creates the export and starts its server.
 pub(crate) fn create_and_start_export(
     options: &ExportOptions,
+    addr: &SocketAddr,
     kind: &VhostUserScsiOptions,
     luns: &[LunOptions],
     objects: &mut DaemonObjects,
@@ -35,7 +36,7 @@ pub(crate) fn create_and_start_export(
             objects.creates_exports_paused,
         )?)?;
     }
-    let listener = listen_or_take_inherited(&options.addr, objects)?;
+    let listener = listen_or_take_inherited(addr, objects)?;
     let queue_count = kind.num_queues + FIXED_QUEUES;
     let stats = Arc::new(ExportStats::new(queue_count, kind.queue_size, &iothreads));
     let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);

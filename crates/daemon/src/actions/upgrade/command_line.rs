@@ -28,6 +28,9 @@ pub(crate) fn command_line_for_objects(
     for open in objects.nodes.iter().filter(|open| open.parent.is_none()) {
         add_argument("--blockdev", open.options.to_json(&current_options)?);
     }
+    if let Some(server) = &objects.nbd_server {
+        add_argument("--nbd-server", server.options.to_json()?);
+    }
     for export in &objects.exports {
         add_argument("--export", export.options.to_json()?);
     }

@@ -62,6 +62,7 @@ impl MainThread {
                 } else {
                     launcher.kill_program();
                     control.set_monitor_accepting_paused(false);
+                    control.set_nbd_accepting_paused(false);
                 }
                 log_and_pass_on_upgrade_outcome(outcome, on_outcome);
             },
@@ -161,6 +162,7 @@ impl MainThread {
         launcher.release_program();
         // Before the exports are paused, so that it adds nothing to the pause of guests.
         self.set_monitor_accepting_paused(true);
+        self.set_nbd_accepting_paused(true);
         let mut paused = self.pause_exports()?;
         let upgrade = self.hand_over_paused_exports(&mut paused, started, launcher);
         if upgrade.is_err() {
@@ -227,6 +229,13 @@ impl MainThread {
             pid: started.pid,
             pause: Duration::from_nanos(end_ns.saturating_sub(begin_ns)),
         })
+    }
+
+    /// While `paused`, the NBD server accepts no clients.
+    fn set_nbd_accepting_paused(&self, paused: bool) {
+        if let Some(server) = &self.objects.nbd_server {
+            server.set_accepting_paused(paused);
+        }
     }
 
     /// Pauses the servers of all exports: from here on no message of a front-end is read.
@@ -306,6 +315,14 @@ impl MainThread {
             .and_then(|metrics| metrics.tcp_listener_fd());
         let metrics = metrics.map(|fd| fd.try_clone_to_owned().map(|fd| fds.add(fd)));
         let metrics = metrics.transpose().map_err(descriptors_failed)?;
+        let nbd_listeners = match &self.objects.nbd_server {
+            None => Vec::new(),
+            Some(server) => server
+                .duplicate_tcp_listeners()
+                .map_err(descriptors_failed)?,
+        };
+        let nbd_listeners = nbd_listeners.into_iter().map(|fd| fds.add(fd));
+        let nbd_listeners: Vec<Value> = nbd_listeners.collect();
         let pidfile = match &self.pidfile {
             None => Value::Null,
             Some(pidfile) => {
@@ -322,6 +339,7 @@ impl MainThread {
             "nodes": nodes,
             "sockets": sockets,
             "exports": exports,
+            "nbd-listeners": nbd_listeners,
             "metrics": metrics,
             "metrics-addr": self.metrics.as_ref().map(|metrics| metrics.addr().to_string()),
             "pidfile": pidfile,

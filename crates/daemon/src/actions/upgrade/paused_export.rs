@@ -2,7 +2,7 @@
 //! [`PausedExport`] resumes the export where it was.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use iothread::{SocketDeviceCommand, SocketDeviceHandle};
@@ -38,6 +38,8 @@ enum PausedExportServer {
     },
     /// A host adapter without a front-end; it accepts none.
     Adapter(PausedAdapter),
+    /// An export of the NBD server, whose clients are disconnected; they connect again.
+    Nbd(Arc<nbd_server::Export>),
 }
 
 /// A paused host adapter, which accepts front-ends again when this is dropped.
@@ -77,6 +79,9 @@ impl PausedExport {
                 }
                 PausedExportServer::Adapter(PausedAdapter(handle.clone()))
             }
+            ExportState::Serving(ExportServer::Nbd(export)) => {
+                PausedExportServer::Nbd(export.clone())
+            }
         };
         Ok(Some(PausedExport { id, server }))
     }
@@ -97,7 +102,7 @@ impl PausedExport {
     pub fn stop_queues(&mut self) -> Vec<(u16, u32)> {
         match &mut self.server {
             PausedExportServer::VhostUser { paused, .. } => paused.stop_queues_for_handover(),
-            PausedExportServer::Adapter(_) => Vec::new(),
+            PausedExportServer::Adapter(_) | PausedExportServer::Nbd(_) => Vec::new(),
         }
     }
 
@@ -106,8 +111,23 @@ impl PausedExport {
         match self.server {
             PausedExportServer::VhostUser { paused, .. } => paused.forget_without_resuming(),
             PausedExportServer::Adapter(adapter) => std::mem::forget(adapter),
+            PausedExportServer::Nbd(_) => {}
         }
     }
+}
+
+/// Disconnects the clients of an NBD export. It is received when their requests in flight are done.
+fn begin_disconnect_nbd_clients(export: &Arc<nbd_server::Export>) -> Receiver<()> {
+    let (drained, receiver) = channel();
+    let export = export.clone();
+    let thread = std::thread::Builder::new().name("nbd drain".to_owned());
+    // Without a thread the sender is dropped, and clients are disconnected by the end of the process.
+    let _ = thread.spawn(move || {
+        export.disconnect_and_wait();
+        // The receiver may be gone; ignore the error.
+        let _ = drained.send(());
+    });
+    receiver
 }
 
 /// Pauses a server before the next message of its front-end.
@@ -169,9 +189,15 @@ pub(crate) fn drain_queues(
     }
     let mut draining = Vec::new();
     for PausedExport { id, server } in exports {
-        if let PausedExportServer::VhostUser { paused, .. } = server {
-            let queues = paused.begin_quiesce().into_iter();
-            draining.extend(queues.map(|drained| (id.clone(), drained)));
+        match server {
+            PausedExportServer::VhostUser { paused, .. } => {
+                let queues = paused.begin_quiesce().into_iter();
+                draining.extend(queues.map(|drained| (id.clone(), drained)));
+            }
+            PausedExportServer::Adapter(_) => {}
+            PausedExportServer::Nbd(export) => {
+                draining.push((id.clone(), begin_disconnect_nbd_clients(export)));
+            }
         }
     }
     match draining.iter().find(|(_, drained)| !wait_drained(drained)) {

@@ -108,6 +108,10 @@ fn receive_and_restore_state(
         let content = content.ok_or(INVALID_STATE)?;
         objects.handover_secrets.insert(id.to_owned(), content);
     }
+    // An old process that does not send them has none.
+    for fd in state["nbd-listeners"].as_array().into_iter().flatten() {
+        objects.handover_nbd_listeners.push(fds.take(fd)?);
+    }
     objects.creates_exports_paused = true;
     let mut sizes = HashMap::new();
     for node in state_json::read_list(&state["nodes"])? {
@@ -223,6 +227,7 @@ fn create_objects_and_chardevs(
                 }
             }
             Directive::Export(options) => export::create_and_start_export(&options, objects)?,
+            Directive::NbdServer(options) => objects.start_nbd_server(&options)?,
             Directive::Chardev(options) => control.open_and_add_chardev(&options)?,
             Directive::Monitor(options) => monitors.push(options),
         }
@@ -282,8 +287,12 @@ fn resume_exports_and_open_remaining_parts(
             ExportState::Serving(ExportServer::Adapter(adapter)) => {
                 adapter.send_unless_stopped(SocketDeviceCommand::ResumeAccepting);
             }
-            ExportState::Draining(_) => {}
+            // Its server accepts clients.
+            ExportState::Serving(ExportServer::Nbd(_)) | ExportState::Draining(_) => {}
         }
+    }
+    if let Some(server) = &objects.nbd_server {
+        server.set_accepting_paused(false);
     }
     if let Some((path, fd)) = deferred.pidfile {
         match PidFile::take_over_and_write_pid(&path, fd) {

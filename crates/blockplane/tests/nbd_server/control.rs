@@ -1,0 +1,159 @@
+//! The server and its exports are started, changed and removed over QMP while clients are connected.
+
+use nbd::wire::{NbdErrno, command};
+use serde_json::{Value, json};
+
+use crate::process::{Folder, STUCK_AFTER};
+use crate::raw_client::{RawClient, request};
+use crate::{MIB, disk_line, start};
+
+const DISK: &str = "--blockdev null-co,node-name=d,size=1M,read-zeroes=on";
+
+fn export(id: &str) -> Value {
+    json!({"type": "nbd", "id": id, "node-name": "d"})
+}
+
+#[test]
+fn server_and_exports_are_started_and_stopped_as_in_qemu() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, DISK);
+    let not_running = "NBD server not running";
+    assert_eq!(client.fails("block-export-add", export("e")), not_running);
+    assert_eq!(client.fails("nbd-server-stop", json!({})), not_running);
+    let server = json!({"addr": {"type": "unix", "data": {"path": "nbd"}}});
+    client.done("nbd-server-start", server.clone());
+    let running = client.fails("nbd-server-start", server.clone());
+    assert_eq!(running, "NBD server already running");
+
+    client.done("block-export-add", export("e"));
+    let same_name = client.fails("block-export-add", export("f"));
+    assert_eq!(same_name, "NBD server already has export named 'd'");
+    let exports = client.done("query-block-exports", json!({}));
+    let shown = json!({"node-name": "d", "shutting-down": false, "type": "nbd", "id": "e"});
+    assert_eq!(exports, json!([shown]));
+    let old = json!({"device": "d", "name": "old"});
+    client.done("nbd-server-add", old);
+    client.done("nbd-server-remove", json!({"name": "old"}));
+    client.event("BLOCK_EXPORT_DELETED", "old");
+    let unknown = client.fails("nbd-server-remove", json!({"name": "old"}));
+    assert_eq!(unknown, "Export 'old' is not found");
+
+    let mut connected = RawClient::enter(&folder, "d");
+    client.done("nbd-server-stop", json!({}));
+    client.event("BLOCK_EXPORT_DELETED", "e");
+    assert!(connected.is_closed_within(STUCK_AFTER));
+    assert!(!folder.has("nbd"));
+    client.done("nbd-server-start", server);
+    client.done("block-export-add", export("e"));
+    RawClient::enter(&folder, "d");
+    program.stop();
+}
+
+#[test]
+fn plaintext_beyond_loopback_has_to_be_allowed() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, DISK);
+    let mut server = json!({"addr": {"type": "inet", "data": {"host": "0.0.0.0", "port": "0"}}});
+    let refused = client.fails("nbd-server-start", server.clone());
+    assert!(refused.contains("allow-plaintext"), "{refused}");
+    server["allow-plaintext"] = true.into();
+    client.done("nbd-server-start", server);
+    client.done("nbd-server-stop", json!({}));
+    let local = json!({"addr": {"type": "inet", "data": {"host": "localhost", "port": "0"}}});
+    client.done("nbd-server-start", local);
+    program.stop();
+}
+
+#[test]
+fn export_del_safe_refuses_connected_clients_and_hard_disconnects_them() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let (program, mut client) = start(&folder, &disk_line(""));
+    let mut connected = RawClient::enter(&folder, "d");
+    client.event("BLOCK_EXPORT_CONNECTED", "e");
+    let used = client.fails("block-export-del", json!({"id": "e"}));
+    assert!(used.starts_with("export 'e' still in use"), "{used}");
+    assert_eq!(connected.result_of(command::FLUSH, 0, (0, 0)), 0);
+    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    client.event("BLOCK_EXPORT_DELETED", "e");
+    assert!(connected.is_closed_within(STUCK_AFTER));
+    let gone = RawClient::try_enter(&folder, "d").err().unwrap();
+    assert_eq!(gone, "there is no export of this name");
+    client.done("blockdev-del", json!({"node-name": "d"}));
+    program.stop();
+}
+
+#[test]
+fn requests_are_counted_as_those_of_other_exports() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let (program, mut client) = start(&folder, &disk_line(""));
+    let mut connected = RawClient::enter(&folder, "d");
+    for _ in 0..3 {
+        connected.send(&[request(command::WRITE, 0, 1, (0, 512)), vec![1; 512]].concat());
+        assert_eq!(connected.reply(0).1, 0);
+    }
+    assert_eq!(connected.result_of(command::FLUSH, 0, (0, 0)), 0);
+    assert_eq!(connected.result_of(command::TRIM, 0, (0, 4096)), 0);
+    connected.send(&request(command::READ, 0, 1, (0, 4096)));
+    assert_eq!(connected.reply(4096).1, 0);
+    let stats = client.done("query-blockstats", json!({}));
+    let stats = &stats[0]["stats"];
+    for (name, expected) in [
+        ("wr_operations", 3),
+        ("wr_bytes", 1536),
+        ("rd_operations", 1),
+        ("rd_bytes", 4096),
+        ("flush_operations", 1),
+        ("unmap_operations", 1),
+    ] {
+        assert_eq!(stats[name], expected, "{name}");
+    }
+    program.stop();
+}
+
+#[test]
+fn a_resized_disk_has_its_new_size_for_new_clients_and_no_request_beyond_it() {
+    let folder = Folder::new();
+    folder.image("disk", 2 * MIB);
+    let (program, mut client) = start(&folder, &disk_line(""));
+    let mut connected = RawClient::enter(&folder, "d");
+    let resize = |client: &mut crate::Client, size: u64| {
+        client.done("block_resize", json!({"node-name": "d", "size": size}));
+    };
+    resize(&mut client, MIB);
+    let beyond = connected.result_of(command::TRIM, 0, (MIB, 512));
+    assert_eq!(beyond, NbdErrno::Inval.to_wire());
+    assert_eq!(connected.result_of(command::TRIM, 0, (MIB - 512, 512)), 0);
+    resize(&mut client, 4 * MIB);
+    let old = connected.result_of(command::TRIM, 0, (2 * MIB, 512));
+    assert_eq!(old, NbdErrno::Inval.to_wire(), "it knows 2 MiB");
+    let mut new = RawClient::enter(&folder, "d");
+    assert_eq!(new.result_of(command::TRIM, 0, (4 * MIB - 512, 512)), 0);
+    program.stop();
+}
+
+#[test]
+fn a_node_is_exchanged_under_a_connected_client() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    folder.image("other", MIB);
+    let line = format!(
+        "--blockdev file,node-name=a,filename=disk --blockdev file,node-name=b,filename=other \
+         --blockdev raw,node-name=d,file=a {} --export nbd,id=e,node-name=d,writable=on",
+        crate::SERVER
+    );
+    let (program, mut client) = start(&folder, &line);
+    let mut connected = RawClient::enter(&folder, "d");
+    let write = |connected: &mut RawClient, byte: u8| {
+        connected.send(&[request(command::WRITE, 0, 1, (0, 512)), vec![byte; 512]].concat());
+        assert_eq!(connected.reply(0).1, 0);
+    };
+    write(&mut connected, 1);
+    let options = json!({"options": [{"driver": "raw", "node-name": "d", "file": "b"}]});
+    client.done("blockdev-reopen", options);
+    write(&mut connected, 2);
+    let first_byte = |name: &str| std::fs::read(folder.join(name)).unwrap()[0];
+    assert_eq!((first_byte("disk"), first_byte("other")), (1, 2));
+    program.stop();
+}

@@ -1,0 +1,77 @@
+//! Clients that are silent, too many, or read nothing, harm only themselves.
+
+use std::io::Read;
+use std::time::Duration;
+
+use nbd::wire::command;
+
+use crate::process::{Folder, STUCK_AFTER};
+use crate::raw_client::{RawClient, request};
+use crate::{MIB, start};
+
+const DISK: &str = "--blockdev null-co,node-name=d,size=64M,read-zeroes=on";
+
+fn line(server: &str) -> String {
+    format!(
+        "{DISK} --nbd-server addr.type=unix,addr.path=nbd{server} --export nbd,id=e,node-name=d"
+    )
+}
+
+#[test]
+fn a_client_that_is_silent_in_the_handshake_is_disconnected() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, &line(",handshake-max-seconds=1,max-connections=1"));
+    let mut silent = RawClient::connect(&folder);
+    assert!(silent.is_closed_within(STUCK_AFTER));
+    // Its place is free again.
+    let mut client = RawClient::enter(&folder, "d");
+    assert_eq!(client.result_of(command::FLUSH, 0, (0, 0)), 0);
+    program.stop();
+}
+
+#[test]
+fn further_clients_wait_until_one_disconnects() {
+    let folder = Folder::new();
+    let (program, _client) = start(&folder, &line(",max-connections=2"));
+    let first = RawClient::enter(&folder, "d");
+    let _second = RawClient::enter(&folder, "d");
+    let mut third = RawClient::connect(&folder);
+    let short = Duration::from_millis(200);
+    third.stream.set_read_timeout(Some(short)).unwrap();
+    assert!(third.stream.read(&mut [0; 18]).is_err(), "not accepted");
+    drop(first);
+    third.stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+    third.stream.read_exact(&mut [0; 18]).unwrap();
+    program.stop();
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_not_read_further_and_others_go_on() {
+    let folder = Folder::new();
+    let (mut program, _client) = start(&folder, &line(""));
+    let mut greedy = RawClient::enter(&folder, "d");
+    greedy.stream.set_nonblocking(true).unwrap();
+    // 32 MiB of data for 28 bytes, again and again.
+    let read = request(command::READ, 0, 0, (0, 32 << 20));
+    let mut sent = 0;
+    let mut other = RawClient::enter(&folder, "d");
+    for _ in 0..1000 {
+        while std::io::Write::write_all(&mut greedy.stream, &read).is_ok() && sent < 100_000 {
+            sent += 1;
+        }
+        other.send(&request(command::READ, 0, 1, (0, 512)));
+        assert_eq!(other.reply(512).1, 0);
+    }
+    let memory = resident_bytes(&program.pid());
+    assert!(memory < 400 * MIB, "{memory} bytes");
+    program.assert_running("after a client that reads nothing");
+    program.stop();
+}
+
+/// Resident memory of a process.
+fn resident_bytes(pid: &rustix::process::Pid) -> u64 {
+    let path = format!("/proc/{}/statm", pid.as_raw_nonzero());
+    let statm = std::fs::read_to_string(path).unwrap();
+    let pages: u64 = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}

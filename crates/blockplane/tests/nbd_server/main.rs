@@ -1,0 +1,49 @@
+//! The NBD server of the real program, in its sandbox.
+//!
+//! - `clients`: clients of others: nbdinfo, nbdcopy, qemu-img, qemu-io.
+//! - `requests`: requests byte by byte, by a client that sends what others do not.
+//! - `limits`: clients that are silent, too many, or read nothing.
+//! - `control`: the server and its exports are started, changed and removed while clients are connected.
+//! - `upgrades`: live upgrades.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is"
+)]
+
+mod clients;
+mod control;
+mod limits;
+mod raw_client;
+mod requests;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../upgrade/daemon.rs"]
+mod upgraded_daemon;
+mod upgrades;
+
+use client::Client;
+use process::{Folder, Process, words};
+use test_support::{guest, process, qmp as client};
+
+const MIB: u64 = 1 << 20;
+
+/// Options for a monitor of the program.
+const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
+
+/// Options for a server on the socket `nbd`.
+const SERVER: &str = "--nbd-server addr.type=unix,addr.path=nbd";
+
+/// The program with a monitor and these options besides, and a client of the monitor.
+fn start(folder: &Folder, line: &str) -> (Process, Client) {
+    let mut program = Process::spawn(folder.command(words(&format!("{line} {MONITOR}"))));
+    let client = Client::of(program.connection(&folder.join("qmp")));
+    (program, client)
+}
+
+/// Options for a server with a writable export `d` of the image `disk`.
+fn disk_line(export: &str) -> String {
+    format!(
+        "--blockdev file,node-name=d,filename=disk,cache.direct=off {SERVER} \
+         --export nbd,id=e,node-name=d,writable=on{export}"
+    )
+}

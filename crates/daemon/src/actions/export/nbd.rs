@@ -1,0 +1,107 @@
+//! Creation of an export of the NBD server.
+
+use std::sync::Arc;
+
+use block::Node;
+use iothread::ExportReporter;
+use nbd_server::{BlockSizes, DEPTH, ExportSettings};
+use options::{ExportOptions, NbdExportOptions};
+
+use crate::devices::export_server::ExportServer;
+use crate::devices::queues::record_and_report_connection;
+use crate::devices::scsi_unit::check_writable;
+use crate::disk::export_stats::ExportStats;
+use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
+use crate::error::BoxError;
+use crate::state::export::{Export, ExportState};
+use crate::state::objects::DaemonObjects;
+
+/// The block size that is best for most disks.
+const PREFERRED_BLOCK_BYTES: u32 = 4096;
+
+/// Creates the export, and adds it to the server.
+pub(crate) fn create_and_start_export(
+    options: &ExportOptions,
+    kind: &NbdExportOptions,
+    objects: &mut DaemonObjects,
+) -> Result<(), BoxError> {
+    objects.require_nbd_server()?;
+    let writable = options.settings.writable;
+    let node = objects.activate_node_for_export(&options.node_name)?;
+    check_writable(&node, writable)?;
+    let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
+    let block_sizes = choose_block_sizes(&node, writable)?;
+    let queue_count = u16::try_from(iothreads.len())?;
+    let stats = Arc::new(ExportStats::new(queue_count, DEPTH, &iothreads));
+    let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);
+    let slot = NodeSlot::new(node.clone());
+    let (present_node, connected_stats) = (slot.clone(), stats.clone());
+    let (events, id) = (objects.events.clone(), options.id.clone());
+    let export = nbd_server::Export::new(ExportSettings {
+        id: options.id.clone(),
+        name: kind
+            .name
+            .clone()
+            .unwrap_or_else(|| options.node_name.clone()),
+        description: kind.description.clone().unwrap_or_default(),
+        writable,
+        write_through: options.settings.writethrough,
+        block_sizes,
+        max_range_bytes: node.geometry().discard.max_bytes,
+        contexts: vec![nbd_server::BASE_ALLOCATION.to_owned()],
+        size: node.size(),
+        iothreads,
+        stats: stats
+            .queues
+            .iter()
+            .map(|queue| queue.stats.clone())
+            .collect(),
+        reports: Arc::new(reports),
+        node: Box::new(move || present_node.get()),
+        on_connected: Box::new(move |connected| {
+            record_and_report_connection(&id, connected, &connected_stats, &events);
+        }),
+    });
+    objects.require_nbd_server()?.add_export(&export)?;
+    let disk = ExportedDisk {
+        node_name: options.node_name.clone(),
+        guest_device: GuestDevice::Nbd(export.clone()),
+        node: slot,
+        stats: Vec::new(),
+        pr_file: None,
+    };
+    objects.exports.push(Export {
+        options: options.clone(),
+        disks: vec![disk],
+        controller: None,
+        stats,
+        reports: None,
+        image_use: None,
+        state: ExportState::Serving(ExportServer::Nbd(export)),
+    });
+    Ok(())
+}
+
+/// Chooses the block sizes of an export. With direct I/O, writes of parts of a block would make all writes of the node slow, so
+/// clients are to write whole ones; unless another export writes such parts already.
+fn choose_block_sizes(node: &Node, writable: bool) -> Result<BlockSizes, BoxError> {
+    let geometry = node.geometry();
+    let block = geometry.logical_block_size;
+    let minimum = match writable && node.uses_direct_io() {
+        true if node.set_guest_block_size(block).is_ok() => block,
+        true => {
+            node.set_guest_block_size(1)?;
+            1
+        }
+        false => 1,
+    };
+    let preferred = geometry.opt_io_size.max(geometry.physical_block_size);
+    let preferred = match preferred.is_power_of_two() && preferred <= MAX_PREFERRED_BLOCK_BYTES {
+        true => preferred.max(PREFERRED_BLOCK_BYTES),
+        false => PREFERRED_BLOCK_BYTES,
+    };
+    Ok(BlockSizes { minimum, preferred })
+}
+
+/// Larger ones are not worth it.
+const MAX_PREFERRED_BLOCK_BYTES: u32 = 1 << 20;
