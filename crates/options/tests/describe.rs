@@ -70,7 +70,7 @@ const VALUES: [&str; 12] = [
 ];
 
 /// Keys that need more than one value; the tests below cover them.
-const NOT_ALONE: [&str; 13] = [
+const NOT_ALONE: [&str; 16] = [
     "auth-client-required",
     "data",
     "addr.type",

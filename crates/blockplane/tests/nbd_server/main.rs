@@ -23,7 +23,7 @@ mod upgrades;
 
 use client::Client;
 use process::{Folder, Process, words};
-use test_support::{guest, process, qmp as client};
+use test_support::{process, qmp as client};
 
 const MIB: u64 = 1 << 20;
 
