@@ -216,6 +216,17 @@ impl NodeBitmaps {
         stopped.record_in_bitmaps_of(&state);
     }
 
+    /// Makes all bitmaps inconsistent: another program may have changed the disk.
+    pub fn mark_inconsistent(&self) {
+        let mut state = self.lock_state();
+        let recorders = state.live_recorders();
+        let mut stopped = StoppedRecorders::stop(&recorders);
+        for bitmap in &mut state.list {
+            bitmap.inconsistent = true;
+        }
+        stopped.record_in_bitmaps_of(&state);
+    }
+
     /// Begins to use a bitmap, which is busy until the result is dropped.
     ///
     /// # Errors

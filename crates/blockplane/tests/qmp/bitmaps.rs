@@ -239,3 +239,23 @@ fn bitmap_stays_with_a_node_that_is_reopened_or_gets_a_filter_or_another_size() 
     assert_eq!(dirty_blocks(&mut client, "b"), 5, "it does not record");
     program.stop();
 }
+
+/// Another program may write to a disk while its node is inactive.
+#[test]
+fn bitmaps_of_a_node_that_was_inactive_are_inconsistent() {
+    let folder = Folder::new();
+    folder.image("disk.img", 1 << 20);
+    let line = "--blockdev file,node-name=d,filename=disk.img,cache.direct=off";
+    let (program, mut client) = start(&folder, line);
+    client.done("block-dirty-bitmap-add", new_bitmap("b"));
+    assert_eq!(bitmaps(&mut client, "d")[0]["recording"], true);
+    for active in [false, true] {
+        let set = json!({"node-name": "d", "active": active});
+        client.done("blockdev-set-active", set);
+    }
+    let after = bitmaps(&mut client, "d");
+    assert_eq!(after[0]["inconsistent"], true, "{after:?}");
+    client.fails("block-dirty-bitmap-clear", bitmap("b"));
+    client.done("block-dirty-bitmap-remove", bitmap("b"));
+    program.stop();
+}

@@ -155,6 +155,8 @@ impl DaemonObjects {
                 )?;
             }
             open.options.settings.active = true;
+            // Another program may have written while the node was inactive.
+            open.node.bitmaps().mark_inconsistent();
             tracing::info!(node = name, "node activated");
         }
         self.update_image_use();

@@ -18,7 +18,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long an old connection is waited for that this side has ended.
-const OLD_CONNECTION_WAIT: Duration = Duration::from_secs(1);
+const OLD_CONNECTION_WAIT: Duration = Duration::from_secs(3);
 
 /// Wakes the thread of a queue.
 pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
