@@ -22,7 +22,7 @@ const CI_RUNS: [(&str, u32); 14] = [
     ("config", 30_000),
     ("lsi-adapter", 0),
     ("lsi-chip", 2_000),
-    ("nbd-client", 5_000),
+    ("nbd-client", 0),
     ("nbd-server", 30_000),
     ("options", 12_000),
     ("qmp", 0),
