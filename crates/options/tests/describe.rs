@@ -101,8 +101,9 @@ fn every_key_is_read_back_unchanged() {
             assert_read_again(&option_word, &default);
             // A key with one word has no other value.
             let is_alone = !NOT_ALONE.contains(&key.name) && !needs_limit(key.name);
-            // Refused, though it is among the keys of all exports.
-            let is_refused = *kind == "vfio-user-lsi53c895a" && key.name == "allow-inactive";
+            // Refused for these, though it is among the keys of all exports.
+            let is_refused =
+                matches!(*kind, "vfio-user-lsi53c895a" | "nbd") && key.name == "allow-inactive";
             if !is_alone || is_refused || is_one_word(key.placeholder) {
                 continue;
             }
