@@ -68,9 +68,10 @@ pub(crate) const SOCKET_KEYS: &[KeySpec] = &[
     KeySpec::new(
         "addr.type",
         "unix|fd",
-        "socket for the VMM: created at a path (unix), or inherited (fd); required",
+        "socket for the VMM: created at a path (unix), or inherited (fd)",
         ValueType::Words,
-    ),
+    )
+    .required(),
     KeySpec::new(
         "addr.path",
         "PATH",

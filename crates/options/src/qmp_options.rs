@@ -8,7 +8,7 @@ use crate::{
     BlkdebugOptions, BlockdevOptions, ChardevOptions, ExportOptions, IothreadOptions, KeySpec,
     LunOptions, NbdServerOptions, ObjectOptions, Problem, SocketAddr, ThrottleGroupOptions,
     VhostUserBlkOptions, blockdev, export, fields::Fields, json, monitor, names::DefinedNames,
-    nbd_server, object, reference,
+    nbd_server, object,
 };
 
 /// Names of the running objects.
@@ -209,20 +209,33 @@ pub fn drivers_with_specific_keys() -> Vec<(&'static str, &'static [KeySpec])> {
         .collect()
 }
 
-/// Keys of exports of all types, each once: the QMP schema has one object type for all exports, with all of
-/// them as members.
+/// Keys of every export.
 #[must_use]
-pub fn merged_keys_of_all_export_types() -> Vec<KeySpec> {
-    let export_groups = reference::KEYS
-        .iter()
-        .filter(|group| group.option == "export");
-    let mut keys: Vec<KeySpec> = Vec::new();
-    for key in export_groups.flat_map(|group| group.keys) {
-        if !keys.iter().any(|known| known.name == key.name) {
-            keys.push(*key);
-        }
-    }
-    keys
+pub fn common_export_keys() -> &'static [KeySpec] {
+    export::CommonExportOptions::KEYS
+}
+
+/// A type of exports for the QMP schema.
+pub struct ExportTypeSchema {
+    /// Its value of `type`.
+    pub name: &'static str,
+    /// Name of its options.
+    pub schema_name: &'static str,
+    /// The keys that not every export has.
+    pub specific_keys: Vec<KeySpec>,
+}
+
+/// The types of exports.
+#[must_use]
+pub fn export_types() -> Vec<ExportTypeSchema> {
+    let types = export::TYPES.iter();
+    types
+        .map(|(name, r#type)| ExportTypeSchema {
+            name,
+            schema_name: r#type.schema_name,
+            specific_keys: r#type.keys[1..].concat(),
+        })
+        .collect()
 }
 
 /// Keys of exports of one type; empty if there is no such type.

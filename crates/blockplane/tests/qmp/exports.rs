@@ -135,8 +135,16 @@ fn failed_export_leaves_nothing() {
             "iothread \"nope\" not found",
         ),
         (
+            with("f", "d", "type", json!("nope")),
+            "Parameter 'type' does not accept value 'nope'",
+        ),
+        (
             with("f", "d", "type", json!("nbd")),
-            "Parameter 'type' does not accept value 'nbd'",
+            "Parameter 'addr' is unexpected",
+        ),
+        (
+            json!({"type": "nbd", "id": "f", "node-name": "d"}),
+            "NBD server not running",
         ),
         (
             with("f", "d", "addr", json!({"type": "unix"})),

@@ -43,9 +43,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         TypeDefinition::Enum(qmp_options::rbd_auth_modes()),
     ));
     definitions.extend(object_type_definitions(&mut builder));
-    let object = builder
-        .object_type_of_keys_defining_inner_types(&qmp_options::merged_keys_of_all_export_types());
-    definitions.push(("BlockExportOptions", TypeDefinition::Object(object)));
+    definitions.extend(export_type_definitions(&mut builder));
 
     let drivers = qmp_options::drivers_with_specific_keys();
     let names = drivers.iter().map(|(name, _)| *name).collect();
@@ -86,6 +84,26 @@ fn object_type_definitions(
     for (name, keys) in types {
         let object = builder.object_type_of_keys_defining_inner_types(&keys);
         definitions.push((name, TypeDefinition::Object(object)));
+    }
+    definitions
+}
+
+/// The options of `block-export-add`, with a variant for each type of exports.
+fn export_type_definitions(
+    builder: &mut OptionSchemaBuilder,
+) -> Vec<(&'static str, TypeDefinition)> {
+    let types = qmp_options::export_types();
+    let cases = types.iter().map(|r#type| (r#type.name, r#type.schema_name));
+    let mut options =
+        builder.object_type_of_keys_defining_inner_types(qmp_options::common_export_keys());
+    options.variants = Some(Variants {
+        tag: "type",
+        cases: cases.collect(),
+    });
+    let mut definitions = vec![("BlockExportOptions", TypeDefinition::Object(options))];
+    for r#type in types {
+        let object = builder.object_type_of_keys_defining_inner_types(&r#type.specific_keys);
+        definitions.push((r#type.schema_name, TypeDefinition::Object(object)));
     }
     definitions
 }

@@ -49,6 +49,9 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
 /// A type of export: its keys, and the function that reads the options that only it has.
 #[derive(Clone, Copy)]
 pub(crate) struct ExportTypeReader {
+    /// Name of its options in the QMP schema.
+    pub schema_name: &'static str,
+    /// Those of every export, and tables of others.
     pub keys: &'static [&'static [KeySpec]],
     read: fn(
         &mut Fields,
@@ -69,6 +72,7 @@ pub(crate) const TYPES: &[(&str, ExportTypeReader)] = &[
     (
         "vhost-user-blk",
         ExportTypeReader {
+            schema_name: "BlockExportOptionsVhostUserBlk",
             keys: &[
                 CommonExportOptions::KEYS,
                 SOCKET_KEYS,
@@ -80,6 +84,7 @@ pub(crate) const TYPES: &[(&str, ExportTypeReader)] = &[
     (
         "vhost-user-scsi",
         ExportTypeReader {
+            schema_name: "BlockExportOptionsVhostUserScsi",
             keys: &[
                 CommonExportOptions::KEYS,
                 SOCKET_KEYS,
@@ -93,6 +98,7 @@ pub(crate) const TYPES: &[(&str, ExportTypeReader)] = &[
     (
         "vfio-user-lsi53c895a",
         ExportTypeReader {
+            schema_name: "BlockExportOptionsVfioUserLsi53c895a",
             keys: &[
                 CommonExportOptions::KEYS,
                 SOCKET_KEYS,
@@ -105,6 +111,7 @@ pub(crate) const TYPES: &[(&str, ExportTypeReader)] = &[
     (
         "nbd",
         ExportTypeReader {
+            schema_name: "BlockExportOptionsNbd",
             keys: &[CommonExportOptions::KEYS, NbdExportOptions::KEYS],
             read: read_nbd,
         },
