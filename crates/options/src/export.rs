@@ -16,7 +16,10 @@ pub(crate) use read::{
 use crate::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
     SocketAddr,
-    form::{ChoiceForm, LabelForm, NumberForm, OnlyOffForm, SwitchForm, number_form, size_form},
+    form::{
+        ChoiceForm, LabelForm, NbdStringForm, NumberForm, OnlyOffForm, SwitchForm, number_form,
+        size_form,
+    },
     key::{KeySpec, ValueType},
     limits,
     settings::settings,
@@ -186,18 +189,15 @@ settings! {
     /// Options of `nbd`.
     pub struct NbdExportOptions {
         /// name of the export for clients, at most 4096 bytes (default: the node-name)
-        pub name: Option<String> = "name", LabelForm { longest: MAX_NBD_STRING_BYTES }, optional;
+        pub name: Option<String> = "name", NbdStringForm, optional;
         /// description for people, which clients can show, at most 4096 bytes
-        pub description: Option<String> = "description", LabelForm { longest: MAX_NBD_STRING_BYTES }, optional;
+        pub description: Option<String> = "description", NbdStringForm, optional;
     }
     accepts {
         /// only off for now
         "allocation-depth", OnlyOffForm { instead: "leave it out: clients can query base:allocation" };
     }
 }
-
-/// Most bytes of the name or the description of an NBD export: the protocol's limit.
-const MAX_NBD_STRING_BYTES: usize = 4096;
 
 settings! {
     /// Options of `vhost-user-scsi`.

@@ -275,6 +275,36 @@ impl ValueForm for AnyTextForm {
     }
 }
 
+/// A string of the NBD protocol, such as the name of an export, which may be empty.
+pub(crate) struct NbdStringForm;
+
+/// Most bytes of one (NBD protocol, "Values": string).
+const MAX_NBD_STRING_BYTES: usize = 4096;
+
+impl NbdStringForm {
+    /// A key whose values have this form.
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
+        KeySpec::new(name, "TEXT", help, ValueType::Str)
+    }
+}
+
+impl ValueForm for NbdStringForm {
+    type Value = String;
+
+    fn read(&self, key: &str, value: Value) -> Result<String, Problem> {
+        let text = AnyTextForm.read(key, value)?;
+        if text.len() <= MAX_NBD_STRING_BYTES && !text.contains(char::is_control) {
+            return Ok(text);
+        }
+        let expected = format!("at most {MAX_NBD_STRING_BYTES} bytes without control characters");
+        Err(bad_value_error(key, &Value::Text(text), expected))
+    }
+
+    fn to_value(&self, value: &String) -> Result<Value, NonUtf8Path> {
+        Ok(Value::String(value.clone()))
+    }
+}
+
 /// A path that is not empty.
 pub(crate) struct FilePathForm;
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
-use rustix::process::setpriority_process;
+use rustix::process::{getpriority_process, setpriority_process};
 
 use crate::cpus::pin;
 use crate::error::{Error, Result};
@@ -120,8 +120,7 @@ impl Clients {
                 if let Some(cpu) = wanted.cpu {
                     pin(cpu)?;
                 }
-                setpriority_process(None, i32::from(wanted.nice))
-                    .map_err(Error::io("set a thread's niceness"))?;
+                be_at_least_as_nice_as(i32::from(wanted.nice))?;
                 ask(asking, wanted.rate, &end)
             })
         };
@@ -136,6 +135,12 @@ impl Clients {
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
+}
+
+/// Sets the calling thread's niceness, unless it is nicer already: an ordinary user may not take that back.
+fn be_at_least_as_nice_as(wanted: i32) -> Result<()> {
+    let present = getpriority_process(None).map_err(Error::io("ask for a thread's niceness"))?;
+    setpriority_process(None, wanted.max(present)).map_err(Error::io("set a thread's niceness"))
 }
 
 /// Greets and is greeted. The socket does not block any more.
