@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::experiments::{self, batch_limit, completion_ring, many_queues, monitors, notify, scsi};
 use crate::svg::Figure;
 use crate::table::Table;
-use crate::{compare, handlers, idle, neighbours, run, targets, throttle};
+use crate::{compare, handlers, idle, nbd, neighbours, run, targets, throttle};
 
 /// What the program is called.
 pub const PROGRAM: &str = "blockplane-bench";
@@ -80,6 +80,9 @@ pub enum Command {
     /// A disk with one read in flight beside a greedy one
     #[command(long_about = help::NEIGHBOURS, after_long_help = help::NEIGHBOURS_EXAMPLES)]
     Neighbours(neighbours::Options),
+    /// The same load on NBD servers: blockplane's, QEMU's, nbdkit
+    #[command(long_about = help::NBD, after_long_help = help::NBD_EXAMPLES)]
+    Nbd(nbd::Options),
     /// Its manual pages or shell completions, for packages
     #[command(after_long_help = help::GENERATE_EXAMPLES)]
     Generate(Generate),
@@ -242,6 +245,7 @@ impl Command {
             | Command::Targets(_)
             | Command::Throttle(_)
             | Command::Neighbours(_)
+            | Command::Nbd(_)
             | Command::Generate(_) => None,
         }
     }
@@ -287,6 +291,10 @@ fn measure(command: &Command) -> Result<Option<Report>> {
         }
         Command::Neighbours(options) => {
             let report = neighbours::run(options)?;
+            plain(report.table(), report.json())
+        }
+        Command::Nbd(options) => {
+            let report = nbd::run(options)?;
             plain(report.table(), report.json())
         }
         Command::Compare(options) => {

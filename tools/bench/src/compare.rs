@@ -29,8 +29,8 @@ pub struct Options {
     /// A server that runs already takes part too; may be repeated
     #[arg(long, value_name = "PATH")]
     pub socket: Vec<PathBuf>,
-    /// What is behind the disk: null, file or tmpfs (temporary files there), a file or block device, or an image of Ceph
-    /// RBD: rbd:POOL/IMAGE[:conf=FILE][:id=USER]
+    /// What is behind the disk: null, file or tmpfs (temporary files there), a file or block device, an image of Ceph
+    /// RBD: rbd:POOL/IMAGE[:conf=FILE][:id=USER], or nbd:SOCKET, what an NBD server exports without a name
     #[arg(
         long,
         value_name = "WHAT,…",
@@ -102,7 +102,11 @@ impl Options {
         if let (BackingOption::Rbd(_), Some(raw)) = (backing, contenders.iter().position(is_raw)) {
             contenders[raw] = Contender::RawImages;
         }
-        if matches!(backing, BackingOption::Null | BackingOption::Rbd(_)) {
+        let is_on_host = !matches!(
+            backing,
+            BackingOption::Null | BackingOption::Rbd(_) | BackingOption::Nbd(_)
+        );
+        if !is_on_host {
             contenders.retain(|contender| !is_raw(contender));
         }
         contenders

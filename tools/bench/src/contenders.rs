@@ -286,7 +286,7 @@ impl ServerSetup {
                 // Its default would be threads, which are slower.
                 let engine = |ours: &Option<Aio>| engine.or(*ours).or(Some(Aio::Native));
                 let backings = self.backings.iter().map(|backing| match backing {
-                    Backing::Null | Backing::Rbd(_) => backing.clone(),
+                    Backing::Null | Backing::Rbd(_) | Backing::Nbd(_) => backing.clone(),
                     Backing::File(path, aio) => Backing::File(path.clone(), engine(aio)),
                     Backing::Device(path, aio) => Backing::Device(path.clone(), engine(aio)),
                 });
@@ -311,7 +311,7 @@ impl ServerSetup {
     fn images(&self) -> impl Iterator<Item = &RbdImage> {
         self.backings.iter().filter_map(|backing| match backing {
             Backing::Rbd(image) => Some(image),
-            Backing::Null | Backing::File(..) | Backing::Device(..) => None,
+            Backing::Null | Backing::File(..) | Backing::Device(..) | Backing::Nbd(_) => None,
         })
     }
 

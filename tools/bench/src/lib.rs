@@ -7,6 +7,7 @@
 //! - [`compare`]: that of several servers, and of the host itself, in turn;
 //! - [`throttle`]: what limits let pass, and how evenly;
 //! - [`neighbours`]: what a greedy disk leaves to another one;
+//! - [`nbd`]: what NBD servers answer to a load of fio's;
 //! - [`targets`]: what is to be reached, beside what is.
 //!
 //! A server is measured from outside: as a process ([`server`], [`procfs`]) and through a
@@ -32,6 +33,7 @@ mod idle_disks;
 mod interrupt;
 pub mod limits;
 pub mod load;
+pub mod nbd;
 pub mod neighbours;
 pub mod procfs;
 pub mod program;

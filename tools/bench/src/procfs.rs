@@ -125,6 +125,25 @@ pub fn used_between(before: &[Thread], after: &[Thread]) -> Vec<Thread> {
     after.iter().map(since).collect()
 }
 
+/// Processor time of a process and of all threads that it has had, in nanoseconds, of the kernel's ticks (10 ms as a rule).
+///
+/// # Errors
+/// [`Error::Io`] when the process is gone, [`Error::Procfs`].
+pub fn cpu_ns_with_ended_threads(pid: u32) -> Result<u64> {
+    let path = PathBuf::from(format!("/proc/{pid}/stat"));
+    let stat = fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;
+    // The name, in parentheses, may contain anything. After it come fields 3 and following: 14 is utime, and 15 is stime.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let mut times = fields.split_whitespace().skip(14 - 3);
+    let mut ticks = || times.next()?.parse::<u64>().ok();
+    let missing = Error::Procfs {
+        path,
+        what: "utime and stime",
+    };
+    let (user, system) = ticks().zip(ticks()).ok_or(missing)?;
+    Ok((user + system) * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
+}
+
 /// The memory of a process.
 ///
 /// # Errors
@@ -184,6 +203,19 @@ fn first_number(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ended_threads_count() {
+        let pid = std::process::id();
+        let before = cpu_ns_with_ended_threads(pid).unwrap();
+        let busy = std::thread::spawn(|| {
+            let own = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            while own().tv_nsec < 100_000_000 && own().tv_sec == 0 {}
+        });
+        busy.join().unwrap();
+        let used = cpu_ns_with_ended_threads(pid).unwrap() - before;
+        assert!(used >= 80_000_000, "{used}");
+    }
     use std::io::{Read, Write, pipe};
 
     #[test]

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use self::blockdev::{blockdev, literal, throttle_groups, throttle_nodes, top_node};
+pub(crate) use self::blockdev::blockdev;
+use self::blockdev::{literal, throttle_groups, throttle_nodes, top_node};
 use crate::error::{Error, Result};
 use crate::storage::Backing;
 
@@ -116,16 +117,7 @@ impl Server {
         more: &[String],
         disks: &[Disk],
     ) -> Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("bench-")
-            .tempdir()
-            .map_err(Error::io("create a folder for sockets"))?;
-        let log =
-            tempfile::tempfile().map_err(Error::io("create a file for the server's output"))?;
-        let output = || {
-            log.try_clone()
-                .map_err(Error::io("share a file with the server"))
-        };
+        let folder = folder_of_sockets()?;
         let mut command = Command::new(program);
         let Threads { count, options } = iothreads;
         let comma = if options.is_empty() { "" } else { "," };
@@ -165,8 +157,32 @@ impl Server {
                 literal(socket(folder.path(), index).display())
             ));
         }
+        command.args(more);
+        Self::spawn(command, folder)
+    }
+
+    /// Starts `program` with the arguments that make it listen at a path, where [`Server::connect`] finds it as the disk 0.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be started.
+    pub(crate) fn start_listening_at(
+        program: &Path,
+        arguments: impl FnOnce(&Path) -> Vec<String>,
+    ) -> Result<Self> {
+        let folder = folder_of_sockets()?;
+        let mut command = Command::new(program);
+        command.args(arguments(&socket(folder.path(), 0)));
+        Self::spawn(command, folder)
+    }
+
+    fn spawn(mut command: Command, folder: tempfile::TempDir) -> Result<Self> {
+        let log =
+            tempfile::tempfile().map_err(Error::io("create a file for the server's output"))?;
+        let output = || {
+            log.try_clone()
+                .map_err(Error::io("share a file with the server"))
+        };
         let child = command
-            .args(more)
             .stdin(Stdio::null())
             // Ctrl-C is for us; we end it.
             .process_group(0)
@@ -177,9 +193,12 @@ impl Server {
                 ErrorKind::NotFound => Error::Unsuitable(format!(
                     "there is no program {}: name one with --server (blockplane) or --peer \
                      (qemu-storage-daemon)",
-                    program.display()
+                    Path::new(command.get_program()).display()
                 )),
-                _ => Error::io(format!("start {}", program.display()))(error),
+                _ => Error::io(format!(
+                    "start {}",
+                    Path::new(command.get_program()).display()
+                ))(error),
             })?;
         Ok(Server {
             child,
@@ -227,6 +246,11 @@ impl Server {
             }
             sleep(LOOK_INTERVAL);
         }
+    }
+
+    /// The socket of the disk 0.
+    pub(crate) fn first_socket(&self) -> PathBuf {
+        socket(self.folder.path(), 0)
     }
 
     /// The process.
@@ -317,6 +341,13 @@ impl Drop for Server {
 
 fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
+}
+
+fn folder_of_sockets() -> Result<tempfile::TempDir> {
+    tempfile::Builder::new()
+        .prefix("bench-")
+        .tempdir()
+        .map_err(Error::io("create a folder for sockets"))
 }
 
 fn socket(folder: &Path, index: usize) -> PathBuf {

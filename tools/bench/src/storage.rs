@@ -29,6 +29,8 @@ pub enum Backing {
     Device(PathBuf, Option<Aio>),
     /// An image of Ceph RBD, through librbd without its cache.
     Rbd(RbdImage),
+    /// What an NBD server exports without a name, at this Unix socket.
+    Nbd(PathBuf),
 }
 
 /// The value of `--backing`.
@@ -44,6 +46,8 @@ pub enum BackingOption {
     At(PathBuf),
     /// `rbd:POOL/IMAGE[:conf=FILE][:id=USER]`: an image of Ceph RBD that is there already.
     Rbd(RbdImage),
+    /// `nbd:SOCKET`: what a running NBD server exports without a name.
+    Nbd(PathBuf),
 }
 
 /// Folder and size of a new temporary file.
@@ -69,7 +73,10 @@ impl BackingOption {
     /// Whether it holds data that the program did not create.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
-        matches!(self, BackingOption::At(_) | BackingOption::Rbd(_))
+        matches!(
+            self,
+            BackingOption::At(_) | BackingOption::Rbd(_) | BackingOption::Nbd(_)
+        )
     }
 
     /// The storage of one of `disks` disks, counted from 0.
@@ -79,7 +86,12 @@ impl BackingOption {
     pub fn of_disk(&self, index: u16, disks: u16) -> Result<BackingOption> {
         match self {
             BackingOption::Rbd(image) => Ok(BackingOption::Rbd(image.of_disk(index))),
-            BackingOption::File | BackingOption::Tmpfs | BackingOption::At(_) if disks > 1 => {
+            BackingOption::File
+            | BackingOption::Tmpfs
+            | BackingOption::At(_)
+            | BackingOption::Nbd(_)
+                if disks > 1 =>
+            {
                 Err(Error::Unsuitable(format!(
                     "--backing {self} is one disk, not {disks}: --disks is for null and for images of RBD"
                 )))
@@ -112,6 +124,7 @@ impl BackingOption {
             }
             BackingOption::At(path) => (Backing::File(path.clone(), aio), "file, direct I/O", None),
             BackingOption::Rbd(image) => (Backing::Rbd(image.clone()), "Ceph RBD", None),
+            BackingOption::Nbd(socket) => (Backing::Nbd(socket.clone()), "NBD", None),
         };
         let name = match aio {
             Some(aio) if matches!(backing, Backing::File(..) | Backing::Device(..)) => {
@@ -134,6 +147,9 @@ impl FromStr for BackingOption {
         if let Some(image) = text.strip_prefix(rbd_image::PREFIX) {
             return image.parse().map(BackingOption::Rbd);
         }
+        if let Some(socket) = text.strip_prefix("nbd:") {
+            return Ok(BackingOption::Nbd(socket.into()));
+        }
         Ok(match text {
             "null" => BackingOption::Null,
             "file" => BackingOption::File,
@@ -151,6 +167,7 @@ impl fmt::Display for BackingOption {
             BackingOption::Tmpfs => f.write_str("tmpfs"),
             BackingOption::At(path) => write!(f, "{}", path.display()),
             BackingOption::Rbd(image) => image.fmt(f),
+            BackingOption::Nbd(socket) => write!(f, "nbd:{}", socket.display()),
         }
     }
 }

@@ -177,6 +177,7 @@ Examples:\n\
 \x20     --servers ours,raw:io_uring,qemu-storage-daemon:io_uring\n\
 \x20 blockplane-bench compare --servers ours --backing null \\\n\
 \x20     --socket /tmp/other.sock\n\
+\x20 blockplane-bench compare --backing nbd:/tmp/nbdkit.sock --depth 32\n\
 \x20 blockplane-bench compare --backing rbd:rbd/disk:conf=/etc/ceph/a.conf \\\n\
 \x20     --client blocking --disks 8 --iothreads 2 --no-pinning";
 
@@ -208,6 +209,18 @@ Shows the reads' latency, and the ratio of their rates by the median latency.";
 pub(super) const NEIGHBOURS_EXAMPLES: &str = "\
 Examples:\n\
 \x20 blockplane-bench neighbours --backing null,tmpfs --size 256M";
+
+pub(super) const NBD: &str = "\
+Starts NBD servers in turn with the same disk, and fio with its engine nbd (libnbd) as their client, on a Unix socket. \
+blockplane and qemu-storage-daemon get the same command line, but that blockplane has iothreads; qemu-nbd gets the \
+same options of the disk. nbdkit has its \
+plugin file, which uses the page cache, or null, which fills buffers with zeroes where null-co does nothing.
+
+Every measurement has a server of its own. The processor time is that of all of its threads, per request.";
+pub(super) const NBD_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane-bench nbd\n\
+\x20 blockplane-bench nbd --rw randwrite --backing file --size 256M --depth 16";
 
 pub(super) const GENERATE_EXAMPLES: &str = "\
 Examples:\n\

@@ -8,7 +8,7 @@ use crate::aio::Aio;
 use crate::storage::Backing;
 
 /// The node `dINDEX`.
-pub(super) fn blockdev(index: usize, disk: &Disk) -> String {
+pub(crate) fn blockdev(index: usize, disk: &Disk) -> String {
     let read_only = on_off(!disk.writable);
     // Several servers use the same one in turn; its content does not matter.
     let locking = if disk.writable {
@@ -29,6 +29,10 @@ pub(super) fn blockdev(index: usize, disk: &Disk) -> String {
         }
         Backing::File(path, aio) => on_host("file", path, aio),
         Backing::Device(path, aio) => on_host("host_device", path, aio),
+        Backing::Nbd(socket) => format!(
+            "driver=nbd,node-name=d{index},server.type=unix,server.path={},read-only={read_only}",
+            literal(socket.display())
+        ),
         // Its exclusive lock stays on, since only one server at a time has the image. librbd's cache is off.
         Backing::Rbd(image) => {
             let options = image.driver_options().into_iter();

@@ -51,6 +51,7 @@ impl Target {
             BackingOption::Tmpfs => "file on tmpfs",
             BackingOption::File | BackingOption::At(_) => "file on the disk",
             BackingOption::Rbd(_) => "Ceph RBD",
+            BackingOption::Nbd(_) => "NBD",
         };
         let neighbours = match contenders.first() {
             Some(crowd @ Contender::OursInACrowd { .. }) => format!(", {crowd}"),

@@ -269,8 +269,8 @@ fn through(
 fn on_host(storage: &Storage, load: &load::Load, setup: &Setup) -> Result<Measured> {
     let (path, aio) = match &storage.backing {
         Backing::File(path, aio) | Backing::Device(path, aio) => (path, aio.unwrap_or(setup.aio)),
-        Backing::Null | Backing::Rbd(_) => {
-            unreachable!("the host has no null disk, and experiments have no images")
+        Backing::Null | Backing::Rbd(_) | Backing::Nbd(_) => {
+            unreachable!("the host has no null disk, and experiments have none behind a network")
         }
     };
     load::raw::measure(
