@@ -79,7 +79,7 @@ impl Daemon {
         limits: ThrottleLimits,
     ) -> Self {
         let groups = Groups::new(config, limits);
-        let nodes = Nodes::open(config, kernel, sectors, filters, groups.as_ref());
+        let nodes = Nodes::open(config, kernel, sectors, filters, groups.as_ref(), None);
         let faces: Vec<_> = (0..config.iothreads)
             .map(|index| kernel.of(index))
             .collect();

@@ -1,39 +1,158 @@
-//! Dirty sectors of the disk, as a copy of a disk in use tracks them.
+//! Dirty bitmaps of the disk, and what has to be in them: the sectors that have changed since the bitmap that records was begun.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use block::dirty_bitmap::{BitmapAction, BitmapChange, NodeBitmaps, switch};
+
 use crate::model::SECTOR;
 
-/// The sectors that were written since they were last taken.
-#[derive(Clone, Debug, Default)]
-pub struct DirtySectors(Arc<Mutex<BTreeSet<u64>>>);
+/// How bitmaps change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BitmapSwitch {
+    /// The one that records is cleared.
+    Clear,
+    /// It is disabled and removed, and another one is added.
+    Next,
+}
 
-fn sectors(bytes: Range<u64>) -> Range<u64> {
-    let sector = SECTOR as u64;
-    bytes.start / sector..bytes.end.div_ceil(sector)
+/// The sectors that have changed while a bitmap records.
+#[derive(Clone, Debug, Default)]
+pub struct DirtySectors(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Since the bitmap was begun.
+    changed: BTreeSet<u64>,
+    recording: Option<Recording>,
+}
+
+/// The bitmap that records, and its number, which is its name.
+struct Recording {
+    bitmaps: Arc<NodeBitmaps>,
+    number: u64,
+}
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "bitmap {}", self.number)
+    }
+}
+
+impl Recording {
+    fn is_dirty(&self, sector: u64) -> bool {
+        let bitmap = self.bitmaps.begin_use(&self.number.to_string());
+        let bits = bitmap.and_then(|bitmap| bitmap.bits());
+        let bits = bits.expect("the bitmap that records is there");
+        let start = sector * SECTOR as u64;
+        bits.next_dirty(start, start + 1).is_some()
+    }
+
+    fn action(&self, number: u64, change: BitmapChange) -> BitmapAction {
+        BitmapAction {
+            node: self.bitmaps.clone(),
+            bitmap: number.to_string(),
+            change,
+        }
+    }
+
+    fn add(&self, size: u64) -> BitmapAction {
+        let change = BitmapChange::Add {
+            size,
+            granularity: SECTOR as u64,
+            enabled: true,
+            persistent: false,
+        };
+        self.action(self.number, change)
+    }
 }
 
 impl DirtySectors {
-    fn unmarked(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The disk changes.
     pub fn changed(&self, bytes: Range<u64>) {
-        self.unmarked().extend(sectors(bytes));
+        let sector = SECTOR as u64;
+        let sectors = bytes.start / sector..bytes.end.div_ceil(sector);
+        self.state().changed.extend(sectors);
     }
 
-    /// The daemon marks what may have changed.
-    pub fn mark(&self, bytes: Range<u64>) {
-        let marked = sectors(bytes);
-        self.unmarked().retain(|sector| !marked.contains(sector));
+    /// A first bitmap records from now on, on a disk of this size, all of whose routes record.
+    pub fn begin(&self, bitmaps: &Arc<NodeBitmaps>, size: u64) {
+        let mut state = self.state();
+        state.changed.clear();
+        let recording = Recording {
+            bitmaps: bitmaps.clone(),
+            number: 0,
+        };
+        switch(&[recording.add(size)]).expect("the first bitmap");
+        state.recording = Some(recording);
     }
 
-    /// Whether this sector has changed without a mark.
+    /// Another process records, which has taken over the bitmaps.
+    pub fn handed_over(&self, bitmaps: &Arc<NodeBitmaps>) {
+        if let Some(recording) = &mut self.state().recording {
+            recording.bitmaps = bitmaps.clone();
+        }
+    }
+
+    /// Bitmaps change. What is marked by now need not be in those that record from now on.
+    pub fn switch(&self, how: BitmapSwitch, size: u64) {
+        let mut state = self.state();
+        let State { changed, recording } = &mut *state;
+        let Some(recording) = recording else {
+            return;
+        };
+        changed.retain(|sector| !recording.is_dirty(*sector));
+        let old = recording.number;
+        let actions = match how {
+            BitmapSwitch::Clear => vec![recording.action(old, BitmapChange::Clear)],
+            BitmapSwitch::Next => {
+                recording.number += 1;
+                vec![
+                    recording.action(old, BitmapChange::Enable(false)),
+                    recording.add(size),
+                    recording.action(old, BitmapChange::Remove),
+                ]
+            }
+        };
+        switch(&actions).expect("changes that are possible");
+    }
+
+    /// The disk has another size. What was behind the end of a smaller one is gone.
+    pub fn resized(&self, size: u64) {
+        let is_there = |sector: &u64| sector * (SECTOR as u64) < size;
+        self.state().changed.retain(is_there);
+    }
+
+    /// No bitmap records any more.
+    pub fn end(&self) {
+        if let Some(recording) = self.state().recording.take() {
+            let remove = recording.action(recording.number, BitmapChange::Remove);
+            switch(&[remove]).expect("the bitmap that records is there");
+        }
+    }
+
+    /// The process with the bitmaps is gone.
+    pub fn lost(&self) {
+        self.state().recording = None;
+    }
+
+    /// Whether a bitmap records.
+    #[must_use]
+    pub fn is_recording(&self) -> bool {
+        self.state().recording.is_some()
+    }
+
+    /// Whether this sector has changed, and is not in the bitmap that records.
     #[must_use]
     pub fn lacks(&self, sector: u64) -> bool {
-        self.unmarked().contains(&sector)
+        let state = self.state();
+        let recording = state.recording.as_ref();
+        let lacks = |recording: &Recording| !recording.is_dirty(sector);
+        state.changed.contains(&sector) && recording.is_some_and(lacks)
     }
 }

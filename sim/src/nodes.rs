@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
+use block::dirty_bitmap::NodeBitmaps;
 use block::{
     Aio, DiscardLimits, FaultRules, Faults, Geometry, Node, ThrottleGroup, ThrottleLimits,
 };
@@ -72,6 +73,8 @@ impl Groups {
 
 /// The nodes of a daemon.
 pub struct Nodes {
+    /// The opening of the disk, which has the bitmaps.
+    opening: Arc<Node>,
     /// What filters that come and go are in front of.
     base: Arc<Node>,
     /// Throttled nodes in front of it.
@@ -102,6 +105,7 @@ impl Nodes {
     pub fn of(node: Arc<Node>) -> Self {
         let unused: Use = Weak::<()>::new();
         Nodes {
+            opening: node.clone(),
             base: node.clone(),
             members: Vec::new(),
             shown: vec![node],
@@ -110,7 +114,7 @@ impl Nodes {
         }
     }
 
-    /// A simulated disk of this size, with these in front of it.
+    /// A simulated disk of this size, with these in front of it. It keeps the bitmaps of `old`.
     #[must_use]
     pub fn open(
         config: &Config,
@@ -118,6 +122,7 @@ impl Nodes {
         sectors: usize,
         filters: Filters,
         groups: Option<&Groups>,
+        old: Option<&Nodes>,
     ) -> Self {
         let aio = match config.io_uring {
             true => Aio::IoUring,
@@ -127,11 +132,11 @@ impl Nodes {
         let used: Arc<dyn Any + Send + Sync> = disk.clone();
         let opening = Node::new_simulated(geometry(sectors), config.memory_alignment, aio, disk);
         let opening = opening.expect("a node");
-        let mut base = opening;
-        if filters.marks {
-            let marks = kernel.state().disk.marks.clone();
-            base = Node::with_reported_changes(NAME, &base, move |bytes| marks.mark(bytes));
+        match old {
+            Some(old) => opening.share_bitmaps_of(&old.opening),
+            None => opening.bitmaps().let_new_routes_record(filters.marks),
         }
+        let mut base = opening.clone();
         if filters.gate_turns > 0 {
             base = Node::with_alternating_gate(NAME, &base, filters.gate_turns);
         }
@@ -139,6 +144,7 @@ impl Nodes {
             base = Node::with_rewritten_blocks(NAME, &base);
         }
         let nodes = Nodes {
+            opening,
             use_of_opening: Arc::downgrade(&used),
             ..Nodes::of(base)
         };
@@ -161,6 +167,7 @@ impl Nodes {
 
     fn with_in_front(&self, members: Vec<Arc<Node>>, passes_on: bool) -> Self {
         let mut nodes = Nodes {
+            opening: self.opening.clone(),
             use_of_opening: self.use_of_opening.clone(),
             ..Nodes::of(self.base.clone())
         };
@@ -177,6 +184,17 @@ impl Nodes {
         }
         nodes.members = members;
         nodes
+    }
+
+    /// The bitmaps of the opening.
+    #[must_use]
+    pub fn bitmaps(&self) -> &Arc<NodeBitmaps> {
+        self.opening.bitmaps()
+    }
+
+    /// The opening has another size.
+    pub fn record_new_size(&self, bytes: u64) {
+        self.opening.record_new_size(bytes);
     }
 
     /// What a source of requests has: a queue by its index, or the client behind these.

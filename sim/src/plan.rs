@@ -94,7 +94,7 @@ pub struct Filters {
     pub rewrites: bool,
     /// A gate, below that, at which some requests wait for so many turns of their iothread; 0: none.
     pub gate_turns: u32,
-    /// A node that marks what changes, below that.
+    /// A dirty bitmap of the disk itself records.
     pub marks: bool,
 }
 

@@ -1,5 +1,6 @@
 //! One run: the events of a plan, one after the other, and what is checked on the way and in the end.
 
+mod bitmaps;
 mod connection;
 mod control;
 mod coverage;
@@ -235,6 +236,7 @@ impl World {
             Event::CacheMode { write_back } => self.set_cache_mode(write_back),
             Event::Upgrade(how) => self.upgrade(how),
             Event::Exchange(how) => self.exchange(how),
+            Event::Bitmaps(how) => self.switch_bitmaps(how),
             Event::Resize { sectors } => self.resize(sectors),
             Event::Resume { report } => {
                 let how = if report {

@@ -3,6 +3,7 @@
 use block::ThrottleLimits;
 
 use super::Kind;
+use crate::dirty_sectors::BitmapSwitch;
 
 /// The next step of the guest after it has checked for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,11 @@ pub enum Exchange {
     /// The same opening, if there are throttle groups.
     Throttled {
         /// With new throttled nodes in front of it.
+        present: bool,
+    },
+    /// The same nodes, if there may be bitmaps.
+    Recorded {
+        /// By routes that record, so that a bitmap can begin.
         present: bool,
     },
 }
@@ -230,6 +236,8 @@ pub enum Event {
     Upgrade(Handover),
     /// The daemon goes on with another node.
     Exchange(Exchange),
+    /// Bitmaps change, if one records.
+    Bitmaps(BitmapSwitch),
     /// The disk gets another size.
     Resize {
         /// Sectors.

@@ -1,5 +1,6 @@
 //! Events chosen by a seed: at random, but each seed has something that it does more often than others.
 
+use crate::dirty_sectors::BitmapSwitch;
 use crate::random::Random;
 
 use super::{
@@ -405,7 +406,7 @@ fn copy(random: &mut Random) -> Event {
 
 fn control(config: &Config, random: &mut Random) -> Event {
     let queue = queue(config, random);
-    match random.below(28) {
+    match random.below(31) {
         0..3 => {
             let next = DriverFeatures::of(random);
             Event::DisconnectReason(random.pick(&[
@@ -448,6 +449,12 @@ fn control(config: &Config, random: &mut Random) -> Event {
         }),
         23 | 24 => Event::Exchange(Exchange::Filtered {
             present: random.one_in(2),
+        }),
+        26 | 27 if config.filters.marks => {
+            Event::Bitmaps(random.pick(&[BitmapSwitch::Clear, BitmapSwitch::Next]))
+        }
+        28 if config.filters.marks => Event::Exchange(Exchange::Recorded {
+            present: !random.one_in(3),
         }),
         25 if config.client => Event::HangUp,
         _ => Event::Upgrade(random.pick(&[

@@ -50,6 +50,11 @@ impl World {
     }
 
     pub(super) fn start_daemon(&mut self) {
+        self.start_daemon_with(None);
+    }
+
+    /// Starts a daemon, which takes over these bitmaps.
+    pub(super) fn start_daemon_with(&mut self, bitmaps: Option<Vec<u8>>) {
         let sectors = self.kernel.state().disk.bytes().len() / SECTOR;
         self.trace
             .say(|| format!("a daemon starts, for {sectors} sectors"));
@@ -60,6 +65,7 @@ impl World {
             self.filters,
             self.limits,
         ));
+        self.begin_bitmaps(bitmaps);
         self.begin_throttling();
         let mut guest = self.guest.borrow_mut();
         if self.filters.are_tasks() {
@@ -205,6 +211,7 @@ impl World {
                 self.trace
                     .say(|| format!("all have settled: the disk is cut to {sectors} sectors"));
                 self.kernel.state().disk.resize(sectors.into());
+                self.resize_bitmaps();
                 self.guest.borrow_mut().cut(sectors.into());
             }
             Waits::ClientStopped => {}
@@ -333,6 +340,7 @@ impl World {
             .say(|| format!("the disk of {now} sectors is to have {sectors}"));
         if usize::from(sectors) >= now {
             self.kernel.state().disk.resize(sectors.into());
+            self.resize_bitmaps();
             daemon.device.resize(bytes as u64);
             self.guest.borrow_mut().resized(sectors.into());
         } else {

@@ -28,7 +28,10 @@ impl World {
                 self.waits = Some(Waits::ExchangeSettled(rewrites, daemon.disable()));
             }
             Exchange::Throttled { .. } if daemon.groups.is_none() => {}
-            Exchange::Filtered { .. } | Exchange::Throttled { .. } => self.show_other(how),
+            Exchange::Recorded { .. } if !self.config.filters.marks => {}
+            Exchange::Filtered { .. } | Exchange::Throttled { .. } | Exchange::Recorded { .. } => {
+                self.show_other(how);
+            }
         }
     }
 
@@ -49,11 +52,20 @@ impl World {
             Exchange::Reopened { rewrites } => {
                 filters.rewrites = rewrites;
                 let groups = daemon.groups.as_ref();
-                Nodes::open(&self.config, &self.kernel, sectors, *filters, groups)
+                let old = Some(&daemon.nodes);
+                Nodes::open(&self.config, &self.kernel, sectors, *filters, groups, old)
             }
             Exchange::Filtered { present } => {
                 filters.passes_on = present;
                 daemon.nodes.filtered(present)
+            }
+            Exchange::Recorded { present } => {
+                filters.marks = present;
+                if !present {
+                    self.kernel.state().disk.marks.end();
+                }
+                daemon.nodes.bitmaps().let_new_routes_record(present);
+                daemon.nodes.filtered(filters.passes_on)
             }
             Exchange::Throttled { present } => {
                 filters.throttles = present;
@@ -78,10 +90,12 @@ impl World {
         if matches!(how, Exchange::Reopened { .. }) {
             daemon.enable(self.known.iter().map(|known| !known.disabled));
         }
+        self.routes_exchanged(how);
         self.seen.exchanges += 1;
         self.trace.say(|| "the exchange is done".to_owned());
         // A request that is parked keeps the filter that it came through.
         let is_used = match how {
+            Exchange::Recorded { .. } => false,
             Exchange::Filtered { .. } | Exchange::Throttled { .. } if self.parks() => false,
             Exchange::Reopened { .. } => old.opening.strong_count() > 0,
             Exchange::Filtered { .. } => old.filter.strong_count() > 0,

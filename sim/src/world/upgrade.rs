@@ -5,9 +5,11 @@
 
 use std::sync::mpsc::Receiver;
 
+use block::dirty_bitmap::SaveKind;
 use iothread::Message;
 use virtqueue::queue_setup::QueueCommand;
 
+use crate::daemon::Daemon;
 use crate::plan::Handover;
 
 use super::{Waits, World};
@@ -48,8 +50,9 @@ impl World {
     pub(super) fn handover_stopped(&mut self, how: Handover, moved: &[usize]) {
         if how == Handover::Done {
             self.seen.upgrades += 1;
-            self.daemon = None;
-            self.start_daemon();
+            let old = self.daemon.take();
+            let saved = |daemon: Daemon| daemon.nodes.bitmaps().save(SaveKind::Handover);
+            self.start_daemon_with(old.map(saved));
         } else {
             self.trace
                 .say(|| "the upgrade fails: the same process goes on".to_owned());

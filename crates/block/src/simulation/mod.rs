@@ -1,7 +1,7 @@
 //! Nodes for the simulator: a disk without a file, and nodes that rewrite whole blocks for small
-//! writes, that delay every other request, or that report changed ranges.
+//! writes, or that delay every other request.
 
-mod gates_and_marks;
+mod gate;
 mod rewriting;
 
 use std::path::Path;

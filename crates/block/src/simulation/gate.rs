@@ -1,8 +1,6 @@
-//! Nodes of the simulator: one whose gate delays every other request for some iterations of its iothread, and one that
-//! reports each changed byte range (mark) to a function.
+//! A node of the simulator whose gate delays every other request for some iterations of its iothread.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -11,7 +9,6 @@ use engine::Request;
 
 use crate::node::Node;
 use crate::route::gate::{Gate, GatedRoute};
-use crate::route::mark::{MarkReceiver, MarkedRoute};
 use crate::route::task::{LocalFuture, TaskContext};
 
 /// A gate at which every other request waits for so many iterations of its iothread.
@@ -50,24 +47,5 @@ impl Node {
             GatedRoute::gate_data_requests(Rc::new(AlternatingGate { turns, waits }), below)
         };
         Node::with_changed_routes_for_test(name, below, wrap)
-    }
-
-    /// A node in front of another one, which reports all changes to `mark`.
-    #[must_use]
-    pub fn with_reported_changes(
-        name: &str,
-        below: &Arc<Node>,
-        mark: impl Fn(Range<u64>) + Send + Sync + 'static,
-    ) -> Arc<Node> {
-        let mark: Arc<dyn MarkReceiver> = Arc::new(mark);
-        Node::with_changed_routes_for_test(name, below, move |below| {
-            MarkedRoute::mark_changes(mark.clone(), below)
-        })
-    }
-}
-
-impl<F: Fn(Range<u64>) + Send + Sync> MarkReceiver for F {
-    fn mark_range_as_changed(&self, bytes: Range<u64>) {
-        self(bytes);
     }
 }
