@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Node;
+use block::dirty_bitmap::BitmapUse;
 use iothread::{ExportReporter, IothreadHandle, SocketDeviceCommand, SocketDeviceHandle};
 use nbd::server::{BlockSizes, ExportDescription};
 use nbd::wire::transmission_flag;
 use telemetry::queue::QueueStats;
 
 use crate::connection::{Connection, ConnectionSettings};
+use crate::contexts::{self, MetaContext};
 use crate::negotiation::NegotiatedClient;
 
 /// Settings of an export.
@@ -28,8 +30,10 @@ pub struct ExportSettings {
     pub block_sizes: BlockSizes,
     /// Most bytes of one discard or write-zeroes.
     pub max_range_bytes: u64,
-    /// Metadata contexts.
-    pub contexts: Vec<String>,
+    /// Clients can query `qemu:allocation-depth`.
+    pub allocation_depth: bool,
+    /// Dirty bitmaps that clients can query. Those of a process that is taken over come later, by [`Export::set_bitmaps`].
+    pub bitmaps: Vec<BitmapUse>,
     /// Bytes.
     pub size: u64,
     /// The iothreads that its connections are distributed to, in turn.
@@ -50,6 +54,8 @@ pub struct Export {
     size: Arc<AtomicU64>,
     /// No client finds it any more.
     is_removed: AtomicBool,
+    /// None after it was removed: its bitmaps are not in use any more.
+    contexts: Mutex<Vec<MetaContext>>,
     connections: Mutex<Connections>,
 }
 
@@ -64,13 +70,28 @@ struct Connections {
 impl Export {
     /// An export without connections.
     #[must_use]
-    pub fn new(settings: ExportSettings) -> Arc<Self> {
-        Arc::new(Export {
+    pub fn new(mut settings: ExportSettings) -> Arc<Self> {
+        let bitmaps = std::mem::take(&mut settings.bitmaps);
+        let export = Export {
             size: Arc::new(AtomicU64::new(settings.size)),
             settings,
             is_removed: AtomicBool::new(false),
+            contexts: Mutex::default(),
             connections: Mutex::default(),
-        })
+        };
+        export.set_bitmaps(bitmaps);
+        Arc::new(export)
+    }
+
+    /// Sets its dirty bitmaps, before clients connect.
+    pub fn set_bitmaps(&self, bitmaps: Vec<BitmapUse>) {
+        let mut contexts = vec![MetaContext::Allocation];
+        if self.settings.allocation_depth {
+            contexts.push(MetaContext::AllocationDepth);
+        }
+        let bitmaps = bitmaps.into_iter().map(Arc::new);
+        contexts.extend(bitmaps.map(MetaContext::DirtyBitmap));
+        *self.lock_contexts() = contexts;
     }
 
     /// Its name for clients.
@@ -111,7 +132,6 @@ impl Export {
             description,
             writable,
             block_sizes,
-            contexts,
             ..
         } = &self.settings;
         // A flush covers all writes that have completed on the node, whichever connection they came by.
@@ -134,12 +154,12 @@ impl Export {
             size: self.size.load(Ordering::Relaxed),
             flags,
             block_sizes: *block_sizes,
-            contexts: contexts.clone(),
+            contexts: self.lock_contexts().iter().map(MetaContext::name).collect(),
         }
     }
 
     /// Starts a connection on the next iothread. `on_end` is called with its number when it has ended and nothing of it is in
-    /// flight. False: the export was removed, and `on_end` is not called.
+    /// flight. False: the export was removed, or replaced by another one, and `on_end` is not called.
     pub(crate) fn start_connection(
         self: &Arc<Self>,
         client: NegotiatedClient,
@@ -150,6 +170,10 @@ impl Export {
         if self.is_removed() {
             return false;
         }
+        let chosen = &client.negotiated.transmission.contexts;
+        let Some(contexts) = contexts::find_chosen(chosen, &self.lock_contexts()) else {
+            return false;
+        };
         let number = connections.started;
         connections.started += 1;
         #[allow(
@@ -163,6 +187,7 @@ impl Export {
             ConnectionSettings {
                 size_at_connect: client.negotiated.size,
                 transmission: client.negotiated.transmission,
+                contexts,
                 current_size: self.size.clone(),
                 write_through: settings.write_through,
                 max_range_bytes: settings.max_range_bytes,
@@ -206,6 +231,7 @@ impl Export {
         let is_unconnected = connections.running.is_empty();
         if is_unconnected {
             self.is_removed.store(true, Ordering::Release);
+            self.lock_contexts().clear();
         }
         is_unconnected
     }
@@ -226,6 +252,9 @@ impl Export {
         }
         for (_, handle) in &running {
             handle.stop();
+        }
+        if self.is_removed() {
+            self.lock_contexts().clear();
         }
         if !running.is_empty() {
             (self.settings.on_connected)(false);
@@ -271,6 +300,10 @@ impl Export {
         for handle in &drained {
             handle.send_unless_stopped(SocketDeviceCommand::Enable(true));
         }
+    }
+
+    fn lock_contexts(&self) -> MutexGuard<'_, Vec<MetaContext>> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_connections(&self) -> MutexGuard<'_, Connections> {

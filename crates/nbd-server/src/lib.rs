@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `buffers` | buffers for data, which a connection reuses |
 //! | `connection` | a connection in the transmission phase, on an iothread |
+//! | `contexts` | metadata contexts of an export |
 //! | `export` | an export with its connections |
 //! | `listener` | listening sockets |
 //! | `negotiation` | clients in the handshake |
@@ -12,6 +13,7 @@
 
 mod buffers;
 mod connection;
+mod contexts;
 mod export;
 mod listener;
 mod negotiation;
@@ -21,5 +23,4 @@ pub use connection::DEPTH;
 pub use export::{Export, ExportSettings};
 pub use listener::NbdListener;
 pub use nbd::server::BlockSizes;
-pub use nbd::wire::BASE_ALLOCATION;
 pub use server::{NbdServer, ServerSettings};

@@ -2,11 +2,13 @@
 //!
 //! `vhost-user-blk` is qemu-storage-daemon's, with its defaults; the others are blockplane's own.
 
+mod bitmaps;
 mod lun_device;
 mod luns;
 mod queues;
 mod read;
 
+pub use bitmaps::ExportedBitmap;
 pub use lun_device::{LunDeviceOptions, MAX_SCSI_SERIAL_BYTES};
 pub(crate) use luns::{LUN_KEYS, LUNS_KEYS, read_lun_beside_others};
 pub(crate) use read::{
@@ -16,10 +18,8 @@ pub(crate) use read::{
 use crate::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
     SocketAddr,
-    form::{
-        ChoiceForm, LabelForm, NbdStringForm, NumberForm, OnlyOffForm, SwitchForm, number_form,
-        size_form,
-    },
+    export::bitmaps::BitmapsForm,
+    form::{ChoiceForm, LabelForm, NbdStringForm, NumberForm, SwitchForm, number_form, size_form},
     key::{KeySpec, ValueType},
     limits,
     settings::settings,
@@ -192,10 +192,10 @@ settings! {
         pub name: Option<String> = "name", NbdStringForm, optional;
         /// description for people, which clients can show, at most 4096 bytes
         pub description: Option<String> = "description", NbdStringForm, optional;
-    }
-    accepts {
-        /// only off for now
-        "allocation-depth", OnlyOffForm { instead: "leave it out: clients can query base:allocation" };
+        /// dirty bitmaps that clients can read: bitmaps.0=NAME (default: none)
+        pub bitmaps: Vec<ExportedBitmap> = "bitmaps", BitmapsForm, default(Vec::new());
+        /// let clients read from which layer of a chain of images data comes; here there is one (default off)
+        pub allocation_depth: bool = "allocation-depth", SwitchForm, default(false);
     }
 }
 

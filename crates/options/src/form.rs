@@ -83,37 +83,6 @@ pub(crate) fn parse_switch(text: &str) -> Option<bool> {
 /// The expected text of a switch.
 pub(crate) const SWITCH_EXPECTED: &str = "'on' or 'off'";
 
-/// A switch that only supports `off`.
-pub(crate) struct OnlyOffForm {
-    /// What to do instead of switching it on.
-    pub instead: &'static str,
-}
-
-impl OnlyOffForm {
-    /// A key whose values have this form.
-    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
-        KeySpec::new(name, "off", help, ValueType::Bool)
-    }
-}
-
-impl ValueForm for OnlyOffForm {
-    type Value = ();
-
-    fn read(&self, key: &str, value: Value) -> Result<(), Problem> {
-        match SwitchForm.read(key, value)? {
-            false => Ok(()),
-            true => Err(Problem::Unsupported {
-                what: format!("'{key}=on'"),
-                instead: self.instead.to_owned(),
-            }),
-        }
-    }
-
-    fn to_value(&self, (): &()) -> Result<Value, NonUtf8Path> {
-        Ok(Value::Bool(false))
-    }
-}
-
 /// A condition on a number, and the text of what is expected.
 type NumberCheck = (fn(u64) -> bool, &'static str);
 

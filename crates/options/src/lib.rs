@@ -69,7 +69,7 @@ pub use directive::Directive;
 pub use error::{Problem, UsageError};
 pub use export::{
     CommonExportOptions, DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT,
-    ExportKind, ExportOptions, LunDeviceOptions, LunOptions, MAX_MERGE_REQUESTS,
+    ExportKind, ExportOptions, ExportedBitmap, LunDeviceOptions, LunOptions, MAX_MERGE_REQUESTS,
     MAX_SCSI_SERIAL_BYTES, NbdExportOptions, OnError, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 pub use form::NonUtf8Path;

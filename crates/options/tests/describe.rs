@@ -70,7 +70,8 @@ const VALUES: [&str; 12] = [
 ];
 
 /// Keys that need more than one value; the tests below cover them.
-const NOT_ALONE: [&str; 16] = [
+const NOT_ALONE: [&str; 17] = [
+    "bitmaps",
     "auth-client-required",
     "data",
     "addr.type",
@@ -146,7 +147,7 @@ fn is_one_word(value: &str) -> bool {
 }
 
 #[test]
-fn sockets_are_read_back_unchanged() {
+fn sockets_and_lists_are_read_back_unchanged() {
     for (option, text) in [
         (
             "--export",
@@ -157,6 +158,10 @@ fn sockets_are_read_back_unchanged() {
             "vhost-user-blk,id=e,node-name=below,addr.type=fd,addr.str=name",
         ),
         ("--nbd-server", "addr.type=fd,addr.str=7"),
+        (
+            "--export",
+            "nbd,id=e,node-name=below,bitmaps.0=b,bitmaps.1.node=below,bitmaps.1.name=c",
+        ),
         ("--nbd-server", "addr.type=fd,addr.str=name"),
         (
             "--nbd-server",

@@ -1,4 +1,4 @@
-//! Exports of NBD servers (`driver=nbd`), and their URIs as disks of `serve`.
+//! Exports of NBD servers (`driver=nbd`), and their URIs as disks of `serve`; bitmaps of exports.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that unwraps an error fails, as it should"
@@ -6,7 +6,10 @@
 
 use std::path::Path;
 
-use options::{Directive, Driver, Invocation, NbdOptions, NbdServerType, ServeDisk, parse};
+use options::{
+    Directive, Driver, ExportKind, ExportedBitmap, Invocation, NbdOptions, NbdServerType,
+    ServeDisk, parse,
+};
 
 /// The options of a node of this driver.
 fn node(options: &str) -> Result<NbdOptions, String> {
@@ -117,5 +120,50 @@ fn serve_takes_uris_and_shows_them_as_they_were() {
     ] {
         let error = disk(uri).unwrap_err();
         assert!(error.contains(expected), "{uri}: {error}");
+    }
+}
+
+#[test]
+fn bitmaps_of_an_export_are_names_or_groups() {
+    let bitmaps = |options: &str| {
+        let options = format!("nbd,id=e,node-name=d{options}");
+        let before =
+            "--blockdev null-co,node-name=d --nbd-server addr.type=unix,addr.path=/n --export";
+        let words = before.split(' ').chain([&*options]);
+        let daemon = match parse(words.map(Into::into)) {
+            Ok(Invocation::Daemon(daemon)) => daemon,
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => return Err(error.to_string()),
+        };
+        match daemon.directives.into_iter().next_back() {
+            Some(Directive::Export(export)) => match export.kind {
+                ExportKind::Nbd(nbd) => Ok(nbd.bitmaps),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    };
+    let bitmap = |node: Option<&str>, name: &str| ExportedBitmap {
+        node: node.map(str::to_owned),
+        name: name.to_owned(),
+    };
+    assert_eq!(bitmaps(""), Ok(vec![]));
+    let both = bitmaps(",bitmaps.0=a,bitmaps.1.node=d,bitmaps.1.name=b").unwrap();
+    assert_eq!(both, [bitmap(None, "a"), bitmap(Some("d"), "b")]);
+    for (options, expected) in [
+        (
+            ",bitmaps=a",
+            "'bitmaps' cannot be 'a': expected a list of names",
+        ),
+        (",bitmaps.0.node=d", "'bitmaps.0.name' is missing"),
+        (",bitmaps.0.name=b", "'bitmaps.0.node' is missing"),
+        (
+            ",bitmaps.0.node=d,bitmaps.0.x=b",
+            "'bitmaps.0.x' is not known",
+        ),
+        (",bitmaps.0.node.0=d", "'bitmaps.0.node' cannot be"),
+    ] {
+        let error = bitmaps(options).unwrap_err();
+        assert!(error.contains(expected), "{options}: {error}");
     }
 }

@@ -270,10 +270,12 @@ impl BitmapUse {
     /// Its bits. They are others after the node was resized.
     ///
     /// # Errors
-    /// [`BitmapError::NotFound`] after the node was closed.
+    /// [`BitmapError::NotFound`] after the node was closed, [`BitmapError::Inconsistent`] if it has missed changes since.
     pub fn bits(&self) -> Result<Arc<BitmapBits>, BitmapError> {
         let state = self.node.lock_state();
-        Ok(find(&state.list, &self.name)?.bits.clone())
+        let bitmap = find(&state.list, &self.name)?;
+        bitmap.check_consistent()?;
+        Ok(bitmap.bits.clone())
     }
 
     /// The dirty and clean parts of a range, in at most `most` pieces, which may be less than all. Any thread may call this.

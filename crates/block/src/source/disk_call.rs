@@ -13,6 +13,8 @@ use crate::node::Node;
 pub enum DiskCall {
     /// Query of the allocated parts of the disk.
     Allocations(AllocationQuery),
+    /// The same query, and other work if it has succeeded.
+    AllocationsAnd(AllocationQuery, BlockingCall),
     /// Work that does not use the disk.
     Other(BlockingCall),
 }
@@ -33,9 +35,20 @@ pub struct AllocationQuery {
 impl fmt::Debug for DiskCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DiskCall::Allocations(query) => query.fmt(f),
+            DiskCall::Allocations(query) | DiskCall::AllocationsAnd(query, _) => query.fmt(f),
             DiskCall::Other(_) => f.write_str("Other"),
         }
+    }
+}
+
+impl AllocationQuery {
+    fn run(
+        self,
+        allocations: impl FnOnce(u64, u64, usize) -> Result<Vec<Allocation>, Errno>,
+    ) -> Result<(), Errno> {
+        let found = allocations(self.offset, self.len, self.most)?;
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        Ok(())
     }
 }
 
@@ -57,10 +70,10 @@ impl DiskCall {
         allocations: impl FnOnce(u64, u64, usize) -> Result<Vec<Allocation>, Errno>,
     ) -> Result<(), Errno> {
         match self {
-            DiskCall::Allocations(query) => {
-                let found = allocations(query.offset, query.len, query.most)?;
-                *query.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
-                Ok(())
+            DiskCall::Allocations(query) => query.run(allocations),
+            DiskCall::AllocationsAnd(query, call) => {
+                query.run(allocations)?;
+                call()
             }
             DiskCall::Other(call) => call(),
         }

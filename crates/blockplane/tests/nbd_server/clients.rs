@@ -2,14 +2,17 @@
 
 use std::process::Command;
 
+use nbd::wire::command;
+use rustix::process::Signal;
 use serde_json::Value;
 use test_support::report;
 
-use crate::process::Folder;
+use crate::process::{Folder, await_killed};
+use crate::raw_client::{RawClient, request};
 use crate::{MIB, SERVER, disk_line, start};
 
 /// Runs a program in the folder; `None`, with a report, if it is not installed. It has to succeed.
-fn run(folder: &Folder, program: &str, args: &[&str]) -> Option<String> {
+pub fn run(folder: &Folder, program: &str, args: &[&str]) -> Option<String> {
     if !report::installed(program) {
         return None;
     }
@@ -165,4 +168,62 @@ fn qemu_img_copies_a_read_only_export_and_cannot_write_it() {
         "{stderr}"
     );
     program.stop();
+}
+
+#[test]
+fn qemu_img_compares_converts_into_and_maps_an_export() {
+    let folder = Folder::new();
+    let content = image_with_holes(&folder);
+    std::fs::write(folder.join("source"), &content).unwrap();
+    folder.image("target", 8 * MIB);
+    let line = format!(
+        "{} --blockdev file,node-name=t,filename=target,discard=unmap --export nbd,id=f,node-name=t,name=target,writable=on",
+        disk_line("")
+    );
+    let (program, _client) = start(&folder, &line);
+    let target = "nbd+unix:///target?socket=nbd";
+    let convert = ["convert", "-n", "-f", "raw", "-O", "raw", "source", target];
+    if run(&folder, "qemu-img", &convert).is_none() {
+        return;
+    }
+    assert!(std::fs::read(folder.join("target")).unwrap() == content);
+    let compare = ["compare", "-f", "raw", "-F", "raw", URI, target];
+    run(&folder, "qemu-img", &compare);
+    let map = ["map", "--output=json", "-f", "raw", URI];
+    let map = run(&folder, "qemu-img", &map).unwrap();
+    let map: Vec<Value> = serde_json::from_str(&map).unwrap();
+    let data = map.iter().filter(|piece| piece["data"] == true);
+    let data: Vec<_> = data
+        .map(|piece| (piece["start"].as_u64(), piece["length"].as_u64()))
+        .collect();
+    assert_eq!(data, [(Some(MIB), Some(MIB)), (Some(3 * MIB), Some(MIB))]);
+    program.stop();
+}
+
+/// A kill loses what the daemon has not passed on; what the kernel has stays.
+#[test]
+fn writes_of_one_client_that_another_has_flushed_survive_a_kill() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let line = format!(
+        "--object iothread,id=a --object iothread,id=b {}",
+        disk_line(",iothread.0=a,iothread.1=b")
+    );
+    let (program, _client) = start(&folder, &line);
+    let mut writer = RawClient::enter(&folder, "d");
+    let mut flusher = RawClient::enter(&folder, "d");
+    let blocks = 64u8;
+    for block in 0..blocks {
+        let range = (u64::from(block) * 4096, 4096);
+        writer.send(&[request(command::WRITE, 0, 1, range), vec![block + 1; 4096]].concat());
+        assert_eq!(writer.reply(0).1, 0);
+        assert_eq!(flusher.result_of(command::FLUSH, 0, (0, 0)), 0);
+    }
+    program.signal(Signal::KILL);
+    await_killed(program.pid());
+    let image = std::fs::read(folder.join("disk")).unwrap();
+    for block in 0..blocks {
+        let at = usize::from(block) * 4096;
+        assert!(image[at..at + 4096].iter().all(|byte| *byte == block + 1));
+    }
 }

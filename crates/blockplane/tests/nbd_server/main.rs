@@ -1,5 +1,6 @@
 //! The NBD server of the real program, in its sandbox.
 //!
+//! - `bitmaps`: dirty bitmaps that exports show to their clients (`status_client` queries them).
 //! - `clients`: clients of others: nbdinfo, nbdcopy, qemu-img, qemu-io.
 //! - `requests`: requests byte by byte, by a client that sends what others do not.
 //! - `limits`: clients that are silent, too many, or read nothing.
@@ -11,11 +12,13 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
+mod bitmaps;
 mod clients;
 mod control;
 mod limits;
 mod raw_client;
 mod requests;
+mod status_client;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../upgrade/daemon.rs"]
 mod upgraded_daemon;

@@ -33,26 +33,39 @@ impl RawClient {
     pub fn try_enter(folder: &Folder, export: &str) -> Result<Self, String> {
         let mut client = Self::connect(folder);
         let closed = |error: std::io::Error| error.to_string();
-        client.stream.read_exact(&mut [0; 18]).map_err(closed)?;
-        let name_len = u32::try_from(export.len()).unwrap();
-        let data = [&name_len.to_be_bytes()[..], export.as_bytes(), &[0, 0]].concat();
-        let go = OptionHeader {
+        client.greet().map_err(closed)?;
+        let name = string(export);
+        let replies = client.option(option::GO, &[&name[..], &[0, 0]].concat());
+        match replies.map_err(closed)?.pop() {
+            Some((option_reply::ACK, _)) => Ok(client),
+            other => Err(String::from_utf8(other.unwrap().1).unwrap()),
+        }
+    }
+
+    /// Begins the handshake.
+    pub fn greet(&mut self) -> std::io::Result<()> {
+        self.stream.read_exact(&mut [0; 18])?;
+        self.stream.write_all(&3u32.to_be_bytes())
+    }
+
+    /// Sends an option, and returns the kinds and the data of all replies to it.
+    pub fn option(&mut self, option: u32, data: &[u8]) -> std::io::Result<Vec<(u32, Vec<u8>)>> {
+        let header = OptionHeader {
             magic: OPTION_MAGIC,
-            option: option::GO,
+            option,
             length: u32::try_from(data.len()).unwrap(),
         };
-        let bytes = [&3u32.to_be_bytes()[..], &go.encode(), &data].concat();
-        client.stream.write_all(&bytes).map_err(closed)?;
+        self.stream.write_all(&[&header.encode(), data].concat())?;
+        let mut replies = Vec::new();
         loop {
             let mut header = [0; OptionReplyHeader::BYTES];
-            client.stream.read_exact(&mut header).map_err(closed)?;
+            self.stream.read_exact(&mut header)?;
             let header = OptionReplyHeader::decode(&header);
             let mut data = vec![0; header.length as usize];
-            client.stream.read_exact(&mut data).map_err(closed)?;
-            match header.reply {
-                option_reply::ACK => return Ok(client),
-                option_reply::INFO => {}
-                _ => return Err(String::from_utf8(data).unwrap()),
+            self.stream.read_exact(&mut data)?;
+            replies.push((header.reply, data));
+            if header.reply == option_reply::ACK || header.reply & option_reply::ERROR != 0 {
+                return Ok(replies);
             }
         }
     }
@@ -90,6 +103,12 @@ impl RawClient {
             }
         }
     }
+}
+
+/// A string after its length.
+pub fn string(text: &str) -> Vec<u8> {
+    let len = u32::try_from(text.len()).unwrap();
+    [&len.to_be_bytes()[..], text.as_bytes()].concat()
 }
 
 /// The header of a request.

@@ -2,6 +2,7 @@
 
 mod lsi53c895a;
 mod nbd;
+pub(crate) mod nbd_bitmaps;
 mod virtio_scsi;
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use block::dirty_bitmap::SaveKind;
+use block::dirty_bitmap::{BitmapError, SaveKind};
 use block::{Node, NodeOptions, NullOptions, SECTOR_BYTES};
 use iothread::{IothreadHandle, IothreadSettings, ReportSender};
 use nbd::client::Negotiated;
@@ -275,6 +275,13 @@ impl DaemonObjects {
             if let Some(export) = self.exports.iter().find(shows_node) {
                 let export = &export.options.id;
                 return Err(format!("Node {name} is in use by export '{export}'").into());
+            }
+            // An export of another node shows it.
+            let bitmaps = self
+                .find_node(name)
+                .map(|open| open.node.bitmaps().statuses());
+            if let Some(busy) = bitmaps.into_iter().flatten().find(|bitmap| bitmap.busy) {
+                return Err(BitmapError::Busy(busy.name).into());
             }
         }
         self.reserve_nodes(&names, "blockdev-del")?;

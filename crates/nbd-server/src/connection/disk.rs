@@ -1,20 +1,15 @@
 //! Requests to the disk, and their completions.
 
-use std::sync::{Arc, PoisonError};
-
-use block::{AllocationQuery, DiskCall, DiskIo, Op, Request, token};
+use block::{DiskIo, Op, Request, token};
 use iothread::{Completion, Errno};
-use nbd::server::{BlockStatusList, Operation, Refusal};
-use nbd::wire::{NbdErrno, allocation_state};
+use nbd::server::{Operation, Refusal};
+use nbd::wire::NbdErrno;
 
 use super::Connection;
 use super::slots::{ReplyTail, Slot};
 
 /// The only disk of a connection.
-const DISK: u32 = 0;
-
-/// Most ranges of one reply with block status: a client asks again for the rest.
-const MAX_STATUS_RANGES: usize = 4096;
+pub(super) const DISK: u32 = 0;
 
 impl Slot {
     /// The operation of the next part of the request; `None`: it does not need the disk.
@@ -127,23 +122,6 @@ impl Connection {
         true
     }
 
-    /// Queries the allocation of a range: a worker thread does.
-    fn submit_status_query(&mut self, number: u16, io: &mut dyn DiskIo) {
-        let slot = self.slots.get_mut(number);
-        let found = slot.found.get_or_insert_default();
-        let query = AllocationQuery {
-            offset: slot.offset,
-            len: slot.len,
-            most: match slot.operation {
-                Operation::BlockStatus { one: true } => 1,
-                _ => MAX_STATUS_RANGES,
-            },
-            found: Arc::clone(found),
-        };
-        self.slots.count_submitted();
-        io.submit_blocking_call(DISK, DiskCall::Allocations(query), number.into());
-    }
-
     /// Handles requests that are done: answers them, or has their next part submitted.
     pub(super) fn complete_requests(&mut self, done: &[Completion]) {
         for completion in done {
@@ -205,42 +183,6 @@ impl Connection {
         self.queue_reply(number);
     }
 
-    /// Replies with the allocation that was found.
-    fn reply_with_status(&mut self, number: u16, one: bool) {
-        let slot = self.slots.get_mut(number);
-        let mut ranges = BlockStatusList::default();
-        if let Some(found) = &slot.found {
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            for piece in found.drain(..) {
-                let status = match piece.allocated {
-                    true => 0,
-                    false => allocation_state::HOLE | allocation_state::ZERO,
-                };
-                ranges.push(piece.len, status);
-            }
-        }
-        if ranges.is_empty() {
-            ranges.push(slot.len, 0);
-        }
-        let mut chunk = Vec::new();
-        let answered = (slot.cookie, slot.offset);
-        let last = self.transmission.contexts.len() - 1;
-        for (index, context) in self.transmission.contexts.iter().enumerate() {
-            let is_last = index == last;
-            ranges.encode_chunk(
-                &self.transmission,
-                answered,
-                *context,
-                one,
-                is_last,
-                &mut chunk,
-            );
-        }
-        slot.header = nbd::server::ReplyHeader::default();
-        slot.tail = ReplyTail::Status(chunk);
-        self.queue_reply(number);
-    }
-
     /// Replies with an error of the disk, and reports it to monitors.
     fn fail(&mut self, number: u16, errno: Errno) {
         let slot = self.slots.get(number);
@@ -284,7 +226,7 @@ impl Connection {
     }
 
     /// Queues the reply of a request; the buffer of a write is free from here on.
-    fn queue_reply(&mut self, number: u16) {
+    pub(super) fn queue_reply(&mut self, number: u16) {
         if self.socket.is_broken {
             return self.release_slot(number);
         }

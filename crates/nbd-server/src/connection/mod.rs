@@ -9,6 +9,7 @@ mod incoming;
 mod outgoing;
 mod slots;
 mod statistics;
+mod status;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use nbd::server::Transmission;
 use telemetry::queue::QueueStats;
 
 use crate::buffers::BufferPool;
+use crate::contexts::NumberedContext;
 use incoming::Input;
 use outgoing::Replies;
 use slots::Slots;
@@ -45,6 +47,8 @@ const WRITE: usize = 1;
 /// What a connection needs of its export.
 pub(crate) struct ConnectionSettings {
     pub transmission: Transmission,
+    /// The metadata contexts that the client has chosen.
+    pub contexts: Vec<NumberedContext>,
     /// The size when the client connected: what it knows.
     pub size_at_connect: u64,
     /// The size now, which may be smaller.
@@ -66,6 +70,7 @@ pub(crate) struct ConnectionSettings {
 pub(crate) struct Connection {
     socket: Socket,
     transmission: Transmission,
+    contexts: Vec<NumberedContext>,
     size_at_connect: u64,
     current_size: Arc<AtomicU64>,
     write_through: bool,
@@ -109,6 +114,7 @@ impl Connection {
                 is_full: false,
             },
             transmission: settings.transmission,
+            contexts: settings.contexts,
             size_at_connect: settings.size_at_connect,
             current_size: settings.current_size,
             write_through: settings.write_through,

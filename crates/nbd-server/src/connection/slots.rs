@@ -1,12 +1,11 @@
 //! Slots: the requests of a connection, from their header to the last byte of their reply.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
 
-use block::Allocation;
 use nbd::server::{Operation, ReplyHeader};
 
 use super::DEPTH;
+use super::status::StatusResults;
 use crate::buffers::Buffer;
 
 /// A request.
@@ -29,8 +28,8 @@ pub(super) struct Slot {
     pub buffer: Option<Buffer>,
     /// The segment of the buffer, while it is in flight.
     pub iovec: libc::iovec,
-    /// Where a query of allocated parts puts its result.
-    pub found: Option<Arc<Mutex<Vec<Allocation>>>>,
+    /// Where a query of the block status puts its results.
+    pub status: Option<StatusResults>,
     /// When it was admitted, in ticks.
     pub admitted_at: u64,
     pub header: ReplyHeader,
@@ -45,7 +44,7 @@ pub(super) enum ReplyTail {
     Data(u32),
     /// A text for people.
     Text(&'static str),
-    /// A status chunk, with its header.
+    /// Status chunks, with their headers.
     Status(Vec<u8>),
 }
 
@@ -65,7 +64,7 @@ impl Slot {
                 iov_base: std::ptr::null_mut(),
                 iov_len: 0,
             },
-            found: None,
+            status: None,
             admitted_at: 0,
             header: ReplyHeader::default(),
             tail: ReplyTail::Nothing,
@@ -81,7 +80,7 @@ impl Slot {
             // SAFETY: the caller promises that no request uses the buffer.
             (ReplyTail::Data(len), Some(buffer)) => unsafe { &buffer.as_slice()[..*len as usize] },
             (ReplyTail::Text(text), _) => text.as_bytes(),
-            (ReplyTail::Status(chunk), _) => chunk,
+            (ReplyTail::Status(chunks), _) => chunks,
             (ReplyTail::Nothing | ReplyTail::Data(_), _) => &[],
         };
         [self.header.as_bytes(), tail]

@@ -99,7 +99,7 @@ mod tests {
             style,
             flags: 0,
             min_block_size: 1,
-            contexts: vec![0],
+            contexts: Vec::new(),
         };
         let mut out = Vec::new();
         list.encode_chunk(&transmission, (9, 512), 1, one, true, &mut out);

@@ -1,4 +1,13 @@
-//! Queries for metadata contexts.
+//! Metadata contexts: those that a client has chosen, and queries for them.
+
+/// A metadata context that a client has chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChosenContext {
+    /// Its number in replies: the index in [`ExportDescription::contexts`](super::ExportDescription) when it was chosen.
+    pub number: u32,
+    /// Its name. If the export was replaced by another one meanwhile, the number may mean something else there.
+    pub name: String,
+}
 
 /// Whether a query of `NBD_OPT_SET_META_CONTEXT` names this context.
 pub(super) fn selects(query: &str, context: &str) -> bool {

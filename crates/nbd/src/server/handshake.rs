@@ -3,6 +3,7 @@
 //!
 //! All memory is bounded: an option has at most [`MAX_OPTION_BYTES`] of data, and no option is handled while much of the output is unsent.
 
+use super::contexts::ChosenContext;
 use super::export::{ExportDescription, ExportDirectory};
 use super::option_data::{ContextQueries, InfoRequest, parse_name};
 use super::{ReplyStyle, Transmission, contexts};
@@ -64,7 +65,7 @@ pub struct Handshake {
     is_fixed_newstyle: bool,
     style: ReplyStyle,
     /// The contexts of the last `NBD_OPT_SET_META_CONTEXT`, and its export.
-    contexts: Option<(String, Vec<u32>)>,
+    contexts: Option<(String, Vec<ChosenContext>)>,
 }
 
 /// What comes next from the client.
@@ -351,7 +352,8 @@ impl Handshake {
                 let shown = if sets { number } else { 0 };
                 let data = [&shown.to_be_bytes()[..], context.as_bytes()].concat();
                 reply(out, option, option_reply::META_CONTEXT, &data);
-                chosen.push(number);
+                let name = context.clone();
+                chosen.push(ChosenContext { number, name });
             }
         }
         if sets {

@@ -189,7 +189,8 @@ fn contexts_need_structured_replies_and_are_kept_for_their_export() {
         panic!("{step:?}");
     };
     let transmission = negotiated.transmission;
-    assert_eq!(transmission.contexts, [0]);
+    let (number, name) = (0, "base:allocation".to_owned());
+    assert_eq!(transmission.contexts, [ChosenContext { number, name }]);
     assert!(transmission.has_flag(transmission_flag::SEND_DF));
 }
 

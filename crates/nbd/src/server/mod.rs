@@ -9,6 +9,7 @@ mod reply;
 mod request;
 
 pub use block_status::BlockStatusList;
+pub use contexts::ChosenContext;
 pub use export::{BlockSizes, ExportDescription, ExportDirectory};
 pub use handshake::{Handshake, HandshakeError, HandshakeStep, Negotiated};
 pub use reply::ReplyHeader;
@@ -35,9 +36,8 @@ pub struct Transmission {
     pub flags: u16,
     /// Offsets and lengths are multiples of this.
     pub min_block_size: u32,
-    /// The numbers of the metadata contexts that the client has chosen: those of
-    /// [`ExportDescription::contexts`].
-    pub contexts: Vec<u32>,
+    /// The metadata contexts that the client has chosen.
+    pub contexts: Vec<ChosenContext>,
 }
 
 impl Transmission {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::server::ChosenContext;
 
 const SIZE: u64 = 1 << 20;
 
@@ -11,7 +12,10 @@ fn transmission(style: ReplyStyle, flags: u16) -> Transmission {
         style,
         flags,
         min_block_size: 1,
-        contexts: vec![0],
+        contexts: vec![ChosenContext {
+            number: 0,
+            name: "base:allocation".into(),
+        }],
     }
 }
 

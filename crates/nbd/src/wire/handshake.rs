@@ -206,6 +206,15 @@ pub mod transmission_flag {
 /// The metadata context of allocated and zero blocks.
 pub const BASE_ALLOCATION: &str = "base:allocation";
 
+/// Begins the metadata context of a dirty bitmap; its name follows.
+pub const QEMU_DIRTY_BITMAP: &str = "qemu:dirty-bitmap:";
+
+/// The flag of [`QEMU_DIRTY_BITMAP`] for ranges that may have changed.
+pub const STATE_DIRTY: u32 = 1 << 0;
+
+/// The metadata context that has the layer of a chain of images which a range comes from: 0 for none, 1 for the export itself.
+pub const QEMU_ALLOCATION_DEPTH: &str = "qemu:allocation-depth";
+
 /// Flags of [`BASE_ALLOCATION`].
 pub mod allocation_state {
     /// The range is not allocated.

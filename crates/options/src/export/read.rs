@@ -29,10 +29,6 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
         instead: "use a path in the file system",
     },
     UnsupportedName {
-        name: "bitmaps",
-        instead: "leave it out: dirty bitmaps are not exported yet",
-    },
-    UnsupportedName {
         name: "rerror",
         instead: "leave it out: SCSI disks report errors, as sense data",
     },

@@ -7,6 +7,7 @@ use iothread::ExportReporter;
 use nbd_server::{BlockSizes, DEPTH, ExportSettings};
 use options::{ExportOptions, NbdExportOptions};
 
+use super::nbd_bitmaps;
 use crate::devices::export_server::ExportServer;
 use crate::devices::queues::record_and_report_connection;
 use crate::devices::scsi_unit::check_writable;
@@ -29,6 +30,7 @@ pub(crate) fn create_and_start_export(
     let writable = options.settings.writable;
     let node = objects.activate_node_for_export(&options.node_name)?;
     check_writable(&node, writable)?;
+    let bitmaps = nbd_bitmaps::begin_use(options, kind, objects)?;
     let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
     let block_sizes = choose_block_sizes(&node, writable)?;
     let queue_count = u16::try_from(iothreads.len())?;
@@ -48,7 +50,8 @@ pub(crate) fn create_and_start_export(
         write_through: options.settings.writethrough,
         block_sizes,
         max_range_bytes: node.geometry().discard.max_bytes,
-        contexts: vec![nbd_server::BASE_ALLOCATION.to_owned()],
+        allocation_depth: kind.allocation_depth,
+        bitmaps,
         size: node.size(),
         iothreads,
         stats: stats

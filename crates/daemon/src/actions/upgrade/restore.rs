@@ -14,6 +14,7 @@ use super::bitmaps;
 use super::handover::monotonic_ns;
 use super::scsi_state;
 use crate::actions::export;
+use crate::actions::export::nbd_bitmaps;
 use crate::actions::nbd;
 use crate::actions::node;
 use crate::control::MainThread;
@@ -150,6 +151,7 @@ fn receive_and_restore_state(
     };
     let mut fds = IncomingFds::new(fds);
     bitmaps::restore_from_stopped(&control.objects.nodes, &stopped, &mut fds)?;
+    nbd_bitmaps::begin_use_after_restore(&control.objects)?;
     for export in &control.objects.exports {
         let stopped = &stopped[export.options.id.as_str()];
         scsi_state::restore_state_and_take_over_pr_files(export, &stopped["scsi"], &mut fds)?;

@@ -1,0 +1,399 @@
+//! Dirty bitmaps that exports show to their clients.
+
+use nbd::wire::{NbdErrno, command, command_flag};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::clients::run;
+use crate::process::{Folder, Process, STUCK_AFTER};
+use crate::raw_client::{RawClient, request};
+use crate::status_client::{Ranges, StatusClient, listed};
+use crate::upgraded_daemon::Daemon;
+use crate::{MIB, SERVER, disk_line, start};
+
+const KIB: u64 = 1 << 10;
+
+fn bitmap(name: &str) -> Value {
+    json!({"node": "d", "name": name})
+}
+
+fn add(client: &mut Client, name: &str, granularity: u64) {
+    let arguments = json!({"node": "d", "name": name, "granularity": granularity});
+    client.done("block-dirty-bitmap-add", arguments);
+}
+
+/// A read-only export `r` of the node `d` with these bitmaps.
+fn export(bitmaps: &Value) -> Value {
+    json!({"type": "nbd", "id": "r", "node-name": "d", "name": "r", "bitmaps": bitmaps})
+}
+
+fn write(folder: &Folder, offset: u64, len: u32) {
+    let mut writer = RawClient::enter(folder, "d");
+    let data = vec![7; len as usize];
+    writer.send(&[request(command::WRITE, 0, 1, (offset, len)), data].concat());
+    assert_eq!(writer.reply(0).1, 0);
+}
+
+/// A disk of 4 MiB whose export `r` has two bitmaps that have stopped to record: `a` is dirty from 128 to 192 KiB, `b` from 128 to
+/// 129 KiB, and both in the last granule.
+fn two_bitmaps() -> (Folder, Process, Client) {
+    let folder = Folder::new();
+    folder.image("disk", 4 * MIB);
+    let (program, mut client) = start(&folder, &disk_line(""));
+    add(&mut client, "a", 64 * KIB);
+    add(&mut client, "b", 512);
+    write(&folder, 128 * KIB, 1024);
+    write(&folder, 4 * MIB - 1, 1);
+    for name in ["a", "b"] {
+        client.done("block-dirty-bitmap-disable", bitmap(name));
+    }
+    let mut options = export(&json!(["a", {"node": "d", "name": "b"}]));
+    options["allocation-depth"] = true.into();
+    client.done("block-export-add", options);
+    (folder, program, client)
+}
+
+const A: [(u64, u64); 4] = [
+    (128 * KIB, 0),
+    (64 * KIB, 1),
+    (4 * MIB - 256 * KIB, 0),
+    (64 * KIB, 1),
+];
+const B: [(u64, u64); 4] = [
+    (128 * KIB, 0),
+    (KIB, 1),
+    (4 * MIB - 129 * KIB - 512, 0),
+    (512, 1),
+];
+
+#[test]
+fn contexts_are_listed_by_namespace_and_set_by_name() {
+    let (folder, program, _client) = two_bitmaps();
+    let bitmaps = ["qemu:dirty-bitmap:a", "qemu:dirty-bitmap:b"];
+    let depth = "qemu:allocation-depth";
+    for (queries, found) in [
+        (
+            &[][..],
+            &["base:allocation", depth, bitmaps[0], bitmaps[1]][..],
+        ),
+        (&["qemu:"], &[depth, bitmaps[0], bitmaps[1]]),
+        (&["qemu:dirty-bitmap:"], &bitmaps),
+        (&[bitmaps[1], "base:"], &["base:allocation", bitmaps[1]]),
+        (&["qemu:dirty-bitmap:c", "qemu", "x:"], &[]),
+    ] {
+        assert_eq!(listed(&folder, "r", queries), found, "{queries:?}");
+    }
+    assert_eq!(listed(&folder, "d", &["qemu:"]), [""; 0]);
+    let queries = ["qemu:", "qemu:dirty-bitmap:", bitmaps[1]];
+    let client = StatusClient::enter(&folder, "r", false, &queries);
+    assert_eq!(client.contexts.len(), 1);
+    assert_eq!(client.contexts[0].1, bitmaps[1]);
+    program.stop();
+}
+
+#[test]
+fn one_reply_has_the_status_of_a_range_in_all_contexts_that_were_set() {
+    let (folder, program, _client) = two_bitmaps();
+    let queries = [
+        "qemu:dirty-bitmap:b",
+        "base:allocation",
+        "qemu:dirty-bitmap:a",
+        "qemu:allocation-depth",
+    ];
+    for extended in [false, true] {
+        let mut client = StatusClient::enter(&folder, "r", extended, &queries);
+        let all = client
+            .status(0, (0, u32::try_from(4 * MIB).unwrap()))
+            .unwrap();
+        assert_eq!(all.len(), 4);
+        let of = |found: &[(String, Ranges)], name: &str| {
+            let mut found = found.iter().filter(|(context, _)| context == name);
+            let ranges = found.next().unwrap().1.clone();
+            assert!(found.next().is_none(), "{name} once");
+            ranges
+        };
+        assert_eq!(of(&all, "qemu:dirty-bitmap:a"), A);
+        assert_eq!(of(&all, "qemu:dirty-bitmap:b"), B);
+        assert_eq!(of(&all, "qemu:allocation-depth"), [(4 * MIB, 1)]);
+        let allocation = of(&all, "base:allocation");
+        assert_eq!(allocation[0].1, 3, "a hole");
+        let covered: u64 = allocation.iter().map(|(len, _)| len).sum();
+        assert_eq!(covered, 4 * MIB);
+
+        // A range that begins and ends in granules, and one range of it.
+        let part = (130 * KIB, 65536);
+        let inside = client.status(0, part).unwrap();
+        let expected = [(62 * KIB, 1), (2 * KIB, 0)];
+        assert_eq!(of(&inside, "qemu:dirty-bitmap:a"), expected);
+        assert_eq!(of(&inside, "qemu:dirty-bitmap:b"), [(64 * KIB, 0)]);
+        let one = client.status(command_flag::REQ_ONE, part).unwrap();
+        assert!(one.iter().all(|(_, ranges)| ranges.len() == 1), "{one:?}");
+        assert_eq!(of(&one, "qemu:dirty-bitmap:a"), [(62 * KIB, 1)]);
+        let beyond = client.status(0, (4 * MIB - 512, 1024));
+        assert_eq!(beyond, Err(NbdErrno::Inval.to_wire()));
+    }
+    program.stop();
+}
+
+/// More than the ranges of one reply.
+#[test]
+fn a_bitmap_of_many_pieces_is_read_by_several_requests() {
+    let folder = Folder::new();
+    folder.image("disk", 16 * MIB);
+    let (program, mut client) = start(&folder, &disk_line(""));
+    add(&mut client, "a", 512);
+    let mut writer = RawClient::enter(&folder, "d");
+    let count = 16 * MIB / 1024;
+    for turn in 0..count {
+        let zeroes = request(command::WRITE_ZEROES, 0, turn, (turn * 1024, 512));
+        writer.send(&zeroes);
+        if turn % 128 == 127 {
+            for _ in 0..128 {
+                assert_eq!(writer.reply(0).1, 0);
+            }
+        }
+    }
+    client.done("block-dirty-bitmap-disable", bitmap("a"));
+    client.done("block-export-add", export(&json!(["a"])));
+    let mut reader = StatusClient::enter(&folder, "r", true, &["qemu:dirty-bitmap:a"]);
+    let (mut offset, mut ranges) = (0, 0);
+    while offset < 16 * MIB {
+        let left = u32::try_from(16 * MIB - offset).unwrap();
+        for (len, status) in &reader.status(0, (offset, left)).unwrap()[0].1 {
+            assert_eq!((*len, *status), (512, (offset / 512 + 1) % 2));
+            (offset, ranges) = (offset + len, ranges + 1);
+        }
+    }
+    assert_eq!((offset, ranges), (16 * MIB, 2 * count));
+    program.stop();
+}
+
+#[test]
+fn bitmaps_that_cannot_be_exported_are_refused_as_in_qemu() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    folder.image("other", 2 * MIB);
+    let line = format!(
+        "--object throttle-group,id=g --blockdev file,node-name=d,filename=disk --blockdev file,node-name=o,filename=other \
+         --blockdev throttle,node-name=t,file=d,throttle-group=g --blockdev raw,node-name=w,file=d {SERVER}"
+    );
+    let (program, mut client) = start(&folder, &line);
+    add(&mut client, "on", 65536);
+    add(&mut client, "off", 65536);
+    client.done("block-dirty-bitmap-disable", bitmap("off"));
+    client.done(
+        "block-dirty-bitmap-add",
+        json!({"node": "o", "name": "big", "disabled": true}),
+    );
+    let on_node = |node: &str, bitmaps: Value| {
+        let mut options = export(&bitmaps);
+        options["node-name"] = node.into();
+        options
+    };
+    for (options, error) in [
+        (export(&json!(["none"])), "Bitmap 'none' is not found"),
+        (
+            export(&json!(["on"])),
+            "Enabled bitmap 'on' incompatible with readonly export",
+        ),
+        (
+            on_node("t", json!(["on"])),
+            "Enabled bitmap 'on' incompatible with readonly export",
+        ),
+        // A window may show other places of the disk.
+        (on_node("w", json!(["on"])), "Bitmap 'on' is not found"),
+        (
+            export(&json!([{"node": "d", "name": "none"}])),
+            "Dirty bitmap 'none' not found",
+        ),
+        (
+            export(&json!([{"node": "none", "name": "on"}])),
+            "Node 'none' not found",
+        ),
+        (
+            export(&json!([{"node": "o", "name": "big"}])),
+            "Bitmap 'big' is of a disk of 2097152 bytes, and node 'd' has 1048576",
+        ),
+        (
+            export(&json!(["off", {"node": "d", "name": "off"}])),
+            "Bitmap 'off' is named twice: clients distinguish bitmaps by their names",
+        ),
+    ] {
+        assert_eq!(client.fails("block-export-add", options), error);
+    }
+    let mut writable = on_node("t", json!(["on"]));
+    writable["writable"] = true.into();
+    client.done("block-export-add", writable);
+    let mut again = export(&json!([{"node": "d", "name": "on"}]));
+    again["id"] = "second".into();
+    again["name"] = "second".into();
+    let busy = "Bitmap 'on' is currently in use by another operation and cannot be used";
+    assert_eq!(client.fails("block-export-add", again), busy);
+    program.stop();
+}
+
+#[test]
+fn an_exported_bitmap_is_busy_until_its_clients_are_gone() {
+    let (folder, program, mut client) = two_bitmaps();
+    let busy = "Bitmap 'a' is currently in use by another operation and cannot be used";
+    for change in ["clear", "enable", "remove"] {
+        let command = format!("block-dirty-bitmap-{change}");
+        assert_eq!(client.fails(&command, bitmap("a")), busy);
+    }
+    let queries = ["base:allocation", "qemu:dirty-bitmap:a"];
+    let mut connected = StatusClient::enter(&folder, "r", false, &queries);
+    connected.status(0, (0, 4096)).unwrap();
+    client.done("block-export-del", json!({"id": "r", "mode": "hard"}));
+    client.event("BLOCK_EXPORT_DELETED", "r");
+    client.done("block-dirty-bitmap-clear", bitmap("a"));
+    client.done("block-dirty-bitmap-remove", bitmap("b"));
+    // By the older commands, and without clients.
+    let older = json!({"device": "d", "name": "old", "bitmap": "a"});
+    client.done("nbd-server-add", older);
+    assert_eq!(client.fails("block-dirty-bitmap-remove", bitmap("a")), busy);
+    client.done("nbd-server-remove", json!({"name": "old"}));
+    client.done("block-dirty-bitmap-remove", bitmap("a"));
+    program.stop();
+}
+
+#[test]
+fn a_node_stays_while_an_export_of_another_node_shows_its_bitmap() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    folder.image("other", MIB);
+    let line = format!(
+        "--blockdev file,node-name=d,filename=disk --blockdev file,node-name=o,filename=other {SERVER}"
+    );
+    let (program, mut client) = start(&folder, &line);
+    client.done(
+        "block-dirty-bitmap-add",
+        json!({"node": "o", "name": "b", "disabled": true}),
+    );
+    client.done(
+        "block-export-add",
+        export(&json!([{"node": "o", "name": "b"}])),
+    );
+    let used = client.fails("blockdev-del", json!({"node-name": "o"}));
+    assert!(used.contains("Bitmap 'b' is currently in use"), "{used}");
+    client.done("block-export-del", json!({"id": "r"}));
+    client.done("blockdev-del", json!({"node-name": "o"}));
+    program.stop();
+}
+
+/// The numbers of contexts may mean others in the new export.
+#[test]
+fn a_client_that_chose_contexts_of_a_replaced_export_is_disconnected() {
+    let (folder, program, mut client) = two_bitmaps();
+    let queries = ["qemu:dirty-bitmap:b"];
+    let mut late = StatusClient::enter_after(&folder, "r", false, &queries, || {
+        client.done("block-export-del", json!({"id": "r"}));
+        client.done("block-export-add", export(&json!(["a"])));
+    });
+    assert!(late.raw.is_closed_within(STUCK_AFTER));
+    program.stop();
+}
+
+#[test]
+fn nbdinfo_and_qemu_img_read_the_same_bitmap() {
+    let (folder, program, _client) = two_bitmaps();
+    let uri = "nbd+unix:///r?socket=nbd";
+    let map = ["--map=qemu:dirty-bitmap:b", "--json", uri];
+    if let Some(found) = run(&folder, "nbdinfo", &map) {
+        let found: Vec<Value> = serde_json::from_str(&found).unwrap();
+        let number = |piece: &Value, key: &str| piece[key].as_u64().unwrap();
+        let found = found.iter();
+        let found = found.map(|piece| (number(piece, "length"), number(piece, "type")));
+        assert_eq!(found.collect::<Vec<_>>(), B);
+    }
+    // It takes dirty parts for holes.
+    let image =
+        "driver=nbd,server.type=unix,server.path=nbd,export=r,x-dirty-bitmap=qemu:dirty-bitmap:b";
+    let map = ["map", "--output=json", "--image-opts", image];
+    if let Some(found) = run(&folder, "qemu-img", &map) {
+        let found: Vec<Value> = serde_json::from_str(&found).unwrap();
+        let dirty = found.iter().filter(|piece| piece["data"] == false);
+        let dirty: Vec<_> = dirty
+            .map(|piece| {
+                (
+                    piece["start"].as_u64().unwrap(),
+                    piece["length"].as_u64().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(dirty, [(128 * KIB, KIB), (4 * MIB - 512, 512)]);
+    }
+    program.stop();
+}
+
+#[test]
+fn a_bitmap_of_a_resized_disk_has_the_new_end() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let (program, mut client) = start(&folder, &disk_line(""));
+    add(&mut client, "a", 65536);
+    let mut options = export(&json!(["a"]));
+    options["writable"] = true.into();
+    client.done("block-export-add", options);
+    let queries = ["qemu:dirty-bitmap:a"];
+    let mut old = StatusClient::enter(&folder, "r", true, &queries);
+    client.done("block_resize", json!({"node-name": "d", "size": 2 * MIB}));
+    let whole = u32::try_from(2 * MIB).unwrap();
+    let mut new = StatusClient::enter(&folder, "r", true, &queries);
+    assert_eq!(
+        new.status(0, (0, whole)).unwrap()[0].1,
+        [(MIB, 0), (MIB, 1)]
+    );
+    let known = old.status(0, (0, whole / 2)).unwrap();
+    assert_eq!(known[0].1, [(MIB, 0)]);
+    program.stop();
+}
+
+#[test]
+fn a_persistent_bitmap_is_exported_from_the_command_line_after_a_restart() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let line = |bitmaps: &str| {
+        let line = disk_line(bitmaps);
+        line.replace("filename=disk,", "filename=disk,bitmap-file=bits,")
+    };
+    let (program, mut client) = start(&folder, &line(""));
+    let arguments = json!({"node": "d", "name": "a", "granularity": 4096, "persistent": true});
+    client.done("block-dirty-bitmap-add", arguments);
+    write(&folder, 8192, 1);
+    drop(client);
+    assert_eq!(program.stop().code, Some(0));
+
+    let (program, _client) = start(&folder, &line(",bitmaps.0=a"));
+    write(&folder, MIB - 1, 1);
+    let mut reader = StatusClient::enter(&folder, "d", false, &["qemu:dirty-bitmap:a"]);
+    let found = reader.status(0, (0, u32::try_from(MIB).unwrap())).unwrap();
+    let dirty = [(8192, 0), (4096, 1), (MIB - 16384, 0), (4096, 1)];
+    assert_eq!(found[0].1, dirty);
+    program.stop();
+}
+
+#[test]
+fn an_upgrade_keeps_exported_bitmaps_in_use_with_their_bits() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let mut daemon = Daemon::start_in(folder, &disk_line(""), &[]);
+    add(&mut daemon.client(), "a", 4096);
+    let mut options = export(&json!(["a"]));
+    options["writable"] = true.into();
+    daemon.client().done("block-export-add", options);
+    for turn in 1..4 {
+        write(&daemon.folder, (turn - 1) * 4096, 1);
+        daemon.upgrade();
+        let mut reader = StatusClient::enter(&daemon.folder, "r", true, &["qemu:dirty-bitmap:a"]);
+        let found = reader.status(0, (0, u32::try_from(MIB).unwrap())).unwrap();
+        assert_eq!(found[0].1, [(turn * 4096, 1), (MIB - turn * 4096, 0)]);
+        let busy = daemon
+            .client()
+            .fails("block-dirty-bitmap-clear", bitmap("a"));
+        assert!(busy.contains("in use by another operation"), "{busy}");
+    }
+    daemon
+        .client()
+        .done("block-export-del", json!({"id": "r", "mode": "hard"}));
+    daemon.stop();
+}
