@@ -2,6 +2,8 @@
 //!
 //! - `bitmaps`: dirty bitmaps that exports show to their clients (`status_client` queries them).
 //! - `clients`: clients of others: nbdinfo, nbdcopy, qemu-img, qemu-io.
+//! - `how_to`: the script of a how-to page.
+//! - `incremental`: backups that are put together from what bitmaps have.
 //! - `requests`: requests byte by byte, by a client that sends what others do not.
 //! - `limits`: clients that are silent, too many, or read nothing.
 //! - `control`: the server and its exports are started, changed and removed while clients are connected.
@@ -15,6 +17,8 @@
 mod bitmaps;
 mod clients;
 mod control;
+mod how_to;
+mod incremental;
 mod limits;
 mod raw_client;
 mod requests;
