@@ -51,7 +51,7 @@ const RESPONSE_BYTES: u32 = 108;
 /// `VIRTIO_SCSI_F_HOTPLUG`, `VIRTIO_SCSI_F_CHANGE`
 const EVENTS: u64 = 1 << 1 | 1 << 2;
 /// What is in a status byte before the device writes one.
-const NO_STATUS: u8 = 0xff;
+pub const NO_STATUS: u8 = 0xff;
 
 /// Memory of one request.
 #[derive(Clone, Copy, Debug)]

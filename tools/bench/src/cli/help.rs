@@ -220,7 +220,7 @@ Every measurement has a server of its own. The processor time is that of all of 
 pub(super) const NBD_EXAMPLES: &str = "\
 Examples:\n\
 \x20 blockplane-bench nbd\n\
-\x20 blockplane-bench nbd --rw randwrite --backing file --size 256M --depth 16";
+\x20 blockplane-bench nbd --rw randwrite --backing file --size 256M";
 
 pub(super) const GENERATE_EXAMPLES: &str = "\
 Examples:\n\
