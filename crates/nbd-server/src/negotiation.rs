@@ -10,6 +10,9 @@ use rustix::net::{SendFlags, send};
 /// Bytes that are read at once. The unparsed ones before are less than an option.
 const READ_BYTES: usize = 4096;
 
+/// How often one client is read from before others have their turn.
+const MAX_READS_PER_TURN: usize = 16;
+
 /// A client in the handshake.
 pub(crate) struct NegotiatingClient {
     socket: OwnedFd,
@@ -67,8 +70,9 @@ impl NegotiatingClient {
         !self.unsent.is_empty()
     }
 
-    /// Sends and reads as far as possible.
+    /// Sends and reads as far as possible, and as a turn permits: the socket announces again what was not read.
     pub fn run(mut self, exports: &dyn ExportDirectory) -> Outcome {
+        let mut reads = 0;
         loop {
             match self.send_unsent() {
                 Ok(true) => {}
@@ -93,6 +97,10 @@ impl NegotiatingClient {
             if self.wants_write() || !matches!(self.next, Next::Continue) {
                 continue;
             }
+            if reads == MAX_READS_PER_TURN {
+                return Outcome::Continue(self);
+            }
+            reads += 1;
             match self.receive() {
                 Ok(true) => {}
                 Ok(false) => return Outcome::Continue(self),

@@ -243,12 +243,12 @@ impl ServerThread {
         let now = Instant::now();
         let clients = std::mem::take(&mut self.negotiating);
         for (client, ready) in clients.into_iter().zip(ready) {
-            if *ready {
-                self.run_client(client);
-            } else if client.deadline.is_none_or(|deadline| deadline > now) {
-                self.negotiating.push(client);
-            } else {
+            if client.deadline.is_some_and(|deadline| deadline <= now) {
                 tracing::info!("an NBD client is disconnected: its handshake takes too long");
+            } else if *ready {
+                self.run_client(client);
+            } else {
+                self.negotiating.push(client);
             }
         }
     }
