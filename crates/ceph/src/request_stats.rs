@@ -38,8 +38,7 @@ impl QueueRequestStats {
 
     /// Counts a request that was sent and completed at these times; `bytes`: those that it moved, unless it failed.
     pub(crate) fn count_answered(&self, op: Op, sent: u64, completed: u64, bytes: Option<u64>) {
-        let in_flight = self.stats.in_flight();
-        in_flight.set(in_flight.get().saturating_sub(1));
+        self.stats.in_flight().subtract(1);
         // Callbacks of several threads are not in order.
         self.last_answer.raise_to(completed);
         let kind = self.stats.of_kind(kind_of(op));

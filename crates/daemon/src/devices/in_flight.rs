@@ -101,9 +101,7 @@ impl AdapterInFlightRequests {
         let now = self.clock.now();
         let ticks = now.saturating_sub(request.submitted_at);
         let disk_stats = &self.disk_stats[request.disk];
-        disk_stats
-            .in_flight()
-            .set(disk_stats.in_flight().get().saturating_sub(1));
+        disk_stats.in_flight().subtract(1);
         if succeeded {
             self.writer
                 .add_succeeded(&self.queue_stats, kind, 1, bytes, ticks);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use block::{Op, Request, SECTOR_BYTES};
-use telemetry::counters::{Scale, SingleWriterU64, TickClock};
+use telemetry::counters::{Scale, TickClock};
 use telemetry::queue::{QueueName, QueueStats, RequestKind, RequestStatsWriter};
 use telemetry::tracepoints::{blk_status_from_success, request_complete, request_submit};
 
@@ -97,7 +97,7 @@ impl RequestCounter {
 
     fn end(&mut self, slot: u32, op: Op, succeeded: bool, ticks: u64) {
         self.in_flight -= 1;
-        subtract(self.stats.in_flight(), 1);
+        self.stats.in_flight().subtract(1);
         if request_complete::enabled() {
             request_complete::fire(
                 self.name.export(),
@@ -114,13 +114,9 @@ impl RequestCounter {
 impl Drop for RequestCounter {
     fn drop(&mut self) {
         // Requests whose remaining parts were not submitted.
-        subtract(self.stats.in_flight(), self.in_flight);
+        self.stats.in_flight().subtract(self.in_flight);
         if self.is_counted_as_queue {
-            subtract(self.stats.queue_size(), DEPTH.into());
+            self.stats.queue_size().subtract(DEPTH.into());
         }
     }
-}
-
-fn subtract(count: &SingleWriterU64, subtracted: u64) {
-    count.set(count.get().saturating_sub(subtracted));
 }

@@ -20,6 +20,12 @@ impl SingleWriterU64 {
         self.set(self.get().wrapping_add(count));
     }
 
+    /// Subtracts from it, down to 0.
+    #[inline]
+    pub fn subtract(&self, count: u64) {
+        self.set(self.get().saturating_sub(count));
+    }
+
     /// Raises it to `value` if it is smaller.
     #[inline(always)]
     pub fn raise_to(&self, value: u64) {

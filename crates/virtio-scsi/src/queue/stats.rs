@@ -57,8 +57,7 @@ impl CommandCounts {
         let disk = &self.disks[done.disk as usize];
         disk.of_kind(kind).add_succeeded(requests, bytes, ticks);
         disk.last_success_ticks().set(done.now);
-        let in_flight = disk.in_flight();
-        in_flight.set(in_flight.get().saturating_sub(requests));
+        disk.in_flight().subtract(requests);
     }
 
     /// Counts a block request of a command that is submitted. The first one decides the kind of the command.
@@ -82,8 +81,7 @@ impl CommandCounts {
             return self.count_command_without_disk(slot);
         };
         let disk = &self.disks[disk as usize];
-        disk.in_flight()
-            .set(disk.in_flight().get().saturating_sub(1));
+        disk.in_flight().subtract(1);
         if slot.cancelled.is_none() && slot.task.status() == Status::Good {
             let ticks = slot.admit_time.ticks_until(now);
             self.writer
