@@ -7,6 +7,7 @@ pub(crate) mod file;
 mod file_route;
 pub(crate) mod host_device;
 pub(crate) mod nbd;
+mod network_route;
 pub(crate) mod null_co;
 pub(crate) mod open;
 pub(crate) mod raw;

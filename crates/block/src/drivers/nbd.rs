@@ -5,10 +5,10 @@ use std::sync::Arc;
 use nbd::client::Disk;
 
 use crate::SECTOR_BYTES;
+use crate::drivers::network_route::attach_network_route;
 use crate::error::NodeError;
-use crate::network::{NetworkDisk, NetworkTarget};
 use crate::node::{AttachContext, DiscardLimits, Driver, Geometry, Node};
-use crate::route::{AttachedStorage, OpHandler, Route};
+use crate::route::Route;
 
 /// Most bytes of one discard or write-zeroes request: bounds the work of the server.
 const MAX_DISCARD_BYTES: u64 = 1 << 30;
@@ -58,29 +58,8 @@ impl Driver for Arc<Disk> {
         Some(self)
     }
 
-    /// Attaches the export to the iothread. Flushes of read-only nodes do nothing, nor do discards without `unmap`, nor
-    /// operations that the server does not have.
+    /// Attaches the export to the iothread, with flushes if the server has them.
     fn attach_route(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
-        let storage: Arc<dyn NetworkDisk> = self.clone();
-        let target = NetworkTarget {
-            queue: cx.attach_network_disk(&storage),
-            base: 0,
-            unmap: node.passes_discards(),
-        };
-        let handler = || OpHandler::Network(target.clone());
-        let handler_if = |is_passed| match is_passed {
-            true => handler(),
-            false => OpHandler::Nothing,
-        };
-        Route {
-            read: handler(),
-            write: handler(),
-            zeroes: handler(),
-            discard: handler_if(node.passes_discards()),
-            flush: handler_if(!node.read_only() && self.features().flush),
-            storage: vec![AttachedStorage::Network(storage)],
-            merging_helps: true,
-            disk: None,
-        }
+        attach_network_route(self.clone(), node, self.features().flush, cx)
     }
 }

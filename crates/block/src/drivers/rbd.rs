@@ -6,11 +6,11 @@ use ceph::Image;
 use engine::Errno;
 
 use crate::disk_file::allocation::Allocation;
+use crate::drivers::network_route::attach_network_route;
 use crate::error::NodeError;
-use crate::network::{NetworkDisk, NetworkTarget};
 use crate::node::{AttachContext, DiscardLimits, Driver, Geometry, Node};
 use crate::rbd::{RbdDisk, RbdOptions};
-use crate::route::{AttachedStorage, OpHandler, Route};
+use crate::route::Route;
 
 /// Most bytes of one discard or write-zeroes request: bounds the work of librbd, which makes a request to the cluster for
 /// each object of the range.
@@ -66,28 +66,8 @@ impl Driver for Arc<RbdDisk> {
         Ok(Some(pieces.collect()))
     }
 
-    /// Attaches the image to the iothread. Flushes of read-only nodes do nothing, nor do discards without `unmap`.
+    /// Attaches the image to the iothread.
     fn attach_route(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
-        let storage: Arc<dyn NetworkDisk> = self.clone();
-        let target = NetworkTarget {
-            queue: cx.attach_network_disk(&storage),
-            base: 0,
-            unmap: node.passes_discards(),
-        };
-        let handler = || OpHandler::Network(target.clone());
-        let handler_if = |is_passed| match is_passed {
-            true => handler(),
-            false => OpHandler::Nothing,
-        };
-        Route {
-            read: handler(),
-            write: handler(),
-            zeroes: handler(),
-            discard: handler_if(node.passes_discards()),
-            flush: handler_if(!node.read_only()),
-            storage: vec![AttachedStorage::Network(storage)],
-            merging_helps: true,
-            disk: None,
-        }
+        attach_network_route(self.clone(), node, true, cx)
     }
 }
