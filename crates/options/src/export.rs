@@ -19,7 +19,7 @@ use crate::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
     SocketAddr,
     export::bitmaps::BitmapsForm,
-    form::{ChoiceForm, LabelForm, NbdStringForm, NumberForm, SwitchForm, number_form, size_form},
+    form::{ChoiceForm, LabelForm, NBD_TEXT_FORM, NumberForm, SwitchForm, number_form, size_form},
     key::{KeySpec, ValueType},
     limits,
     settings::settings,
@@ -189,9 +189,9 @@ settings! {
     /// Options of `nbd`.
     pub struct NbdExportOptions {
         /// name of the export for clients, at most 4096 bytes (default: the node-name)
-        pub name: Option<String> = "name", NbdStringForm, optional;
+        pub name: Option<String> = "name", NBD_TEXT_FORM, optional;
         /// description for people, which clients can show, at most 4096 bytes
-        pub description: Option<String> = "description", NbdStringForm, optional;
+        pub description: Option<String> = "description", NBD_TEXT_FORM, optional;
         /// dirty bitmaps that clients can read: bitmaps.0=NAME (default: none)
         pub bitmaps: Vec<ExportedBitmap> = "bitmaps", BitmapsForm, default(Vec::new());
         /// let clients read from which layer of a chain of images data comes; here there is one (default off)

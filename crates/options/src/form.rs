@@ -244,8 +244,23 @@ impl ValueForm for AnyTextForm {
     }
 }
 
-/// A string of the NBD protocol, such as the name of an export, which may be empty.
-pub(crate) struct NbdStringForm;
+/// A string of the NBD protocol, which may be empty.
+pub(crate) struct NbdStringForm {
+    placeholder: &'static str,
+    expected: &'static str,
+}
+
+/// The name of an export, or of a server's host.
+pub(crate) const NBD_NAME_FORM: NbdStringForm = NbdStringForm {
+    placeholder: "NAME",
+    expected: "a name of at most 4096 bytes, without control characters",
+};
+
+/// What an export of ours says of itself.
+pub(crate) const NBD_TEXT_FORM: NbdStringForm = NbdStringForm {
+    placeholder: "TEXT",
+    expected: "at most 4096 bytes without control characters",
+};
 
 /// Most bytes of one (NBD protocol, "Values": string).
 const MAX_NBD_STRING_BYTES: usize = 4096;
@@ -253,7 +268,7 @@ const MAX_NBD_STRING_BYTES: usize = 4096;
 impl NbdStringForm {
     /// A key whose values have this form.
     pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
-        KeySpec::new(name, "TEXT", help, ValueType::Str)
+        KeySpec::new(name, self.placeholder, help, ValueType::Str)
     }
 }
 
@@ -265,12 +280,11 @@ impl ValueForm for NbdStringForm {
         if text.len() <= MAX_NBD_STRING_BYTES && !text.contains(char::is_control) {
             return Ok(text);
         }
-        let expected = format!("at most {MAX_NBD_STRING_BYTES} bytes without control characters");
-        Err(bad_value_error(key, &Value::Text(text), expected))
+        Err(bad_value_error(key, &Value::Text(text), self.expected))
     }
 
     fn to_value(&self, value: &String) -> Result<Value, NonUtf8Path> {
-        Ok(Value::String(value.clone()))
+        AnyTextForm.to_value(value)
     }
 }
 

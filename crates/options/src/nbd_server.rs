@@ -1,7 +1,6 @@
 //! `--nbd-server`: the options of the server whose clients see the exports of type `nbd`, with qemu-storage-daemon's keys and defaults.
 
 use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
 
 use crate::{
     Problem, SocketAddr,
@@ -165,15 +164,8 @@ fn read_addr(fields: &mut Fields) -> Result<NbdServerAddr, Problem> {
         AddrType::Unix => ("unix", &["addr.path"]),
         AddrType::Fd => ("fd", &["addr.str"]),
     };
-    for key in ["addr.host", "addr.port", "addr.path", "addr.str"] {
-        if !own_keys.contains(&key) && fields.take_raw(key).is_some() {
-            let reason = format!(
-                "'{key}' does not belong to 'addr.type={word}', which takes '{}'",
-                own_keys.join("' and '")
-            );
-            return Err(Problem::Conflict { reason });
-        }
-    }
+    let all_keys = ["addr.host", "addr.port", "addr.path", "addr.str"];
+    socket::check_keys_of_addr_type(fields, word, own_keys, &all_keys)?;
     match addr_type {
         AddrType::Inet => {
             let host = fields.take_required_string(
@@ -194,26 +186,8 @@ fn read_addr(fields: &mut Fields) -> Result<NbdServerAddr, Problem> {
             }
             Ok(addr)
         }
-        AddrType::Unix => {
-            let path = fields.take_required_string(
-                "addr.path",
-                "write addr.path=PATH with the path of the socket to create",
-            )?;
-            if !socket::is_socket_path(path.as_bytes()) {
-                return Err(fields.bad_value_error("addr.path", &path, socket::SOCKET_EXPECTED));
-            }
-            let path = PathBuf::from(path);
-            Ok(NbdServerAddr::Socket(SocketAddr::Unix { path }))
-        }
-        AddrType::Fd => {
-            let text = fields.take_required_string(
-                "addr.str",
-                "write addr.str=FD with the number or name of a listening socket",
-            )?;
-            let addr = socket::parse_fd_number_or_name(&text)
-                .ok_or_else(|| fields.bad_value_error("addr.str", &text, socket::FD_EXPECTED))?;
-            Ok(NbdServerAddr::Socket(addr))
-        }
+        AddrType::Unix => socket::read_unix_addr(fields).map(NbdServerAddr::Socket),
+        AddrType::Fd => socket::read_fd_addr(fields).map(NbdServerAddr::Socket),
     }
 }
 

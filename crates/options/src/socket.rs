@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::size;
+use crate::{Problem, fields::Fields, size};
 
 /// The address of a listening Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,49 @@ const MAX_NAME_BYTES: usize = 255;
 /// The expected text for an inherited socket.
 pub(crate) const FD_EXPECTED: &str =
     "the number of an inherited file descriptor, or the name that a service manager gave it";
+
+/// Refuses those of the keys of an address that do not belong to its type, whose word this is.
+pub(crate) fn check_keys_of_addr_type(
+    fields: &mut Fields,
+    word: &str,
+    own_keys: &[&str],
+    all_keys: &[&'static str],
+) -> Result<(), Problem> {
+    for key in all_keys {
+        if !own_keys.contains(key) && fields.take_raw(key).is_some() {
+            let reason = format!(
+                "'{key}' does not belong to 'addr.type={word}', which takes '{}'",
+                own_keys.join("' and '")
+            );
+            return Err(Problem::Conflict { reason });
+        }
+    }
+    Ok(())
+}
+
+/// Reads `addr.path`, of `addr.type=unix`.
+pub(crate) fn read_unix_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
+    let path = fields.take_required_string(
+        "addr.path",
+        "write addr.path=PATH with the path of the socket to create",
+    )?;
+    if !is_socket_path(path.as_bytes()) {
+        return Err(fields.bad_value_error("addr.path", &path, SOCKET_EXPECTED));
+    }
+    Ok(SocketAddr::Unix {
+        path: PathBuf::from(path),
+    })
+}
+
+/// Reads `addr.str`, of `addr.type=fd`.
+pub(crate) fn read_fd_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
+    let text = fields.take_required_string(
+        "addr.str",
+        "write addr.str=FD with the number or name of a listening socket",
+    )?;
+    parse_fd_number_or_name(&text)
+        .ok_or_else(|| fields.bad_value_error("addr.str", &text, FD_EXPECTED))
+}
 
 /// Reads the number or name of an inherited socket. A text that begins like a number has to be one.
 pub(crate) fn parse_fd_number_or_name(text: &str) -> Option<SocketAddr> {

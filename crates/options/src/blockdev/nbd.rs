@@ -10,15 +10,12 @@ use super::rbd::PortForm;
 use crate::{
     Problem,
     fields::Fields,
-    form::{AnyTextForm, FilePathForm, NonUtf8Path, ValueForm, bad_value_error, number_form},
-    key::{KeySpec, UnsupportedName, ValueType},
+    form::{FilePathForm, NBD_NAME_FORM, number_form},
+    key::UnsupportedName,
     settings::{settings, words},
     socket,
-    tree::{Object, Value},
+    tree::Object,
 };
-
-/// Most bytes of the name of an export, by the protocol.
-const MAX_EXPORT_BYTES: usize = 4096;
 
 settings! {
     /// Options of `nbd`. The server has a host and a port, or a path.
@@ -26,13 +23,13 @@ settings! {
         /// how to reach the server
         pub server_type: NbdServerType = "server.type", NbdServerType::FORM, required("write server.type=inet or server.type=unix");
         /// name or address of its host, for inet
-        pub host: Option<String> = "server.host", NbdNameForm, optional;
+        pub host: Option<String> = "server.host", NBD_NAME_FORM, optional;
         /// its TCP port, for inet; usually 10809
         pub port: Option<u16> = "server.port", PortForm, optional;
         /// its Unix socket, for unix
         pub path: Option<PathBuf> = "server.path", FilePathForm, optional;
         /// name of the export (default: the server's default export)
-        pub export: Option<String> = "export", NbdNameForm, optional;
+        pub export: Option<String> = "export", NBD_NAME_FORM, optional;
         /// seconds that requests wait for a new connection after one has broken (default 0: they fail at once)
         pub reconnect_delay: u32 = "reconnect-delay", number_form(0, u32::MAX).with_placeholder("SECONDS"), default(0);
         /// seconds for which opening tries to reach the server (default 0: once)
@@ -239,31 +236,4 @@ pub(super) fn read_nbd_options(
         settings.cache_direct = None;
     }
     Ok(nbd)
-}
-
-/// The name of an export or of a host.
-struct NbdNameForm;
-
-impl NbdNameForm {
-    /// A key whose values have this form.
-    const fn define_key(&self, name: &'static str, help: &'static str) -> KeySpec {
-        KeySpec::new(name, "NAME", help, ValueType::Str)
-    }
-}
-
-impl ValueForm for NbdNameForm {
-    type Value = String;
-
-    fn read(&self, key: &str, value: Value) -> Result<String, Problem> {
-        let name = AnyTextForm.read(key, value)?;
-        if name.len() > MAX_EXPORT_BYTES || name.contains(char::is_control) {
-            let expected = "a name of at most 4096 bytes, without control characters";
-            return Err(bad_value_error(key, &Value::Text(name), expected));
-        }
-        Ok(name)
-    }
-
-    fn to_value(&self, value: &String) -> Result<Value, NonUtf8Path> {
-        AnyTextForm.to_value(value)
-    }
 }

@@ -1,8 +1,6 @@
 //! Reads the options of `--export` from a tree of values: the keys of each type of export, and the address of its
 //! socket.
 
-use std::path::PathBuf;
-
 use crate::{
     CommonExportOptions, ExportKind, ExportOptions, LunDeviceOptions, NbdExportOptions, Problem,
     SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
@@ -308,36 +306,14 @@ fn read_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
         let expected = "write addr.type=unix,addr.path=PATH, or addr.type=fd,addr.str=FD";
         return Err(fields.missing_key_error("addr.type", expected));
     };
-    let (needed_key, other_key, word) = match addr_type {
-        AddrType::Unix => ("addr.path", "addr.str", "unix"),
-        AddrType::Fd => ("addr.str", "addr.path", "fd"),
+    let (word, own_key) = match addr_type {
+        AddrType::Unix => ("unix", "addr.path"),
+        AddrType::Fd => ("fd", "addr.str"),
     };
-    if fields.take_raw(other_key).is_some() {
-        let reason = format!(
-            "'{other_key}' does not belong to 'addr.type={word}', which takes '{needed_key}'"
-        );
-        return Err(Problem::Conflict { reason });
-    }
+    let all_keys = ["addr.path", "addr.str"];
+    socket::check_keys_of_addr_type(fields, word, &[own_key], &all_keys)?;
     match addr_type {
-        AddrType::Unix => {
-            let path = fields.take_required_string(
-                "addr.path",
-                "write addr.path=PATH with the path of the socket to create",
-            )?;
-            if !socket::is_socket_path(path.as_bytes()) {
-                return Err(fields.bad_value_error("addr.path", &path, socket::SOCKET_EXPECTED));
-            }
-            Ok(SocketAddr::Unix {
-                path: PathBuf::from(path),
-            })
-        }
-        AddrType::Fd => {
-            let text = fields.take_required_string(
-                "addr.str",
-                "write addr.str=FD with the number or name of a listening socket",
-            )?;
-            socket::parse_fd_number_or_name(&text)
-                .ok_or_else(|| fields.bad_value_error("addr.str", &text, socket::FD_EXPECTED))
-        }
+        AddrType::Unix => socket::read_unix_addr(fields),
+        AddrType::Fd => socket::read_fd_addr(fields),
     }
 }
