@@ -14,7 +14,7 @@ use crate::devices::export_server::ExportFrontEndHandle;
 use crate::disk::bitmap_file::BitmapFile;
 use crate::disk::exported_disk::NodeSlot;
 use crate::error::BoxError;
-use crate::state::export::ExportState;
+use crate::state::export::check_no_export_draining;
 use crate::state::objects::DaemonObjects;
 
 /// Changes of bitmaps that were checked as far as the state allows.
@@ -66,7 +66,10 @@ pub(crate) fn plan(
     }
     for affected in &mut affected {
         if affected.begins && !affected.node.bitmaps().new_routes_record() {
-            check_no_export_draining(objects, &affected.node)?;
+            check_no_export_draining(&objects.exports, |export| {
+                let mut disks = export.disks.iter();
+                disks.any(|disk| disk.node.get().leads_through(&affected.node))
+            })?;
         }
         affected.users = users_of_node(objects, &affected.node);
     }
@@ -173,22 +176,4 @@ fn users_of_node(objects: &DaemonObjects, node: &Node) -> Vec<ExportedDiskToReat
         })
     });
     users.collect()
-}
-
-/// Refuses while an export of the node is draining, since its requests in flight cannot be waited for.
-fn check_no_export_draining(objects: &DaemonObjects, node: &Node) -> Result<(), BoxError> {
-    let draining = objects.exports.iter().find(|export| {
-        let mut disks = export.disks.iter();
-        matches!(export.state, ExportState::Draining(_))
-            && disks.any(|disk| disk.node.get().leads_through(node))
-    });
-    match draining {
-        None => Ok(()),
-        Some(export) => Err(format!(
-            "export '{}' is being removed and has requests in flight: try again after its \
-             BLOCK_EXPORT_DELETED",
-            export.options.id
-        )
-        .into()),
-    }
 }

@@ -243,33 +243,12 @@ pub(crate) fn open_node(
         fn(block::FileOptions) -> NodeOptions,
     ) -> Result<Arc<Node>, NodeError>,
 ) -> Result<Arc<Node>, NodeError> {
-    let node = open_with_driver(options, below, images, groups, old, open_file)?;
-    match options.settings.detect_zeroes {
-        DetectZeroes::Off => {}
-        DetectZeroes::On => node.set_detect_zeroes(block::DetectZeroes::On),
-        DetectZeroes::Unmap => node.set_detect_zeroes(block::DetectZeroes::Unmap),
-    }
-    Ok(node)
-}
-
-/// The part of [`open_node`] that differs between drivers.
-fn open_with_driver(
-    options: &BlockdevOptions,
-    below: Option<&Arc<Node>>,
-    images: &ImageOpener,
-    groups: &GroupsOfNewNodes,
-    old: Option<&Node>,
-    open_file: impl FnOnce(
-        &FileOptions,
-        fn(block::FileOptions) -> NodeOptions,
-    ) -> Result<Arc<Node>, NodeError>,
-) -> Result<Arc<Node>, NodeError> {
     let name = &options.node_name;
     let unmap = options.settings.discard == Discard::Unmap;
     let below = || below.unwrap_or_else(|| unreachable!("a node with a child has one"));
-    match &options.driver {
-        Driver::File(options) => open_file(options, NodeOptions::File),
-        Driver::HostDevice(options) => open_file(options, NodeOptions::HostDevice),
+    let node = match &options.driver {
+        Driver::File(file) => open_file(file, NodeOptions::File),
+        Driver::HostDevice(file) => open_file(file, NodeOptions::HostDevice),
         Driver::Nbd(export) => nbd::open_export(options, export, old),
         Driver::Rbd(image) => images.open(options, image),
         Driver::NullCo(null) => {
@@ -313,7 +292,13 @@ fn open_with_driver(
                 unmap,
             ))
         }
+    }?;
+    match options.settings.detect_zeroes {
+        DetectZeroes::Off => {}
+        DetectZeroes::On => node.set_detect_zeroes(block::DetectZeroes::On),
+        DetectZeroes::Unmap => node.set_detect_zeroes(block::DetectZeroes::Unmap),
     }
+    Ok(node)
 }
 
 impl OpenPlan {

@@ -11,7 +11,7 @@ use block::{Node, ResizeError};
 use crate::devices::export_server::ExportFrontEndHandle;
 use crate::disk::exported_disk::GuestDevice;
 use crate::error::BoxError;
-use crate::state::export::ExportState;
+use crate::state::export::check_no_export_draining;
 use crate::state::objects::DaemonObjects;
 
 /// A planned resize of a node, and of all other nodes of the same disk whose size follows. The nodes are reserved until it is
@@ -54,7 +54,10 @@ pub(crate) fn plan_and_reserve_nodes(
         nodes,
     };
     if resize.is_shrinking() {
-        check_no_export_draining(objects, &resize)?;
+        let names = resize.node_names();
+        check_no_export_draining(&objects.exports, |export| {
+            names.iter().any(|name| export.options.exports_node(name))
+        })?;
     }
     objects.reserve_nodes(&resize.node_names(), "block_resize")?;
     Ok(resize)
@@ -163,22 +166,4 @@ fn resizes_of_nodes_on_disk(
             })
         })
         .collect()
-}
-
-/// Refuses while an export of the disk is draining, since its requests in flight cannot be waited for.
-fn check_no_export_draining(objects: &DaemonObjects, resize: &ResizePlan) -> Result<(), BoxError> {
-    let names = resize.node_names();
-    let draining = objects.exports.iter().find(|export| {
-        matches!(export.state, ExportState::Draining(_))
-            && names.iter().any(|name| export.options.exports_node(name))
-    });
-    match draining {
-        None => Ok(()),
-        Some(export) => Err(format!(
-            "export '{}' is being removed and has requests in flight: try again after its \
-             BLOCK_EXPORT_DELETED",
-            export.options.id
-        )
-        .into()),
-    }
 }

@@ -11,6 +11,7 @@ use crate::devices::image_use::ImageUse;
 use crate::devices::virtio_scsi::VirtioScsiController;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::ExportedDisk;
+use crate::error::BoxError;
 
 /// An export.
 pub(crate) struct Export {
@@ -42,5 +43,24 @@ impl Export {
             ExportState::Serving(server) => Some(server.front_end_handle()),
             ExportState::Draining(_) => None,
         }
+    }
+}
+
+/// Refuses while one of these exports that `is_affected` is draining, since its requests in flight cannot be waited for.
+pub(crate) fn check_no_export_draining(
+    exports: &[Export],
+    is_affected: impl Fn(&Export) -> bool,
+) -> Result<(), BoxError> {
+    let draining = exports
+        .iter()
+        .find(|export| matches!(export.state, ExportState::Draining(_)) && is_affected(export));
+    match draining {
+        None => Ok(()),
+        Some(export) => Err(format!(
+            "export '{}' is being removed and has requests in flight: try again after its \
+             BLOCK_EXPORT_DELETED",
+            export.options.id
+        )
+        .into()),
     }
 }
