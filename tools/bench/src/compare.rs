@@ -102,11 +102,10 @@ impl Options {
         if let (BackingOption::Rbd(_), Some(raw)) = (backing, contenders.iter().position(is_raw)) {
             contenders[raw] = Contender::RawImages;
         }
-        let is_on_host = !matches!(
+        if matches!(
             backing,
             BackingOption::Null | BackingOption::Rbd(_) | BackingOption::Nbd(_)
-        );
-        if !is_on_host {
+        ) {
             contenders.retain(|contender| !is_raw(contender));
         }
         contenders

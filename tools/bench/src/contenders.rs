@@ -22,6 +22,7 @@ use crate::run::connect;
 use crate::server::{Disk, FrontEnd, Server, Threads, ThrottleGroup};
 use crate::stats::Summary;
 use crate::storage::Backing;
+use crate::turns;
 
 /// A server or storage that is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,11 +193,7 @@ impl Contenders {
     pub(crate) fn row(&mut self, load: &Load, times: Times, progress: &Progress) -> Result<Row> {
         let mut measured = vec![Vec::new(); self.running.len()];
         for repetition in 0..times.repetitions {
-            let mut order: Vec<usize> = (0..self.running.len()).collect();
-            if repetition % 2 == 1 {
-                order.reverse();
-            }
-            for index in order {
+            for index in turns::of_repetition(repetition, self.running.len()) {
                 let name = &self.contenders[index];
                 progress.now(format!("{}: {name}", crate::run::describe(load)));
                 let load = Load {

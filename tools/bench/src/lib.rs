@@ -49,6 +49,7 @@ pub mod svg;
 pub mod table;
 pub mod targets;
 pub mod throttle;
+mod turns;
 mod units;
 
 pub use error::{Error, Result};

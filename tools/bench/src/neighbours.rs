@@ -12,10 +12,10 @@ use crate::comparison_options::{ComparisonOptions, PEER};
 use crate::error::{Error, Result};
 use crate::load::{Detail, Load, Measured, Order, Pattern, Waiting, measure_together};
 use crate::progress::Progress;
-use crate::server::{Disk, FrontEnd, Server};
+use crate::server::{Disk, Server};
 use crate::server_programs::{ServerName, ServerProgram};
 use crate::stats::{Summary, number};
-use crate::storage::{Backing, BackingOption};
+use crate::storage::BackingOption;
 use crate::table::Table;
 use crate::units;
 
@@ -158,7 +158,10 @@ pub fn run(options: &Options) -> Result<Report> {
         let disks = [(); 2].map(|()| wanted.storage(room, Some(Aio::Native)));
         let [quiet, greedy] = disks;
         let (quiet, greedy) = (quiet?, greedy?);
-        let disks = [disk(&quiet.backing, false), disk(&greedy.backing, true)];
+        let disks = [
+            Disk::of_one_queue(&quiet.backing, false),
+            Disk::of_one_queue(&greedy.backing, true),
+        ];
         for greedy_load in &GREEDY_LOADS {
             for (place, iothreads) in PLACES {
                 let mut servers: Vec<_> =
@@ -190,16 +193,6 @@ pub fn run(options: &Options) -> Result<Report> {
         rows,
         without_peer: without_peer.map(|greedy_load| greedy_load.name).collect(),
     })
-}
-
-fn disk(backing: &Backing, writable: bool) -> Disk {
-    Disk {
-        backing: backing.clone(),
-        num_queues: 1,
-        writable,
-        front_end: FrontEnd::Blk,
-        throttle_groups: Vec::new(),
-    }
 }
 
 /// The reads alone, and both.

@@ -56,6 +56,19 @@ pub struct Disk {
     pub throttle_groups: Vec<ThrottleGroup>,
 }
 
+impl Disk {
+    /// A virtio disk of one queue without limits.
+    pub(crate) fn of_one_queue(backing: &Backing, writable: bool) -> Self {
+        Disk {
+            backing: backing.clone(),
+            num_queues: 1,
+            writable,
+            front_end: FrontEnd::Blk,
+            throttle_groups: Vec::new(),
+        }
+    }
+}
+
 /// Limits that all disks of a server have together which name the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThrottleGroup {
@@ -129,10 +142,7 @@ impl Server {
             ]);
         }
         let iothreads_of = |index: usize| match (count, disks.len()) {
-            (2.., 1) => {
-                let mapped = (0..count).map(|index| format!("iothread.{index}=io{index}"));
-                mapped.collect::<Vec<_>>().join(",")
-            }
+            (2.., 1) => all_iothreads(count),
             _ => format!("iothread=io{}", index % usize::from(count)),
         };
         for group in throttle_groups(disks) {
@@ -337,6 +347,12 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The option of an export that runs on the iothreads `io0`, `io1` and so on.
+pub(crate) fn all_iothreads(count: u16) -> String {
+    let members = (0..count).map(|index| format!("iothread.{index}=io{index}"));
+    members.collect::<Vec<_>>().join(",")
 }
 
 fn on_off(on: bool) -> &'static str {

@@ -15,7 +15,7 @@ use crate::client::{Form, Placement};
 use crate::comparison_options::ComparisonOptions;
 use crate::error::Result;
 use crate::load::{Detail, Load, Order, Pattern, Waiting};
-use crate::server::{Disk, FrontEnd, ThrottleGroup};
+use crate::server::{Disk, ThrottleGroup};
 use crate::server_programs::{ServerName, ServerProgram};
 use crate::storage::{Backing, BackingOption};
 use crate::table::Table;
@@ -128,11 +128,8 @@ pub fn run(options: &Options) -> Result<Report> {
 /// A disk that is read from.
 fn disk(backing: Backing, throttle_groups: Vec<ThrottleGroup>) -> Disk {
     Disk {
-        backing,
-        num_queues: 1,
-        writable: false,
-        front_end: FrontEnd::Blk,
         throttle_groups,
+        ..Disk::of_one_queue(&backing, false)
     }
 }
 

@@ -19,6 +19,7 @@ use crate::server::{Disk, FrontEnd, Server};
 use crate::stats::Summary;
 use crate::storage::Storage;
 use crate::table::Table;
+use crate::turns;
 
 /// One of the servers.
 pub(crate) struct Variant {
@@ -122,11 +123,7 @@ pub(crate) fn run<T>(
     for load in loads {
         let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); variants.len()];
         for repetition in 0..setup.repetitions {
-            let mut order: Vec<usize> = (0..variants.len()).collect();
-            if repetition % 2 == 1 {
-                order.reverse();
-            }
-            for variant in order {
+            for variant in turns::of_repetition(repetition, variants.len()) {
                 progress.now(format!("{load}: {}", variants[variant].name));
                 samples[variant].push(drive(&mut servers[variant], 0, load, setup)?);
                 progress.step();

@@ -13,14 +13,15 @@ pub use self::programs::ProgramName;
 use crate::aio::Aio;
 use crate::compare::ratio_text;
 use crate::comparison_options::ComparisonOptions;
-use crate::cpus::{self, Pinned};
+use crate::cpus::Pinned;
 use crate::error::{Error, Result};
 use crate::procfs;
 use crate::progress::Progress;
-use crate::server::{Disk, FrontEnd};
+use crate::server::Disk;
 use crate::stats::{Summary, number};
-use crate::storage::{Backing, BackingOption};
+use crate::storage::BackingOption;
 use crate::table::Table;
+use crate::turns;
 use crate::units;
 
 /// What to measure.
@@ -113,7 +114,6 @@ pub struct Report {
 /// # Errors
 /// [`Error::Unsuitable`] for a disk with data that is not ours, or when a program is not there; when a server or fio fails.
 pub fn run(options: &Options) -> Result<Report> {
-    cpus::check(&options.place.client_cpus)?;
     options.place.check_cpus()?;
     if let Some(foreign) = options.backing.iter().find(|backing| backing.is_foreign()) {
         return Err(Error::Unsuitable(format!(
@@ -129,15 +129,11 @@ pub fn run(options: &Options) -> Result<Report> {
     for wanted in &options.backing {
         progress.now(format!("making the disk: {wanted}"));
         let storage = wanted.storage(options.place.room(), Some(Aio::Native))?;
-        let disk = disk(&storage.backing);
+        let disk = Disk::of_one_queue(&storage.backing, true);
         for load in &loads {
             let mut measured = vec![Vec::new(); programs.len()];
             for repetition in 0..options.repetitions {
-                let mut order: Vec<usize> = (0..programs.len()).collect();
-                if repetition % 2 == 1 {
-                    order.reverse();
-                }
-                for index in order {
+                for index in turns::of_repetition(repetition, programs.len()) {
                     let program = &programs[index];
                     progress.now(format!("{wanted}, {load}: {}", program.name));
                     let one = measure_once(program, &disk, load, &fio, options);
@@ -170,16 +166,6 @@ fn loads(options: &Options) -> Vec<Load> {
         loads.collect::<Vec<_>>()
     };
     options.rw.iter().flat_map(of).collect()
-}
-
-fn disk(backing: &Backing) -> Disk {
-    Disk {
-        backing: backing.clone(),
-        num_queues: 1,
-        writable: true,
-        front_end: FrontEnd::Blk,
-        throttle_groups: Vec::new(),
-    }
 }
 
 /// Each measurement has a server of its own: so a server that polls takes nothing from others.

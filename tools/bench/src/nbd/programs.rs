@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::comparison_options::{ComparisonOptions, PEER};
 use crate::error::{Error, Result};
 use crate::program::{blockplane, find_program};
-use crate::server::{Disk, Server, blockdev};
+use crate::server::{Disk, Server, all_iothreads, blockdev};
 use crate::storage::Backing;
 
 /// A name of `--servers`.
@@ -87,15 +87,17 @@ fn storage_daemon(disk: &Disk, socket: &Path, iothreads: u16) -> Vec<String> {
     for index in 0..iothreads {
         arguments.extend(words(&["--object", &format!("iothread,id=io{index}")]));
     }
-    let members = (0..iothreads).map(|index| format!(",iothread.{index}=io{index}"));
-    let members: String = members.collect();
+    let iothreads = match iothreads {
+        0 => String::new(),
+        count => format!(",{}", all_iothreads(count)),
+    };
     arguments.extend(words(&[
         "--blockdev",
         &blockdev(0, disk),
         "--nbd-server",
         &format!("addr.type=unix,addr.path={}", shown(socket)),
         "--export",
-        &format!("nbd,id=e0,node-name=d0,name=,writable=on{members}"),
+        &format!("nbd,id=e0,node-name=d0,name=,writable=on{iothreads}"),
     ]));
     arguments
 }

@@ -23,6 +23,7 @@ use crate::procfs::{Thread, threads};
 use crate::program::blockplane;
 use crate::progress::Progress;
 use crate::server::{Disk, FrontEnd, Server, Threads};
+use crate::turns;
 
 /// The server's thread that monitors share; its main thread carries out what they say.
 const MONITORS: &str = "monitors";
@@ -108,11 +109,7 @@ pub fn run(options: &Options) -> Result<Report> {
         .collect();
     let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); rates.len()];
     for repetition in 0..setup.repetitions {
-        let mut order: Vec<usize> = (0..rates.len()).collect();
-        if repetition % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
+        for index in turns::of_repetition(repetition, rates.len()) {
             let rate = rates[index];
             progress.now(rate.map_or("no clients".to_owned(), |rate| rate.to_string()));
             let sample = measure(&mut server, options, &socket, rate);

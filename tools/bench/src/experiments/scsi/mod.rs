@@ -20,6 +20,7 @@ use crate::program::blockplane;
 use crate::progress::Progress;
 use crate::server::{Disk, FrontEnd, Server, Threads};
 use crate::storage::{Backing, Storage};
+use crate::turns;
 
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
@@ -224,11 +225,10 @@ fn measure(
     for load in loads {
         let mut measured = vec![Vec::new(); ways.len()];
         for repetition in 0..setup.repetitions {
-            let mut order: Vec<usize> = (0..ways.len()).collect();
-            if repetition % 2 == 1 {
-                order.reverse();
-            }
-            for index in order.into_iter().filter(|index| goes(&ways[*index], load)) {
+            for index in turns::of_repetition(repetition, ways.len())
+                .into_iter()
+                .filter(|index| goes(&ways[*index], load))
+            {
                 let way = ways[index];
                 progress.now(format!("{}: {way}", report::name(load)));
                 let server = servers
