@@ -99,8 +99,39 @@ const GREEDY_LOADS: [GreedyLoad; 4] = [
     },
 ];
 
-/// Where the greedy disk runs: the number of iothreads of the two disks.
-const PLACES: [(&str, u16); 2] = [("same iothread", 1), ("another iothread", 2)];
+/// Where the greedy disk is served.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    SameIothread,
+    AnotherIothread,
+    /// Nothing is shared but the machine: what the other places are to be compared with.
+    AnotherServer,
+}
+
+impl Place {
+    const ALL: [Place; 3] = [
+        Place::SameIothread,
+        Place::AnotherIothread,
+        Place::AnotherServer,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Place::SameIothread => "same iothread",
+            Place::AnotherIothread => "another iothread",
+            Place::AnotherServer => "another server",
+        }
+    }
+
+    /// Starts what serves the disks.
+    fn start(self, program: &ServerProgram, disks: &[Disk]) -> Result<Vec<Server>> {
+        match self {
+            Place::SameIothread => Ok(vec![program.start(1, disks)?]),
+            Place::AnotherIothread => Ok(vec![program.start(2, disks)?]),
+            Place::AnotherServer => disks.chunks(1).map(|disk| program.start(1, disk)).collect(),
+        }
+    }
+}
 
 /// One case.
 #[derive(Clone, Debug)]
@@ -149,7 +180,7 @@ pub fn run(options: &Options) -> Result<Report> {
             .iter()
             .filter(|server| greedy_load.suits(server.name))
     };
-    let cases = options.backing.len() * PLACES.len() * GREEDY_LOADS.iter().flat_map(of).count();
+    let cases = options.backing.len() * Place::ALL.len() * GREEDY_LOADS.iter().flat_map(of).count();
     let progress = Progress::start("neighbours", cases * options.repetitions as usize);
     let mut rows = Vec::new();
     for wanted in &options.backing {
@@ -163,13 +194,18 @@ pub fn run(options: &Options) -> Result<Report> {
             Disk::of_one_queue(&greedy.backing, true),
         ];
         for greedy_load in &GREEDY_LOADS {
-            for (place, iothreads) in PLACES {
+            for place in Place::ALL {
                 let mut servers: Vec<_> =
                     of(greedy_load).map(|server| (server, Vec::new())).collect();
                 for _ in 0..options.repetitions {
                     for (server, runs) in &mut servers {
-                        progress.now(format!("{}, {place}: {}", greedy_load.name, server.name));
-                        let run = measure_once(server, iothreads, &disks, greedy_load, options);
+                        progress.now(format!(
+                            "{}, {}: {}",
+                            greedy_load.name,
+                            place.name(),
+                            server.name
+                        ));
+                        let run = measure_once(server, place, &disks, greedy_load, options);
                         runs.push(run.map_err(|error| error.of(server.name))?);
                         progress.step();
                     }
@@ -177,7 +213,7 @@ pub fn run(options: &Options) -> Result<Report> {
                 rows.push(Row {
                     backing: wanted.to_string(),
                     greedy_load: greedy_load.name,
-                    place,
+                    place: place.name(),
                     servers: servers
                         .iter()
                         .filter_map(|(server, runs)| figures(server.name, runs))
@@ -205,7 +241,7 @@ struct Run {
 
 fn measure_once(
     program: &ServerProgram,
-    iothreads: u16,
+    place: Place,
     disks: &[Disk],
     greedy_load: &GreedyLoad,
     options: &Options,
@@ -244,10 +280,13 @@ fn measure_once(
         ..quiet.clone()
     };
     let measure = |loads: &[&Load]| {
-        let mut server = program.start(iothreads, disks)?;
-        let measured = measure_on(&mut server, loads, options);
-        let measured = measured.map_err(|error| server.explain(error))?;
-        server.stop()?;
+        let mut servers = place.start(program, disks)?;
+        let measured = measure_on(&mut servers, loads, options);
+        let measured = measured.map_err(|error| match servers.first_mut() {
+            Some(server) => server.explain(error),
+            None => error,
+        })?;
+        servers.into_iter().try_for_each(Server::stop)?;
         Ok(measured)
     };
     let _busy = BackgroundLoad::start()?;
@@ -265,11 +304,17 @@ fn measure_once(
 }
 
 /// Puts a load on each of the first disks.
-fn measure_on(server: &mut Server, loads: &[&Load], options: &Options) -> Result<Vec<Measured>> {
-    let disks = loads.iter().enumerate();
-    let disks = disks.map(|(index, load)| Ok((server.connect(index)?, *load)));
+fn measure_on(servers: &mut [Server], loads: &[&Load], options: &Options) -> Result<Vec<Measured>> {
+    let pid = servers[0].pid();
+    let disks = loads.iter().enumerate().map(|(index, load)| {
+        let stream = match servers {
+            [server] => server.connect(index)?,
+            _ => servers[index].connect(0)?,
+        };
+        Ok((stream, *load))
+    });
     let disks = disks.collect::<Result<Vec<_>>>()?;
-    measure_together(disks, options.warm_up, options.time, server.pid())
+    measure_together(disks, options.warm_up, options.time, pid)
 }
 
 fn figures(server: &'static str, runs: &[Run]) -> Option<Figures> {

@@ -77,7 +77,7 @@ fn greedy_disks_run_beside_the_one_that_is_measured() {
         "neighbours --servers ours --backing tmpfs --size 4M --time 50ms --warm-up 10ms --repetitions 1",
     );
     let rows = report["neighbours"].as_array().unwrap();
-    assert_eq!(rows.len(), 4 * 2, "kinds of greed x places");
+    assert_eq!(rows.len(), 4 * 3, "kinds of greed x places");
     for row in rows {
         let figures = &row["figures"][0];
         for key in [

@@ -55,11 +55,10 @@ pub(crate) type Workers = engine::Pool<WorkerJob>;
 /// wake-up of a thread.
 const WORKER_COST_BYTES: u64 = 256 << 10;
 
-/// What each transfer costs in addition that the kernel copies within the call while other files of the iothread wait, in the
-/// same unit.
-const COPY_COST_BYTES: u64 = 32 << 10;
+/// What each request that the kernel takes costs in addition while other files of the iothread wait, in the same unit.
+const CALL_COST_BYTES: u64 = 32 << 10;
 
-/// What each byte of such a transfer costs in addition.
+/// What each byte costs in addition that the kernel copies within the call meanwhile.
 const COPIED_BYTE_FACTOR: u64 = 4;
 
 /// The I/O of one iothread.
@@ -245,7 +244,8 @@ impl IoContext {
     }
 
     /// A measure of the time that this thread has spent on submissions: the bytes of all requests of sources,
-    /// [`WORKER_COST_BYTES`] for each that a worker has got, and [`COPY_COST_BYTES`] and [`COPIED_BYTE_FACTOR`] for copies.
+    /// [`WORKER_COST_BYTES`] for each that a worker has got, and, if the iothread has other files, [`CALL_COST_BYTES`] for each that
+    /// the kernel has got, and [`COPIED_BYTE_FACTOR`] for copies.
     #[inline]
     #[must_use]
     pub fn submission_cost(&self) -> u64 {

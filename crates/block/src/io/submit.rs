@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::{Full, IoBackend, Op, Request, fair_room};
 
 use super::guarded_requests::RequestGuard;
-use super::{COPIED_BYTE_FACTOR, COPY_COST_BYTES, IoContext, LinuxAio, WORKER_COST_BYTES};
+use super::{CALL_COST_BYTES, COPIED_BYTE_FACTOR, IoContext, LinuxAio, WORKER_COST_BYTES};
 use crate::disk_file::DiskFile;
 use crate::disk_file::transfer::IOV_MAX;
 use crate::null_disk::{CAPACITY, fill_with_zeroes};
@@ -211,8 +211,12 @@ impl IoContext {
     ) -> Result<(), Full> {
         let request = &target.to_file_request(request);
         let carrier = self.choose_carrier(target, request);
-        if self.is_copied_while_other_files_wait(&target.file, carrier) {
-            self.count_cost(COPY_COST_BYTES + COPIED_BYTE_FACTOR * request.len);
+        if self.has_other_files() {
+            let copied = match self.is_copied_within_the_call(&target.file, carrier) {
+                true => COPIED_BYTE_FACTOR * request.len,
+                false => 0,
+            };
+            self.count_cost(CALL_COST_BYTES + copied);
         }
         // SAFETY: our caller promises the same, and that the target keeps the file open.
         unsafe { self.submit_to_chosen_carrier(carrier, &target.file, request) }
@@ -292,21 +296,28 @@ impl IoContext {
     /// and the kernel copies its data before the call returns.
     #[inline]
     fn holds_up_other_files(&self, file: &DiskFile, carrier: Carrier, request: &Request) -> bool {
-        request.len > MAX_COPIED_BYTES && self.is_copied_while_other_files_wait(file, carrier)
+        request.len > MAX_COPIED_BYTES
+            && self.has_other_files()
+            && self.is_copied_within_the_call(file, carrier)
     }
 
-    /// Whether the kernel copies the data of transfers before the call returns, and the iothread has other files.
+    /// Whether the iothread has more than one file, so that one waits for the submissions of another.
     #[inline]
-    fn is_copied_while_other_files_wait(&self, file: &DiskFile, carrier: Carrier) -> bool {
+    fn has_other_files(&self) -> bool {
         self.files.count() > 1
-            && match carrier {
-                Carrier::Native => {
-                    let aio = self.aio.get();
-                    aio.is_some_and(|aio| aio.transfers_synchronously(file.raw_fd()))
-                }
-                Carrier::Ring(_) => file.direct.is_none(),
-                Carrier::Workers => false,
+    }
+
+    /// Whether the kernel copies the data of transfers before the call returns.
+    #[inline]
+    fn is_copied_within_the_call(&self, file: &DiskFile, carrier: Carrier) -> bool {
+        match carrier {
+            Carrier::Native => {
+                let aio = self.aio.get();
+                aio.is_some_and(|aio| aio.transfers_synchronously(file.raw_fd()))
             }
+            Carrier::Ring(_) => file.direct.is_none(),
+            Carrier::Workers => false,
+        }
     }
 
     /// Submits a task's request without data to the ring, if its file has not its [share](fair_room) of the kernel's worker

@@ -180,6 +180,24 @@ fn cost_of_small_read(rig: &mut Rig, node: &Arc<Node>) -> u64 {
     rig.io.submission_cost() - before
 }
 
+/// So that turns are short while other queues wait.
+#[test]
+fn requests_of_the_kernel_cost_more_if_the_iothread_has_other_files() {
+    let (_folder, path) = new_image(1 << 20);
+    let (_other, other) = new_image(1 << 20);
+    for how in [options(&path), ring(options(&path))] {
+        let node = file(&how);
+        let mut rig = Rig::new();
+        let disk = rig.attach(&node);
+        let alone = cost_of_small_read(&mut rig, &node);
+        let other = rig.attach(&file(&options(&other)));
+        assert!(cost_of_small_read(&mut rig, &node) >= alone + 32 * 1024);
+        rig.io.detach(other);
+        assert_eq!(cost_of_small_read(&mut rig, &node), alone);
+        rig.io.detach(disk);
+    }
+}
+
 /// Through the page cache, and in memory. Small copies cost the iothread more then, so that turns are short.
 #[test]
 fn large_copies_are_for_workers_if_the_iothread_has_other_files() {
