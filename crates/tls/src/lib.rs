@@ -1,0 +1,23 @@
+//! TLS: sessions over any stream, the certificates that they use, and lists of peers that are let in.
+//!
+//! | module | has |
+//! |---|---|
+//! | `access_list` | lists of names of peers, each with what applies to it |
+//! | `credentials` | certificates and keys in QEMU's files, read and checked |
+//! | `distinguished_name` | the name of a certificate's owner as text |
+//! | `session` | a session, without a stream of its own |
+//! | `stream` | a session with a stream that blocks |
+
+mod access_list;
+mod credentials;
+mod distinguished_name;
+mod session;
+mod stream;
+
+pub use access_list::{AccessList, AccessRule, NameMatch, Verdict};
+pub use credentials::{
+    ClientCredentials, CredentialFiles, CredentialsError, MAX_FILE_BYTES, ServerCredentials,
+};
+pub use distinguished_name::distinguished_name;
+pub use session::{ServerName, Session};
+pub use stream::Stream;
