@@ -129,6 +129,7 @@ pub fn run(bytes: &[u8]) {
     client.set_nonblocking(true).unwrap();
     server.set_nonblocking(true).unwrap();
     let options = ClientOptions {
+        tls: None,
         server: ServerAddress::Unix {
             path: PathBuf::from("/nonexistent"),
         },

@@ -63,7 +63,8 @@ fn negotiate(input: &mut Input<'_>) -> Option<(Negotiated, Vec<u8>)> {
         received.drain(..consumed);
         match step {
             HandshakeStep::Continue => check_replies(&sent),
-            HandshakeStep::End => return None,
+            // There is no certificate.
+            HandshakeStep::StartTls | HandshakeStep::End => return None,
             HandshakeStep::Transmission(negotiated) => {
                 assert!(sent.len() > old_style_reply);
                 return Some((*negotiated, received));

@@ -107,6 +107,7 @@ fn outcome_to_json(
 fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
     let (mut nodes, mut iothreads, mut used_names) = (Vec::new(), Vec::new(), HashSet::new());
     let (mut secrets, mut groups, mut used_by_nodes) = (Vec::new(), Vec::new(), HashSet::new());
+    let mut for_tls = Vec::new();
     let (mut chardevs, mut monitored) = (Vec::new(), HashSet::new());
     let mut export_count = 0;
     for directive in directives {
@@ -114,6 +115,8 @@ fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
             Directive::Object(ObjectOptions::Iothread(options)) => iothreads.push(&options.id),
             Directive::Object(ObjectOptions::Secret(options)) => secrets.push(&options.id),
             Directive::Object(ObjectOptions::ThrottleGroup(options)) => groups.push(&options.id),
+            Directive::Object(ObjectOptions::TlsCreds(options)) => for_tls.push(&options.id),
+            Directive::Object(ObjectOptions::AuthzList(options)) => for_tls.push(&options.id),
             Directive::Blockdev(options) => {
                 nodes.push(&options.node_name);
                 used_by_nodes.extend(object_ids_of_node_and_inner_nodes(options));
@@ -124,7 +127,11 @@ fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
                 used_names.extend(options.node_names());
                 used_names.extend(options.iothreads.iter().map(String::as_str));
             }
-            Directive::NbdServer(_) => {}
+            Directive::NbdServer(options) => {
+                let settings = &options.settings;
+                used_by_nodes.extend(settings.tls_creds.as_deref());
+                used_by_nodes.extend(settings.tls_authz.as_deref());
+            }
             Directive::Chardev(options) => chardevs.push(&options.settings.id),
             Directive::Monitor(options) => {
                 monitored.insert(&options.chardev);
@@ -150,6 +157,14 @@ fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
             hints.push(format!("{kind} '{name}' is used by no node of this file"));
         }
     }
+    for name in for_tls
+        .into_iter()
+        .filter(|name| !used_by_nodes.contains(name.as_str()))
+    {
+        hints.push(format!(
+            "object '{name}' for TLS is used by nothing in this file"
+        ));
+    }
     for name in chardevs
         .into_iter()
         .filter(|name| !monitored.contains(name))
@@ -168,6 +183,7 @@ fn object_ids_of_node_and_inner_nodes(options: &BlockdevOptions) -> Vec<&str> {
     };
     ids.extend(options.driver.secret_id());
     ids.extend(options.driver.throttle_group());
+    ids.extend(options.driver.tls_creds_id());
     ids
 }
 

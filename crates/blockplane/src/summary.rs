@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use std::fmt;
 
 use options::{
-    BlockdevOptions, Directive, Driver, ExportKind, ExportOptions, IothreadOptions, MetricsAddr,
-    NbdServerAddr, NbdServerOptions, NodeRef, ObjectOptions, SecretFormat, SecretOptions,
-    SocketAddr, ThrottleGroupOptions,
+    AuthzListOptions, AuthzPolicy, BlockdevOptions, Directive, Driver, ExportKind, ExportOptions,
+    IothreadOptions, MetricsAddr, NbdServerAddr, NbdServerOptions, NodeRef, ObjectOptions,
+    SecretFormat, SecretOptions, SocketAddr, ThrottleGroupOptions, TlsCredsOptions, TlsEndpoint,
 };
 use serde_json::{Map, Value, json};
 
@@ -31,6 +31,11 @@ impl ConfigSummary {
         );
         let mut secrets = SummaryTable::new("secrets", &["secret", "format", "storage"]);
         let mut groups = SummaryTable::new("throttle-groups", &["throttle-group", "limits"]);
+        let mut tls_creds = SummaryTable::new(
+            "tls-creds",
+            &["tls-creds-x509", "endpoint", "verify-peer", "dir"],
+        );
+        let mut authz_lists = SummaryTable::new("authz-lists", &["authz-list", "policy", "rules"]);
         let mut nodes = SummaryTable::new(
             "nodes",
             &["node-name", "driver", "access", "page-cache", "storage"],
@@ -68,6 +73,12 @@ impl ConfigSummary {
                 Directive::Object(ObjectOptions::ThrottleGroup(options)) => {
                     groups.rows.push(throttle_group_row(options));
                 }
+                Directive::Object(ObjectOptions::TlsCreds(options)) => {
+                    tls_creds.rows.push(tls_creds_row(options));
+                }
+                Directive::Object(ObjectOptions::AuthzList(options)) => {
+                    authz_lists.rows.push(authz_list_row(options));
+                }
                 Directive::Blockdev(options) => append_node_rows(options, &mut nodes.rows),
                 Directive::Export(options) => exports.rows.push(export_row(options)),
                 Directive::Chardev(options) => {
@@ -94,6 +105,8 @@ impl ConfigSummary {
             iothreads,
             secrets,
             groups,
+            tls_creds,
+            authz_lists,
             nodes,
             exports,
             nbd_server,
@@ -188,6 +201,29 @@ fn iothread_row(options: &IothreadOptions) -> Vec<Value> {
         },
         json!(options.cpu_affinity),
     ]
+}
+
+/// The row of certificates.
+fn tls_creds_row(options: &TlsCredsOptions) -> Vec<Value> {
+    let endpoint = match options.endpoint {
+        TlsEndpoint::Client => "client",
+        TlsEndpoint::Server => "server",
+    };
+    vec![
+        json!(options.id),
+        json!(endpoint),
+        json!(options.verify_peer),
+        json!(options.dir.display().to_string()),
+    ]
+}
+
+/// The row of a list of clients.
+fn authz_list_row(options: &AuthzListOptions) -> Vec<Value> {
+    let policy = match options.policy {
+        AuthzPolicy::Allow => "allow",
+        AuthzPolicy::Deny => "deny",
+    };
+    vec![json!(options.id), json!(policy), json!(options.rules.len())]
 }
 
 /// The row of a secret, without its content.

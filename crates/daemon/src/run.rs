@@ -183,6 +183,12 @@ fn start_metrics_and_create_objects(
             Directive::Object(ObjectOptions::Secret(options)) => control
                 .objects
                 .read_and_add_secret(options, SecretFiles::Any)?,
+            Directive::Object(ObjectOptions::TlsCreds(options)) => control
+                .objects
+                .read_and_add_tls_creds(options, SecretFiles::Any)?,
+            Directive::Object(ObjectOptions::AuthzList(options)) => {
+                control.objects.add_authz_list(options)?
+            }
             Directive::Object(ObjectOptions::ThrottleGroup(options)) => {
                 control.objects.add_throttle_group(options)?
             }

@@ -10,6 +10,8 @@
 //! | `listener` | listening sockets |
 //! | `negotiation` | clients in the handshake |
 //! | `server` | the thread, and its control |
+//! | `socket` | the socket of a client, plain or with TLS |
+//! | `tls` | certificates, and the clients that are let in |
 
 mod buffers;
 mod connection;
@@ -18,9 +20,12 @@ mod export;
 mod listener;
 mod negotiation;
 mod server;
+mod socket;
+mod tls;
 
 pub use connection::DEPTH;
 pub use export::{Export, ExportSettings};
 pub use listener::NbdListener;
 pub use nbd::server::BlockSizes;
 pub use server::{NbdServer, ServerSettings};
+pub use tls::ServerTls;

@@ -1,11 +1,15 @@
 //! Clients in the handshake: their sockets and unsent bytes, and a deadline for each.
 
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use nbd::server::{ExportDirectory, Handshake, HandshakeStep, Negotiated};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+
+use crate::socket::ClientSocket;
+use crate::tls::ServerTls;
 
 /// Bytes that are read at once. The unparsed ones before are less than an option.
 const READ_BYTES: usize = 4096;
@@ -15,8 +19,9 @@ const MAX_READS_PER_TURN: usize = 16;
 
 /// A client in the handshake.
 pub(crate) struct NegotiatingClient {
-    socket: OwnedFd,
+    socket: ClientSocket,
     handshake: Handshake,
+    tls: Option<Arc<ServerTls>>,
     received: Vec<u8>,
     unsent: Vec<u8>,
     /// What follows when all is sent.
@@ -26,13 +31,16 @@ pub(crate) struct NegotiatingClient {
 
 enum Next {
     Continue,
+    StartTls,
+    /// The TLS handshake.
+    Tls,
     Transmission(Box<Negotiated>),
     End,
 }
 
 /// A client that has chosen an export.
 pub(crate) struct NegotiatedClient {
-    pub socket: OwnedFd,
+    pub socket: ClientSocket,
     /// Bytes that were received after the handshake.
     pub received: Vec<u8>,
     pub negotiated: Negotiated,
@@ -49,11 +57,15 @@ pub(crate) enum Outcome {
 }
 
 impl NegotiatingClient {
-    /// A client that was accepted, on a non-blocking socket.
-    pub fn new(socket: OwnedFd, deadline: Option<Instant>) -> Self {
+    /// A client that was accepted, on a non-blocking socket. With `tls` nothing but TLS is answered.
+    pub fn new(socket: OwnedFd, tls: Option<Arc<ServerTls>>, deadline: Option<Instant>) -> Self {
         NegotiatingClient {
-            socket,
-            handshake: Handshake::default(),
+            socket: ClientSocket::plain(socket),
+            handshake: match tls {
+                Some(_) => Handshake::requiring_tls(),
+                None => Handshake::default(),
+            },
+            tls,
             received: Vec::new(),
             unsent: Handshake::greeting().to_vec(),
             next: Next::Continue,
@@ -67,7 +79,7 @@ impl NegotiatingClient {
 
     /// Whether replies wait for the socket; nothing is read meanwhile.
     pub fn wants_write(&self) -> bool {
-        !self.unsent.is_empty()
+        !self.unsent.is_empty() || self.socket.has_unsent()
     }
 
     /// Sends and reads as far as possible, and as a turn permits: the socket announces again what was not read.
@@ -81,6 +93,15 @@ impl NegotiatingClient {
             }
             match self.next {
                 Next::Continue => {}
+                Next::StartTls => match self.start_tls() {
+                    true => continue,
+                    false => return Outcome::Closed,
+                },
+                Next::Tls => match self.continue_tls() {
+                    Ok(true) => {}
+                    Ok(false) => return Outcome::Continue(self),
+                    Err(()) => return Outcome::Closed,
+                },
                 Next::End => return Outcome::Closed,
                 Next::Transmission(negotiated) => {
                     return Outcome::Complete(NegotiatedClient {
@@ -109,10 +130,43 @@ impl NegotiatingClient {
         }
     }
 
+    /// Begins the TLS handshake. False: it is not possible.
+    fn start_tls(&mut self) -> bool {
+        let session = self.tls.as_ref().map(|tls| tls.new_session());
+        match session {
+            Some(Ok(session)) => {
+                self.socket.start_tls(session);
+                self.next = Next::Tls;
+                true
+            }
+            Some(Err(error)) => {
+                tracing::error!(%error, "an NBD client is disconnected: no TLS session");
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Continues the TLS handshake. True: it is complete, and the client may use the server. False: the client is waited for.
+    fn continue_tls(&mut self) -> Result<bool, ()> {
+        let checked = match self.socket.continue_tls_handshake() {
+            Ok(None) => return Ok(false),
+            Ok(Some(peer)) => self.tls.as_ref().map_or(Ok(()), |tls| tls.check_peer(peer)),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = checked {
+            tracing::info!(error, "an NBD client is disconnected in the TLS handshake");
+            return Err(());
+        }
+        self.handshake.set_encrypted();
+        self.next = Next::Continue;
+        Ok(true)
+    }
+
     /// Sends what the socket takes. True: all is sent.
     fn send_unsent(&mut self) -> rustix::io::Result<bool> {
-        while !self.unsent.is_empty() {
-            match send(&self.socket, &self.unsent, SendFlags::NOSIGNAL) {
+        while self.wants_write() {
+            match self.socket.send(&[IoSlice::new(&self.unsent)]) {
                 Ok(sent) => drop(self.unsent.drain(..sent)),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
@@ -126,7 +180,8 @@ impl NegotiatingClient {
     fn receive(&mut self) -> rustix::io::Result<bool> {
         let begin = self.received.len();
         self.received.resize(begin + READ_BYTES, 0);
-        let result = rustix::io::read(&self.socket, &mut self.received[begin..]);
+        let mut pieces = [IoSliceMut::new(&mut self.received[begin..])];
+        let result = self.socket.receive(&mut pieces);
         let count = *result.as_ref().unwrap_or(&0);
         self.received.truncate(begin + count);
         match result {
@@ -147,6 +202,7 @@ impl NegotiatingClient {
                 self.received.drain(..consumed);
                 self.next = match step {
                     HandshakeStep::Continue => Next::Continue,
+                    HandshakeStep::StartTls => Next::StartTls,
                     HandshakeStep::End => Next::End,
                     HandshakeStep::Transmission(negotiated) => Next::Transmission(negotiated),
                 };

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use crate::export::Export;
 use crate::listener::NbdListener;
 use crate::negotiation::{NegotiatedClient, NegotiatingClient, Outcome};
+use crate::tls::ServerTls;
 
 /// Delay after a failed `accept`, for instance because too many files are open.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -59,13 +60,14 @@ impl MessageSender {
 }
 
 impl NbdServer {
-    /// Starts a server without exports. With `paused` it accepts no clients yet.
+    /// Starts a server without exports. With `tls` all clients have to use TLS. With `paused` it accepts no clients yet.
     ///
     /// # Errors
     /// Those of eventfd(2), fcntl(2) and of a new thread.
     pub fn start(
         listeners: Vec<NbdListener>,
         settings: ServerSettings,
+        tls: Option<Arc<ServerTls>>,
         paused: bool,
     ) -> io::Result<Self> {
         for listener in &listeners {
@@ -81,6 +83,7 @@ impl NbdServer {
         let mut runner = ServerThread {
             listeners,
             settings,
+            tls,
             paused,
             exports: exports.clone(),
             messages: messages.clone(),
@@ -173,6 +176,7 @@ impl ExportDirectory for ExportList {
 struct ServerThread {
     listeners: Vec<NbdListener>,
     settings: ServerSettings,
+    tls: Option<Arc<ServerTls>>,
     paused: bool,
     exports: Arc<ExportList>,
     messages: MessageSender,
@@ -281,7 +285,8 @@ impl ServerThread {
                 Ok(socket) => {
                     let timeout = self.settings.handshake_timeout;
                     let deadline = timeout.map(|timeout| Instant::now() + timeout);
-                    self.run_client(NegotiatingClient::new(socket, deadline));
+                    let client = NegotiatingClient::new(socket, self.tls.clone(), deadline);
+                    self.run_client(client);
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}

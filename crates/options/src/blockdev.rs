@@ -174,6 +174,15 @@ impl Driver {
         }
     }
 
+    /// Id of the certificates that it encrypts connections with, if it does.
+    #[must_use]
+    pub fn tls_creds_id(&self) -> Option<&str> {
+        match self {
+            Self::Nbd(nbd) => nbd.tls_creds.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Id of the throttle group that it is a member of, if it is.
     #[must_use]
     pub fn throttle_group(&self) -> Option<&str> {

@@ -6,9 +6,9 @@
 use serde_json::Map;
 
 use crate::{
-    BlockdevOptions, ChardevOptions, Driver, ExportKind, ExportOptions, IothreadOptions,
-    LunOptions, MonitorOptions, NbdServerOptions, NodeRef, SecretOptions, SocketAddr,
-    ThrottleGroupOptions,
+    AuthzListOptions, BlockdevOptions, ChardevOptions, Driver, ExportKind, ExportOptions,
+    IothreadOptions, LunOptions, MonitorOptions, NbdServerOptions, NodeRef, SecretOptions,
+    SocketAddr, ThrottleGroupOptions, TlsCredsOptions,
     form::{NonUtf8Path, SwitchForm, ValueForm, path_value},
     tree::{Object, Value},
 };
@@ -58,6 +58,32 @@ impl ThrottleGroupOptions {
     pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
         let mut object = Object::default();
         object.push_dotted_key("qom-type", string_value("throttle-group"));
+        self.write_to(&mut object)?;
+        Ok(object.into())
+    }
+}
+
+impl TlsCredsOptions {
+    /// These options as JSON, as in `--object`.
+    ///
+    /// # Errors
+    /// A path that is not UTF-8.
+    pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
+        let mut object = Object::default();
+        object.push_dotted_key("qom-type", string_value("tls-creds-x509"));
+        self.write_to(&mut object)?;
+        Ok(object.into())
+    }
+}
+
+impl AuthzListOptions {
+    /// These options as JSON, as in `--object`.
+    ///
+    /// # Errors
+    /// Never for a list.
+    pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
+        let mut object = Object::default();
+        object.push_dotted_key("qom-type", string_value("authz-list"));
         self.write_to(&mut object)?;
         Ok(object.into())
     }

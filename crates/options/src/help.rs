@@ -59,6 +59,21 @@ pub(crate) fn top_level_help() -> String {
     );
     push_key_section(
         &mut out,
+        "--object tls-creds-x509,KEY=VALUE,…   certificates for TLS",
+        &[object::TlsCredsOptions::KEYS],
+    );
+    push_key_section(
+        &mut out,
+        "--object authz-list,KEY=VALUE,…   clients that may use a server with TLS",
+        &[object::AuthzListKeys::KEYS],
+    );
+    push_key_section(
+        &mut out,
+        "      and each member of its rules",
+        &[object::AuthzRuleKeys::KEYS],
+    );
+    push_key_section(
+        &mut out,
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
         &[blockdev::CommonNodeOptions::KEYS],
     );

@@ -83,9 +83,10 @@ pub use metrics::MetricsAddr;
 pub use monitor::{ChardevOptions, CommonChardevOptions, MonitorOptions};
 pub use nbd_server::{NbdServerAddr, NbdServerOptions, NbdServerSettings};
 pub use object::{
-    DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
-    GroupLimit, IothreadOptions, MAX_AIO_EVENTS, MAX_SECRET_BYTES, MAX_THREAD_POOL, ObjectOptions,
-    SecretBytes, SecretError, SecretFormat, SecretOptions, SecretText, ThrottleGroupOptions,
+    AuthzListOptions, AuthzPolicy, AuthzRule, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
+    DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX, GroupLimit, IothreadOptions, MAX_AIO_EVENTS,
+    MAX_SECRET_BYTES, MAX_THREAD_POOL, ObjectOptions, SecretBytes, SecretError, SecretFormat,
+    SecretOptions, SecretText, ThrottleGroupOptions, TlsCredsOptions, TlsEndpoint,
 };
 pub use serve::{ServeDevice, ServeDisk, ServeSettings};
 pub use socket::SocketAddr;

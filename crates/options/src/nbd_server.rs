@@ -5,9 +5,10 @@ use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::{
     Problem, SocketAddr,
     fields::Fields,
-    form::{ChoiceForm, NonUtf8Path, SwitchForm, number_form, path_value},
+    form::{ChoiceForm, ID_FORM, NonUtf8Path, SwitchForm, number_form, path_value},
     key::{UnsupportedName, ValueType},
     names::DefinedNames,
+    object::{AUTHZ_LIST, TLS_CREDS},
     settings::settings,
     socket,
     tree::{Object, Value},
@@ -70,6 +71,10 @@ settings! {
         /// time for the handshake, then a client is disconnected; 0 = any time (default 10)
         pub handshake_max_seconds: u32 = "handshake-max-seconds",
             number_form(0, u32::MAX).with_placeholder("SECONDS"), default(DEFAULT_HANDSHAKE_SECONDS);
+        /// encrypt all connections with the certificates of this tls-creds-x509 object, whose endpoint is server
+        pub tls_creds: Option<String> = "tls-creds", ID_FORM, optional;
+        /// let in clients that this authz-list object allows, by the name in their certificate
+        pub tls_authz: Option<String> = "tls-authz", ID_FORM, optional;
         /// serve an address other than loopback without encryption: everyone in the network can read and change the data
         /// (default off; blockplane's own)
         pub allow_plaintext: bool = "allow-plaintext", SwitchForm, default(false);
@@ -100,11 +105,9 @@ macro_rules! unsupported {
 }
 
 const OMIT: &str = "leave it out";
-const NO_TLS: &str = "TLS is not supported yet: use a Unix socket, or a tunnel";
 
 const UNSUPPORTED_KEYS: &[UnsupportedName] = unsupported![
     OMIT: "addr.abstract" "addr.ipv4" "addr.ipv6" "addr.keep-alive" "addr.mptcp" "addr.numeric" "addr.tight" "addr.to";
-    NO_TLS: "tls-creds" "tls-authz";
 ];
 
 /// The words of `addr.type`.
@@ -138,18 +141,44 @@ pub(crate) fn read_and_register_nbd_server(
     let settings = NbdServerSettings::read(&mut fields, None)?;
     let addr = read_addr(&mut fields)?;
     fields.debug_assert_all_taken();
-    if !addr.is_local() && !settings.allow_plaintext {
-        let reason = "'addr.host' is an address other than loopback, and nothing is encrypted: use a Unix socket or \
-                      loopback with a tunnel, or add 'allow-plaintext=on' if the network is trusted"
-            .to_owned();
-        return Err(Problem::Conflict { reason });
-    }
+    check_encryption(&addr, &settings, names)?;
     let socket = match &addr {
         NbdServerAddr::Socket(addr) => Some(addr),
         NbdServerAddr::Inet { .. } => None,
     };
     names.add_nbd_server(socket)?;
     Ok(NbdServerOptions { addr, settings })
+}
+
+/// Checks that objects for TLS are there, and that nothing is sent unencrypted through a network unless that is allowed.
+fn check_encryption(
+    addr: &NbdServerAddr,
+    settings: &NbdServerSettings,
+    names: &DefinedNames,
+) -> Result<(), Problem> {
+    let conflict = |reason: &str| {
+        let reason = reason.to_owned();
+        Err(Problem::Conflict { reason })
+    };
+    if let Some(creds) = &settings.tls_creds {
+        names.check_object_defined("tls-creds", TLS_CREDS, creds)?;
+    }
+    if let Some(list) = &settings.tls_authz {
+        names.check_object_defined("tls-authz", AUTHZ_LIST, list)?;
+        if settings.tls_creds.is_none() {
+            return conflict("'tls-authz' needs 'tls-creds', which encrypts connections");
+        }
+    }
+    if settings.tls_creds.is_some() && settings.allow_plaintext {
+        return conflict("'allow-plaintext' has no effect with 'tls-creds'; leave one of them out");
+    }
+    if !addr.is_local() && settings.tls_creds.is_none() && !settings.allow_plaintext {
+        return conflict(
+            "'addr.host' is an address other than loopback, and nothing is encrypted: add 'tls-creds', use a Unix socket or \
+             loopback with a tunnel, or add 'allow-plaintext=on' if the network is trusted",
+        );
+    }
+    Ok(())
 }
 
 /// Reads `addr.type`, and the keys that belong to it.

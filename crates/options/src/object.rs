@@ -1,16 +1,21 @@
-//! `--object`: options of iothreads, which exports refer to by their id, and their reader; secrets and throttle groups, to which
-//! nodes refer, are in `secret` and `throttle_group`.
+//! `--object`: options of iothreads, which exports refer to by their id, and their reader; secrets, throttle groups, and what TLS needs,
+//! to which nodes and the NBD server refer, are in modules of their own.
 //!
 //! The defaults are those of qemu-storage-daemon.
 
+mod authz_list;
 mod secret;
 mod throttle_group;
+mod tls_creds;
 
+pub(crate) use authz_list::{AuthzListKeys, AuthzRuleKeys};
+pub use authz_list::{AuthzListOptions, AuthzPolicy, AuthzRule};
 pub use secret::{
     MAX_SECRET_BYTES, SecretBytes, SecretError, SecretFormat, SecretOptions, SecretText,
 };
 pub(crate) use throttle_group::read_throttle_group;
 pub use throttle_group::{GroupLimit, ThrottleGroupOptions};
+pub use tls_creds::{TlsCredsOptions, TlsEndpoint};
 
 use crate::{
     Problem,
@@ -31,6 +36,10 @@ pub enum ObjectOptions {
     Secret(SecretOptions),
     /// A throttle group.
     ThrottleGroup(ThrottleGroupOptions),
+    /// Certificates for TLS.
+    TlsCreds(TlsCredsOptions),
+    /// A list of clients.
+    AuthzList(AuthzListOptions),
 }
 
 impl ObjectOptions {
@@ -41,6 +50,8 @@ impl ObjectOptions {
             Self::Iothread(iothread) => &iothread.id,
             Self::Secret(secret) => &secret.id,
             Self::ThrottleGroup(group) => &group.id,
+            Self::TlsCreds(creds) => &creds.id,
+            Self::AuthzList(list) => &list.id,
         }
     }
 }
@@ -114,6 +125,8 @@ pub(crate) enum ObjectType {
     Iothread,
     Secret,
     ThrottleGroup,
+    TlsCreds,
+    AuthzList,
 }
 
 impl ObjectType {
@@ -123,20 +136,29 @@ impl ObjectType {
             Self::Iothread => IothreadOptions::KEYS,
             Self::Secret => SecretOptions::KEYS,
             Self::ThrottleGroup => ThrottleGroupOptions::KEYS,
+            Self::TlsCreds => TlsCredsOptions::KEYS,
+            Self::AuthzList => AuthzListKeys::KEYS,
         }
     }
 }
+
+/// Type of certificates, which references name.
+pub(crate) const TLS_CREDS: &str = "tls-creds-x509";
+/// Type of lists of clients, which references name.
+pub(crate) const AUTHZ_LIST: &str = "authz-list";
 
 pub(crate) const TYPES: &[(&str, ObjectType)] = &[
     ("iothread", ObjectType::Iothread),
     ("secret", ObjectType::Secret),
     ("throttle-group", ObjectType::ThrottleGroup),
+    ("tls-creds-x509", ObjectType::TlsCreds),
+    ("authz-list", ObjectType::AuthzList),
 ];
 
 #[rustfmt::skip]
 const UNSUPPORTED_TYPES: &[&str] = &[
-    "authz-list", "authz-list-file", "authz-pam", "authz-simple", "main-loop", "secret_keyring", "tls-cipher-suites",
-    "tls-creds-anon", "tls-creds-psk", "tls-creds-x509",
+    "authz-list-file", "authz-pam", "authz-simple", "main-loop", "secret_keyring", "tls-cipher-suites",
+    "tls-creds-anon", "tls-creds-psk",
 ];
 
 /// Reads the tree of an `--object`, and adds its name.
@@ -157,6 +179,14 @@ pub(crate) fn read_and_register_object(
         ObjectType::ThrottleGroup => (
             "throttle-group",
             ObjectOptions::ThrottleGroup(read_throttle_group(object, None)?),
+        ),
+        ObjectType::TlsCreds => (
+            TLS_CREDS,
+            ObjectOptions::TlsCreds(tls_creds::read_tls_creds(object)?),
+        ),
+        ObjectType::AuthzList => (
+            AUTHZ_LIST,
+            ObjectOptions::AuthzList(authz_list::read_authz_list(object)?),
         ),
     };
     names.add_object(kind, read.id())?;

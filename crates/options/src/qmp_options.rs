@@ -181,6 +181,24 @@ pub fn secret_keys() -> &'static [KeySpec] {
     object::SecretOptions::KEYS
 }
 
+/// Keys of certificates for TLS.
+#[must_use]
+pub fn tls_creds_keys() -> &'static [KeySpec] {
+    object::TlsCredsOptions::KEYS
+}
+
+/// Keys of a list of clients.
+#[must_use]
+pub fn authz_list_keys() -> &'static [KeySpec] {
+    object::AuthzListKeys::KEYS
+}
+
+/// Keys of a rule of a list of clients.
+#[must_use]
+pub fn authz_rule_keys() -> &'static [KeySpec] {
+    object::AuthzRuleKeys::KEYS
+}
+
 /// The types of objects, each with the keys that only it has.
 #[must_use]
 pub fn object_types_with_specific_keys() -> Vec<(&'static str, Vec<KeySpec>)> {

@@ -56,6 +56,22 @@ pub const KEYS: &[KeyGroup] = &[
         keys: object::ThrottleGroupOptions::KEYS,
     },
     KeyGroup {
+        option: "object",
+        table: "tls-creds-x509",
+        kinds: &["tls-creds-x509"],
+        prefix: "",
+        title: "certificates for TLS",
+        keys: object::TlsCredsOptions::KEYS,
+    },
+    KeyGroup {
+        option: "object",
+        table: "authz-list",
+        kinds: &["authz-list"],
+        prefix: "",
+        title: "a list of clients that may use a server with TLS",
+        keys: object::AuthzListKeys::KEYS,
+    },
+    KeyGroup {
         option: "blockdev",
         table: "blockdev",
         kinds: &[],
@@ -203,6 +219,14 @@ pub const KEYS: &[KeyGroup] = &[
 
 /// The keys of elements of lists.
 pub const LIST_ELEMENT_KEYS: &[KeyGroup] = &[
+    KeyGroup {
+        option: "object",
+        table: "authz-list",
+        kinds: &["authz-list"],
+        prefix: "rules.0.",
+        title: "a rule of an authz-list, an element of the list rules",
+        keys: object::AuthzRuleKeys::KEYS,
+    },
     KeyGroup {
         option: "blockdev",
         table: "blockdev",

@@ -10,6 +10,7 @@ use kinds::{LEAST, keys_of, written};
 /// Options before the tested one, for its references.
 const BEFORE: &str = "--object iothread,id=a --object iothread,id=b --object secret,id=key,file=/key \
      --object throttle-group,id=g --object throttle-group,id=limits \
+     --object tls-creds-x509,id=creds,dir=/d --object authz-list,id=list \
      --blockdev null-co,node-name=below --blockdev null-co,node-name=a \
      --nbd-server addr.type=fd,addr.str=nbd \
      --chardev socket,id=m,path=/m,server=on,wait=off --chardev socket,id=a,path=/a,server=on,wait=off";
@@ -34,6 +35,8 @@ fn describe(directive: &Directive) -> Value {
         Directive::Object(ObjectOptions::Iothread(options)) => options.to_json(),
         Directive::Object(ObjectOptions::Secret(options)) => options.to_json(),
         Directive::Object(ObjectOptions::ThrottleGroup(options)) => options.to_json(),
+        Directive::Object(ObjectOptions::TlsCreds(options)) => options.to_json(),
+        Directive::Object(ObjectOptions::AuthzList(options)) => options.to_json(),
         Directive::Blockdev(options) => options.to_json(&none),
         Directive::NbdServer(options) => options.to_json(),
         Directive::Export(options) => options.to_json(),
@@ -70,8 +73,12 @@ const VALUES: [&str; 12] = [
 ];
 
 /// Keys that need more than one value; the tests below cover them.
-const NOT_ALONE: [&str; 17] = [
+const NOT_ALONE: [&str; 21] = [
     "bitmaps",
+    "rules",
+    "tls-authz",
+    "tls-creds",
+    "tls-hostname",
     "auth-client-required",
     "data",
     "addr.type",
@@ -125,6 +132,29 @@ fn every_key_is_read_back_unchanged() {
     }
 }
 
+#[test]
+fn tls_is_read_back_unchanged() {
+    for (option, text) in [
+        (
+            "--object",
+            "authz-list,id=l,policy=allow,rules.0.match=CN=a*,rules.0.format=glob,rules.0.policy=deny,rules.1.match=b,\
+             rules.1.policy=allow",
+        ),
+        (
+            "--nbd-server",
+            "addr.type=inet,addr.host=0.0.0.0,addr.port=1,tls-creds=creds,tls-authz=list",
+        ),
+        (
+            "--blockdev",
+            "nbd,node-name=n,server.type=unix,server.path=/s,tls-creds=creds,tls-hostname=h",
+        ),
+    ] {
+        let directive = read(option, text).expect("the options are valid");
+        assert_read_again(option, &directive);
+        assert!(describe(&directive).to_string().contains("creds") || option == "--object");
+    }
+}
+
 /// The options that a key needs beside it.
 fn needed_beside(key: &str) -> &'static str {
     match key {
@@ -141,9 +171,9 @@ fn needs_limit(key: &str) -> bool {
 
 /// Whether the placeholder in the help is one literal word.
 fn is_one_word(value: &str) -> bool {
-    value
-        .bytes()
-        .all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'-'))
+    value.bytes().all(|byte| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-')
+    })
 }
 
 #[test]

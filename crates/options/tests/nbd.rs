@@ -63,11 +63,15 @@ fn what_is_missing_or_not_supported_is_named() {
         (&long, "a path of 1 to 107 bytes"),
         (
             "server.type=unix,server.path=/s,tls-creds=t",
-            "not encrypted yet",
+            "'tls-hostname' is missing",
+        ),
+        (
+            "server.type=inet,server.host=h,server.port=1,tls-creds=t",
+            "names the tls-creds-x509 't', which no option before",
         ),
         (
             "server.type=unix,server.path=/s,tls-hostname=t",
-            "not encrypted yet",
+            "'tls-hostname' needs 'tls-creds'",
         ),
         (
             "server.type=unix,server.path=/s,x-dirty-bitmap=b",
@@ -116,7 +120,7 @@ fn serve_takes_uris_and_shows_them_as_they_were() {
         ("nbd+unix:///e", "expected nbd://HOST"),
         ("nbd+unix://h/e?socket=/s", "expected nbd://HOST"),
         ("nbd://h/%zz", "expected nbd://HOST"),
-        ("nbds://host/", "not encrypted yet"),
+        ("nbds://host/", "for TLS use --object tls-creds-x509"),
     ] {
         let error = disk(uri).unwrap_err();
         assert!(error.contains(expected), "{uri}: {error}");
@@ -164,6 +168,64 @@ fn bitmaps_of_an_export_are_names_or_groups() {
         (",bitmaps.0.node.0=d", "'bitmaps.0.node' cannot be"),
     ] {
         let error = bitmaps(options).unwrap_err();
+        assert!(error.contains(expected), "{options}: {error}");
+    }
+}
+
+/// Reads an NBD server's options after objects for TLS.
+fn server(options: &str) -> Result<options::NbdServerOptions, String> {
+    let words = [
+        "--object",
+        "tls-creds-x509,id=creds,dir=/d,endpoint=server",
+        "--object",
+        "authz-list,id=list",
+        "--nbd-server",
+        options,
+    ];
+    match options::parse(words.into_iter().map(Into::into)) {
+        Ok(options::Invocation::Daemon(mut daemon)) => match daemon.directives.pop() {
+            Some(options::Directive::NbdServer(server)) => Ok(server),
+            other => panic!("{other:?}"),
+        },
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn a_network_is_served_with_tls_or_when_plaintext_is_allowed() {
+    let network = "addr.type=inet,addr.host=0.0.0.0,addr.port=1";
+    let error = server(network).unwrap_err();
+    assert!(error.contains("add 'tls-creds'"), "{error}");
+    assert!(server(&format!("{network},allow-plaintext=on")).is_ok());
+    let encrypted = server(&format!("{network},tls-creds=creds,tls-authz=list")).unwrap();
+    assert_eq!(encrypted.settings.tls_creds.as_deref(), Some("creds"));
+    assert_eq!(encrypted.settings.tls_authz.as_deref(), Some("list"));
+}
+
+#[test]
+fn options_of_tls_that_do_not_go_together_are_refused() {
+    let local = "addr.type=unix,addr.path=/s";
+    for (options, expected) in [
+        ("tls-authz=list", "'tls-authz' needs 'tls-creds'"),
+        (
+            "tls-creds=other",
+            "names the tls-creds-x509 'other', which no option before",
+        ),
+        (
+            "tls-creds=list",
+            "names the tls-creds-x509 'list', which no option before",
+        ),
+        (
+            "tls-creds=creds,tls-authz=creds",
+            "names the authz-list 'creds', which no option before",
+        ),
+        (
+            "tls-creds=creds,allow-plaintext=on",
+            "'allow-plaintext' has no effect",
+        ),
+    ] {
+        let error = server(&format!("{local},{options}")).unwrap_err();
         assert!(error.contains(expected), "{options}: {error}");
     }
 }

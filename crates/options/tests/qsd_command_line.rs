@@ -399,8 +399,8 @@ fn wrong_iothread_options_are_refused() {
             .contains("'poll-weight' is not supported by blockplane yet")
     );
     assert!(
-        error("tls-creds-x509,id=a")
-            .contains("'qom-type=tls-creds-x509' is not supported by blockplane yet")
+        error("tls-creds-psk,id=a")
+            .contains("'qom-type=tls-creds-psk' is not supported by blockplane yet")
     );
     assert!(error("iothraed,id=a").contains("did you mean 'iothread'? Known: iothread"));
     assert!(error("id=a").contains("'qom-type' is missing: one of iothread"));

@@ -11,6 +11,7 @@
 pub mod allocations;
 #[cfg(feature = "ceph")]
 pub mod ceph;
+pub mod certificates;
 pub mod deadline;
 #[cfg(feature = "process")]
 pub mod events;

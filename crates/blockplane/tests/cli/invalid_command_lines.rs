@@ -65,8 +65,8 @@ fn unsupported_options_of_qemu_storage_daemon_are_named() {
                 &["--monitor", "not supported"],
             ),
             (
-                "--nbd-server addr.type=unix,addr.path=p,tls-creds=t",
-                &["--nbd-server", "TLS is not supported yet"],
+                "--nbd-server addr.type=inet,addr.host=0.0.0.0,addr.port=1",
+                &["--nbd-server", "add 'tls-creds'"],
             ),
             ("-T enable=x", &["--trace", "not supported"]),
             (

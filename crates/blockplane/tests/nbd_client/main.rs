@@ -4,6 +4,7 @@
 //! - `outages`: servers that are killed and started again under a verifying load.
 //! - `late_writes`: a network that delivers an old copy of a write late.
 //! - `refusals`: exports that cannot be served, and why.
+//! - `tls`: encrypted connections, and servers that are not accepted.
 //! - `changes`: live upgrades, reopened nodes, removed nodes, devices that stop while the server is silent.
 
 #![allow(
@@ -20,6 +21,7 @@ mod load;
 mod outages;
 mod refusals;
 mod servers;
+mod tls;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../upgrade/daemon.rs"]
 mod upgraded_daemon;

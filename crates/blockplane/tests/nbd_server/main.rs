@@ -7,6 +7,7 @@
 //! - `requests`: requests byte by byte, by a client that sends what others do not.
 //! - `limits`: clients that are silent, too many, or read nothing.
 //! - `control`: the server and its exports are started, changed and removed while clients are connected.
+//! - `tls`: encrypted connections, and clients that are not let in.
 //! - `upgrades`: live upgrades.
 
 #![allow(
@@ -23,6 +24,7 @@ mod limits;
 mod raw_client;
 mod requests;
 mod status_client;
+mod tls;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../upgrade/daemon.rs"]
 mod upgraded_daemon;

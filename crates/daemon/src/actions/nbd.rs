@@ -13,17 +13,19 @@ use serde_json::{Value, json};
 
 use crate::error::BoxError;
 use crate::state::objects::{DEFAULT_IOTHREAD, DaemonObjects};
+use crate::state::tls::TlsOfNewNode;
 
 /// Opens an export as a node; for reading only if its options allow that and the export is read-only. A node that is reopened
 /// (`old`) keeps its connections.
 pub(crate) fn open_export(
     node: &BlockdevOptions,
     export: &NbdOptions,
+    tls: &TlsOfNewNode,
     old: Option<&Node>,
 ) -> Result<Arc<Node>, NodeError> {
     let disk = match old.and_then(Node::underlying_nbd) {
         Some(disk) => disk.clone(),
-        None => Disk::open(&client_options(export))?,
+        None => Disk::open(&client_options(export, tls))?,
     };
     node_of_export(node, &disk)
 }
@@ -42,9 +44,10 @@ fn node_of_export(node: &BlockdevOptions, disk: &Arc<Disk>) -> Result<Arc<Node>,
 pub(crate) fn restore_export(
     node: &BlockdevOptions,
     export: &NbdOptions,
+    tls: &TlsOfNewNode,
     negotiated: Negotiated,
 ) -> Result<Arc<Node>, NodeError> {
-    let disk = Disk::restore(client_options(export), negotiated);
+    let disk = Disk::restore(client_options(export, tls), negotiated);
     node_of_export(node, &disk)
 }
 
@@ -77,7 +80,7 @@ pub(crate) fn export_from_json(json: &Value) -> Option<Negotiated> {
 }
 
 /// The options as the client has them.
-fn client_options(nbd: &NbdOptions) -> ClientOptions {
+fn client_options(nbd: &NbdOptions, tls: &TlsOfNewNode) -> ClientOptions {
     let server = match nbd.server_type {
         NbdServerType::Inet => ServerAddress::Inet {
             host: nbd.host.clone().unwrap_or_default(),
@@ -92,6 +95,7 @@ fn client_options(nbd: &NbdOptions) -> ClientOptions {
         export: nbd.export.clone().unwrap_or_default(),
         reconnect_delay: Duration::from_secs(nbd.reconnect_delay.into()),
         open_timeout: Duration::from_secs(nbd.open_timeout.into()),
+        tls: tls.client_tls(),
     }
 }
 

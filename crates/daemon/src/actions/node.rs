@@ -27,6 +27,7 @@ use crate::error::BoxError;
 use crate::state::node::OpenNode;
 use crate::state::objects::DaemonObjects;
 use crate::state::throttle_group::GroupsOfNewNodes;
+use crate::state::tls::TlsOfNewNode;
 
 /// A signal to stop has arrived while a node of the command line was being opened.
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +112,7 @@ pub(crate) struct OpenPlan {
     below: Option<Arc<Node>>,
     images: ImageOpener,
     groups: GroupsOfNewNodes,
+    tls: TlsOfNewNode,
     /// Descriptors of a live upgrade, by node.
     handover_fds: HashMap<String, OwnedFd>,
     /// The same of exports of NBD servers.
@@ -145,6 +147,7 @@ impl OpenPlan {
             below,
             images: ImageOpener::prepare(bottom, objects)?,
             groups: GroupsOfNewNodes::find(options, objects)?,
+            tls: TlsOfNewNode::find(options, objects)?,
             handover_fds: HashMap::new(),
             handover_exports: HashMap::new(),
             aio: objects.aio_choices.clone(),
@@ -231,12 +234,13 @@ fn find_bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
 }
 
 /// Opens a node of any driver. `below` is the node below it, if it has one; `images` opens images; `groups` has its throttle
-/// group; `open_file` opens a file or device; `old` is the node if it is being reopened, whose faults or membership it keeps.
+/// group, `tls` encrypts its connections; `open_file` opens a file or device; `old` is the node if it is being reopened, whose faults or membership it keeps.
 pub(crate) fn open_node(
     options: &BlockdevOptions,
     below: Option<&Arc<Node>>,
     images: &ImageOpener,
     groups: &GroupsOfNewNodes,
+    tls: &TlsOfNewNode,
     old: Option<&Node>,
     open_file: impl FnOnce(
         &FileOptions,
@@ -249,7 +253,7 @@ pub(crate) fn open_node(
     let node = match &options.driver {
         Driver::File(file) => open_file(file, NodeOptions::File),
         Driver::HostDevice(file) => open_file(file, NodeOptions::HostDevice),
-        Driver::Nbd(export) => nbd::open_export(options, export, old),
+        Driver::Nbd(export) => nbd::open_export(options, export, tls, old),
         Driver::Rbd(image) => images.open(options, image),
         Driver::NullCo(null) => {
             let null = NodeOptions::Null(block::NullOptions {
@@ -318,12 +322,15 @@ impl OpenPlan {
         let handover_export = self.handover_exports.remove(&options.node_name);
         let aio = &mut self.aio;
         let node = match (&options.driver, handover_export) {
-            (Driver::Nbd(export), Some(opened)) => nbd::restore_export(options, export, opened)?,
+            (Driver::Nbd(export), Some(opened)) => {
+                nbd::restore_export(options, export, &self.tls, opened)?
+            }
             _ => open_node(
                 options,
                 below.as_ref(),
                 &self.images,
                 &self.groups,
+                &self.tls,
                 None,
                 |file, driver| match handover_fd {
                     None => open_file_node_with_fallbacks(options, file, driver, aio),

@@ -20,6 +20,7 @@ use crate::state::export::Export;
 use crate::state::node::OpenNode;
 use crate::state::objects::DaemonObjects;
 use crate::state::throttle_group::GroupsOfNewNodes;
+use crate::state::tls::TlsOfNewNode;
 
 /// Nodes to reopen, all of them or none. Nothing has changed yet.
 pub(crate) struct ReopenPlan {
@@ -40,6 +41,7 @@ struct PlannedNode {
     below: Option<Arc<Node>>,
     images: ImageOpener,
     groups: GroupsOfNewNodes,
+    tls: TlsOfNewNode,
     users: Vec<ExportedDiskToSwitch>,
 }
 
@@ -149,9 +151,9 @@ impl PlannedNode {
         let options = &self.options;
         let child = options.driver.child_with_key();
         let below = child.map(|(_, child)| self.node_below(reopened, child.node_name()));
-        let (images, groups) = (&self.images, &self.groups);
+        let (images, groups, tls) = (&self.images, &self.groups, &self.tls);
         let old = Some(&*self.old);
-        let node = node::open_node(options, below, images, groups, old, |file, driver| {
+        let node = node::open_node(options, below, images, groups, tls, old, |file, driver| {
             open_file_without_locks(options, file, driver, aio)
         })?;
         node.share_bitmaps_of(&self.old);
@@ -300,6 +302,8 @@ fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxEr
                 old.reconnect_delay != new.reconnect_delay,
             ),
             ("open-timeout", old.open_timeout != new.open_timeout),
+            ("tls-creds", old.tls_creds != new.tls_creds),
+            ("tls-hostname", old.tls_hostname != new.tls_hostname),
         ],
         (Driver::Rbd(old), Driver::Rbd(new)) => &[
             ("pool", old.pool != new.pool),
@@ -383,6 +387,7 @@ fn plan_nodes_and_those_above(
         options.settings.active = active;
         let images = ImageOpener::prepare(&options, objects)?;
         let groups = GroupsOfNewNodes::find(&options, objects)?;
+        let tls = TlsOfNewNode::find(&options, objects)?;
         planned.push(PlannedNode {
             options,
             has_new_options: new_options.is_some(),
@@ -392,6 +397,7 @@ fn plan_nodes_and_those_above(
             below,
             images,
             groups,
+            tls,
         });
     }
     Ok(planned)

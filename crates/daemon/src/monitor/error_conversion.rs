@@ -33,6 +33,8 @@ pub(super) fn error_of_invalid_options(problem: &Problem) -> Error {
             kind, name, key, ..
         } => match *kind {
             "iothread" => format!("iothread \"{name}\" not found"),
+            "tls-creds-x509" => format!("No TLS credentials with id '{name}'"),
+            "authz-list" => format!("there is no authz-list '{name}'"),
             "secret" => format!("No secret with id '{name}'"),
             "throttle-group" => format!("Throttle group '{name}' does not exist"),
             // QEMU has two forms of this message.

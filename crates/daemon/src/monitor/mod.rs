@@ -27,6 +27,7 @@ mod running_object_names;
 mod secret_properties;
 mod stats;
 mod throttle_group_properties;
+mod tls_properties;
 mod upgrade;
 
 use qmp::{Command, CommandHandler, Interface, ObjectType, ProgramVersion};

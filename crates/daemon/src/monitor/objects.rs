@@ -1,4 +1,4 @@
-//! QMP commands for user-creatable objects, iothreads, secrets and throttle groups: add, remove and query.
+//! QMP commands for user-creatable objects, iothreads, secrets, throttle groups, and what TLS needs: add, remove and query.
 
 use iothread::{IothreadHandle, IothreadTotals};
 use options::{ObjectOptions, ValueType};
@@ -90,6 +90,10 @@ fn add_object(control: &mut MainThread, arguments: &Arguments) -> Result<Value, 
             .objects
             .read_and_add_secret(&options, SecretFiles::Regular),
         ObjectOptions::ThrottleGroup(options) => control.objects.add_throttle_group(&options),
+        ObjectOptions::TlsCreds(options) => control
+            .objects
+            .read_and_add_tls_creds(&options, SecretFiles::Regular),
+        ObjectOptions::AuthzList(options) => control.objects.add_authz_list(&options),
     };
     added.map_err(|failure| error_of_failed_action(&failure))?;
     Ok(json!({}))

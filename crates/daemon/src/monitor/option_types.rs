@@ -42,6 +42,12 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         "RbdAuthMode",
         TypeDefinition::Enum(qmp_options::rbd_auth_modes()),
     ));
+    let object = builder.object_type_of_keys_defining_inner_types(qmp_options::authz_rule_keys());
+    definitions.push(("QAuthZListRule", TypeDefinition::Object(object)));
+    definitions.push((
+        "QAuthZListFormat",
+        TypeDefinition::Enum(vec!["exact", "glob"]),
+    ));
     definitions.extend(object_type_definitions(&mut builder));
     definitions.extend(export_type_definitions(&mut builder));
 

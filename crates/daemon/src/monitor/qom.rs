@@ -8,6 +8,7 @@ use super::property::{
     self, HasQomProperties, property_info, property_not_found_error, property_not_writable_error,
 };
 use super::str_arg_or_empty;
+use super::tls_properties;
 use super::{export_properties, iothread_properties, secret_properties, throttle_group_properties};
 use crate::control::MainThread;
 use crate::state::objects::DaemonObjects;
@@ -23,6 +24,10 @@ enum ResolvedQomPath {
     Secret(usize),
     /// By its index.
     ThrottleGroup(usize),
+    /// By its index.
+    TlsCreds(usize),
+    /// By its index.
+    AuthzList(usize),
     /// By its index.
     Export(usize),
 }
@@ -65,6 +70,8 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
                     iothread_properties::iothread_class(),
                     secret_properties::secret_class(),
                     throttle_group_properties::throttle_group_class(),
+                    tls_properties::creds_class(),
+                    tls_properties::list_class(),
                 ];
                 let mut classes = objects
                     .into_iter()
@@ -92,10 +99,14 @@ fn resolve_path(objects: &DaemonObjects, path: &str) -> Result<ResolvedQomPath, 
         let secret = || objects.secrets.iter().position(|s| s.options.id == id);
         let mut groups = objects.throttle_groups.iter();
         let mut group = || groups.position(|g| g.options.id == id);
+        let creds = || objects.tls_creds.iter().position(|c| c.options.id == id);
+        let list = || objects.authz_lists.iter().position(|l| l.options.id == id);
         let iothread = iothread.map(ResolvedQomPath::Iothread);
         iothread
             .or_else(|| secret().map(ResolvedQomPath::Secret))
             .or_else(|| group().map(ResolvedQomPath::ThrottleGroup))
+            .or_else(|| creds().map(ResolvedQomPath::TlsCreds))
+            .or_else(|| list().map(ResolvedQomPath::AuthzList))
     };
     let export_index = |id: &str| {
         let mut exports = objects.exports.iter();
@@ -142,6 +153,10 @@ fn run_qom_list(control: &mut MainThread, arguments: &Arguments) -> Result<Value
             ResolvedQomPath::ThrottleGroup(index) => {
                 objects.throttle_groups[index].class().property_infos()
             }
+            ResolvedQomPath::TlsCreds(index) => objects.tls_creds[index].class().property_infos(),
+            ResolvedQomPath::AuthzList(index) => {
+                objects.authz_lists[index].class().property_infos()
+            }
             ResolvedQomPath::Export(index) => objects.exports[index].class().property_infos(),
         },
     )
@@ -165,6 +180,12 @@ fn run_qom_get(control: &mut MainThread, arguments: &Arguments) -> Result<Value,
         }
         (ResolvedQomPath::Secret(index), _) => {
             property::get_property_value(&*objects.secrets[index], name)
+        }
+        (ResolvedQomPath::TlsCreds(index), _) => {
+            property::get_property_value(&*objects.tls_creds[index], name)
+        }
+        (ResolvedQomPath::AuthzList(index), _) => {
+            property::get_property_value(&objects.authz_lists[index], name)
         }
         (ResolvedQomPath::ThrottleGroup(index), _) => {
             property::get_property_value(&objects.throttle_groups[index], name)
@@ -197,6 +218,14 @@ fn run_qom_set(control: &mut MainThread, arguments: &Arguments) -> Result<Value,
         }
         ResolvedQomPath::Secret(_) => {
             return Err(property_not_writable_error(secret_properties::CLASS, name));
+        }
+        ResolvedQomPath::TlsCreds(_) => {
+            let class = tls_properties::CREDS_CLASS;
+            return Err(property_not_writable_error(class, name));
+        }
+        ResolvedQomPath::AuthzList(_) => {
+            let class = tls_properties::LIST_CLASS;
+            return Err(property_not_writable_error(class, name));
         }
         ResolvedQomPath::Root | ResolvedQomPath::Objects | ResolvedQomPath::Exports => {
             return Err(property_not_writable_error("container", name));

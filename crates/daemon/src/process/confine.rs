@@ -205,7 +205,12 @@ fn sandbox_path_rules<'a>(
                     allow(file, Access::Read);
                 }
             }
-            Directive::Object(ObjectOptions::Iothread(_) | ObjectOptions::ThrottleGroup(_))
+            Directive::Object(ObjectOptions::TlsCreds(creds)) => allow(&creds.dir, Access::Read),
+            Directive::Object(
+                ObjectOptions::Iothread(_)
+                | ObjectOptions::ThrottleGroup(_)
+                | ObjectOptions::AuthzList(_),
+            )
             | Directive::Monitor(_) => {}
         }
     }

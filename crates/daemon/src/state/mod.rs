@@ -11,3 +11,4 @@ pub(crate) mod reports;
 pub(crate) mod secret;
 pub(crate) mod slow_requests;
 pub(crate) mod throttle_group;
+pub(crate) mod tls;

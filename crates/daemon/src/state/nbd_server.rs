@@ -46,6 +46,7 @@ impl DaemonObjects {
         if self.nbd_server.is_some() {
             return Err("NBD server already running".into());
         }
+        let tls = self.find_server_tls(&options.settings)?;
         let listeners = match &options.addr {
             NbdServerAddr::Socket(addr) => {
                 let inherited = &mut self.inherited_sockets;
@@ -72,7 +73,7 @@ impl DaemonObjects {
             max_connections: Some(options.settings.max_connections).filter(|most| *most > 0),
             handshake_timeout: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
         };
-        let server = NbdServer::start(listeners, settings, self.creates_exports_paused)?;
+        let server = NbdServer::start(listeners, settings, tls, self.creates_exports_paused)?;
         self.nbd_server = Some(RunningNbdServer {
             options,
             server,

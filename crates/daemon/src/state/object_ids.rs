@@ -13,7 +13,12 @@ impl DaemonObjects {
         let secrets = secrets.map(|secret| ("secret", secret.options.id.as_str()));
         let groups = self.throttle_groups.iter();
         let groups = groups.map(|group| ("throttle-group", group.options.id.as_str()));
-        iothreads.chain(secrets).chain(groups)
+        let creds = self.tls_creds.iter();
+        let creds = creds.map(|creds| ("tls-creds-x509", creds.options.id.as_str()));
+        let lists = self.authz_lists.iter();
+        let lists = lists.map(|list| ("authz-list", list.options.id.as_str()));
+        let for_tls = creds.chain(lists);
+        iothreads.chain(secrets).chain(groups).chain(for_tls)
     }
 
     /// Refuses the id of the iothread that was created for exports that name none, for an object of another type.
@@ -35,6 +40,9 @@ impl DaemonObjects {
     pub fn remove_object(&mut self, id: &str) -> Result<(), BoxError> {
         if self.find_secret(id).is_some() {
             return self.remove_secret(id);
+        }
+        if let Some(removed) = self.remove_tls_object(id) {
+            return removed;
         }
         match self.find_throttle_group(id) {
             Some(_) => self.remove_throttle_group(id),

@@ -24,6 +24,7 @@ use super::node::{OpenNode, reserved_node_error};
 use super::secret::Secret;
 use super::slow_requests::SlowRequestWatchdog;
 use super::throttle_group::ThrottleGroupObject;
+use super::tls::{AuthzList, TlsCreds};
 use crate::devices::export_server::ExportServer;
 use crate::devices::image_use::NodeActivator;
 use crate::disk::aio::AioChoices;
@@ -53,6 +54,8 @@ pub(crate) struct DaemonObjects {
     pub handover_exports: HashMap<String, Negotiated>,
     /// During a live upgrade: contents of secrets, by id.
     pub handover_secrets: HashMap<String, SecretBytes>,
+    /// During a live upgrade: files of certificates, by id.
+    pub handover_tls_files: HashMap<String, tls::CredentialFiles>,
     /// During a live upgrade: exports are created paused, without serving front-ends.
     pub creates_exports_paused: bool,
     /// Error reports of iothreads are sent here.
@@ -77,6 +80,8 @@ pub(crate) struct DaemonObjects {
     pub iothreads: Vec<Iothread>,
     pub secrets: Vec<Arc<Secret>>,
     pub throttle_groups: Vec<ThrottleGroupObject>,
+    pub tls_creds: Vec<Arc<TlsCreds>>,
+    pub authz_lists: Vec<AuthzList>,
 }
 
 impl DaemonObjects {
@@ -99,6 +104,7 @@ impl DaemonObjects {
             handover_fds: HashMap::new(),
             handover_exports: HashMap::new(),
             handover_secrets: HashMap::new(),
+            handover_tls_files: HashMap::new(),
             creates_exports_paused: false,
             control_threads: None,
             on_export_drained,
@@ -112,6 +118,8 @@ impl DaemonObjects {
             iothreads: Vec::new(),
             secrets: Vec::new(),
             throttle_groups: Vec::new(),
+            tls_creds: Vec::new(),
+            authz_lists: Vec::new(),
         }
     }
 

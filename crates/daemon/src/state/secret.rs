@@ -71,7 +71,7 @@ pub(crate) enum SecretFiles {
 }
 
 /// Reads the beginning of a file.
-fn read_at_most(path: &Path, limit: usize, files: SecretFiles) -> io::Result<Vec<u8>> {
+pub(super) fn read_at_most(path: &Path, limit: usize, files: SecretFiles) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     options.read(true);
     if files == SecretFiles::Regular {
@@ -89,7 +89,7 @@ fn read_at_most(path: &Path, limit: usize, files: SecretFiles) -> io::Result<Vec
 }
 
 /// Warns about a file with a secret that each user of the host can read. QEMU does not look.
-fn warn_if_readable_by_all(id: &str, path: &Path) {
+pub(super) fn warn_if_readable_by_all(id: &str, path: &Path) {
     let found = path.metadata();
     if found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o004 != 0) {
         tracing::warn!(

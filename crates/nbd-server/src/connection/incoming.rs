@@ -123,7 +123,7 @@ impl Connection {
             IoSliceMut::new(&mut data[..data_len]),
             IoSliceMut::new(input),
         ];
-        let received = match rustix::io::readv(&self.socket.fd, &mut pieces) {
+        let received = match self.socket.client.receive(&mut pieces) {
             Ok(0) => {
                 self.socket.has_read_all = true;
                 self.socket.may_be_readable = false;
@@ -141,7 +141,7 @@ impl Connection {
             }
         };
         // With fewer bytes than there was room for, the socket is empty.
-        self.socket.may_be_readable = received == offered;
+        self.socket.may_be_readable = received == offered || self.socket.client.has_more_to_read();
         let of_data = received.min(data_len);
         self.input.end += received - of_data;
         if let Expected::Data { slot, filled } = expected {

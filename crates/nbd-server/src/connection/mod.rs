@@ -11,7 +11,7 @@ mod slots;
 mod statistics;
 mod status;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +23,7 @@ use telemetry::queue::QueueStats;
 
 use crate::buffers::BufferPool;
 use crate::contexts::NumberedContext;
+use crate::socket::ClientSocket;
 use incoming::Input;
 use outgoing::Replies;
 use slots::Slots;
@@ -91,7 +92,7 @@ pub(crate) struct Connection {
 
 /// The socket, and how far the connection has ended.
 struct Socket {
-    fd: OwnedFd,
+    client: ClientSocket,
     /// Nothing more is read: the client has ended the session, or the export ends.
     has_read_all: bool,
     /// Nothing more is sent: the client is gone.
@@ -104,10 +105,10 @@ struct Socket {
 
 impl Connection {
     /// On a non-blocking socket; `received` are bytes that were read already.
-    pub fn new(fd: OwnedFd, received: &[u8], settings: ConnectionSettings) -> Self {
+    pub fn new(client: ClientSocket, received: &[u8], settings: ConnectionSettings) -> Self {
         Connection {
             socket: Socket {
-                fd,
+                client,
                 has_read_all: false,
                 is_broken: false,
                 may_be_readable: true,
@@ -151,7 +152,13 @@ impl Connection {
 
     /// Whether no request is left: none in flight, and no reply to send.
     fn is_idle(&self) -> bool {
-        self.slots.are_all_free()
+        let socket = &self.socket;
+        self.slots.are_all_free() && (socket.is_broken || !socket.client.has_unsent())
+    }
+
+    /// Whether replies wait to be sent.
+    fn has_unsent(&self) -> bool {
+        !self.replies.is_empty() || self.socket.client.has_unsent()
     }
 
     /// Ends the connection at once: nothing more is read, submitted or sent.
@@ -200,17 +207,17 @@ impl Connection {
 impl SocketDevice for Connection {
     fn watched_descriptors(&self) -> [Option<(BorrowedFd<'_>, Interest)>; MAX_WATCHED_DESCRIPTORS] {
         let Socket {
-            fd,
+            client,
             has_read_all,
             is_broken,
             is_full,
             ..
         } = &self.socket;
         let wants_read = !has_read_all && !self.input.is_blocked();
-        let wants_write = !is_broken && *is_full && !self.replies.is_empty();
+        let wants_write = !is_broken && *is_full && self.has_unsent();
         let mut descriptors = [None; MAX_WATCHED_DESCRIPTORS];
-        descriptors[READ] = wants_read.then(|| (fd.as_fd(), Interest::Readable));
-        descriptors[WRITE] = wants_write.then(|| (fd.as_fd(), Interest::Writable));
+        descriptors[READ] = wants_read.then(|| (client.as_fd(), Interest::Readable));
+        descriptors[WRITE] = wants_write.then(|| (client.as_fd(), Interest::Writable));
         descriptors
     }
 

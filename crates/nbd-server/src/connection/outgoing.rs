@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::{Connection, DEPTH, MAX_BYTES_PER_TURN};
 
@@ -41,7 +40,7 @@ impl Connection {
     /// Sends replies until the socket is full, or enough for a turn. True: some are left.
     pub(super) fn send_replies(&mut self) -> bool {
         let mut left = MAX_BYTES_PER_TURN;
-        while !self.replies.is_empty() && !self.socket.is_full && left > 0 {
+        while self.has_unsent() && !self.socket.is_full && left > 0 {
             match self.send_batch(left) {
                 Ok(sent) => {
                     left = left.saturating_sub(sent);
@@ -53,11 +52,11 @@ impl Connection {
                 Err(_) => self.break_off(),
             }
         }
-        !self.replies.is_empty()
+        self.has_unsent()
     }
 
     /// Sends the first replies, about `most` bytes, by one call.
-    fn send_batch(&self, most: usize) -> rustix::io::Result<usize> {
+    fn send_batch(&mut self, most: usize) -> rustix::io::Result<usize> {
         let mut pieces = [IoSlice::new(&[]); 2 * MAX_BATCH];
         let (mut count, mut bytes) = (0, 0);
         let mut skipped = self.replies.sent;
@@ -77,9 +76,7 @@ impl Connection {
                 break;
             }
         }
-        let no_descriptors = &mut SendAncillaryBuffer::default();
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        sendmsg(&self.socket.fd, &pieces[..count], no_descriptors, flags)
+        self.socket.client.send(&pieces[..count])
     }
 
     /// Frees the slots of replies that were sent.

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tls::Session;
 
-use super::handshake::{HandshakeError, Negotiated, negotiate};
-use super::options::{ClientOptions, ServerAddress};
+use super::handshake::{Greeted, HandshakeError, Negotiated};
+use super::options::{ClientOptions, ClientTls, ServerAddress};
+use super::socket::{Encryption, Socket};
 
 /// How long one attempt to connect may take.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,18 +49,20 @@ pub enum ConnectError {
 impl ConnectError {
     /// Whether another attempt may succeed soon: the server does not run yet, or is ending.
     pub(super) fn is_temporary(&self) -> bool {
-        matches!(
-            self,
-            ConnectError::Resolve { .. }
-                | ConnectError::Connect(_)
-                | ConnectError::Handshake(HandshakeError::Io(_))
-        )
+        match self {
+            ConnectError::Resolve { .. } | ConnectError::Connect(_) => true,
+            // What TLS refuses, it refuses again.
+            ConnectError::Handshake(HandshakeError::Io(error)) => {
+                error.kind() != io::ErrorKind::InvalidData
+            }
+            ConnectError::Handshake(_) | ConnectError::Changed(_) => false,
+        }
     }
 }
 
 /// A connection that has entered transmission. The socket does not block.
 pub(super) struct Connected {
-    pub socket: OwnedFd,
+    pub socket: Socket,
     pub negotiated: Negotiated,
 }
 
@@ -71,11 +75,11 @@ pub(super) fn connect(
     match &options.server {
         ServerAddress::Inet { host, port } => {
             let stream = connect_tcp(host, *port, deadline)?;
-            enter_export(stream, &options.export, deadline)
+            enter_export(stream, options, deadline)
         }
         ServerAddress::Unix { path } => {
             let stream = connect_unix(path, deadline).map_err(ConnectError::Connect)?;
-            enter_export(stream, &options.export, deadline)
+            enter_export(stream, options, deadline)
         }
     }
 }
@@ -129,15 +133,38 @@ fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
 /// Carries out the handshake.
 fn enter_export<S: Read + Write + AsFd + Into<OwnedFd>>(
     stream: S,
-    export: &str,
+    options: &ClientOptions,
     deadline: Instant,
 ) -> Result<Connected, ConnectError> {
     let mut stream = DeadlineStream { stream, deadline };
-    let negotiated = negotiate(&mut stream, export)?;
-    let socket: OwnedFd = stream.stream.into();
-    let set_nonblocking = rustix::io::ioctl_fionbio(&socket, true);
+    let greeted = Greeted::begin(&mut stream)?;
+    let (tls, negotiated) = match &options.tls {
+        None => (None, greeted.enter(&mut stream, &options.export)?),
+        Some(tls) => {
+            let mut tls = start_tls(&mut stream, &greeted, tls)?;
+            let entered = greeted.enter(&mut tls.stream(&mut stream), &options.export);
+            let negotiated = entered.map_err(HandshakeError::after_tls)?;
+            (Some(Box::new(tls)), negotiated)
+        }
+    };
+    let fd: OwnedFd = stream.stream.into();
+    let set_nonblocking = rustix::io::ioctl_fionbio(&fd, true);
     set_nonblocking.map_err(|error| ConnectError::Connect(error.into()))?;
+    let socket = Socket { fd, tls };
     Ok(Connected { socket, negotiated })
+}
+
+/// Begins TLS, and checks that it is the right server.
+fn start_tls(
+    stream: &mut (impl Read + Write),
+    greeted: &Greeted,
+    tls: &ClientTls,
+) -> Result<Encryption, ConnectError> {
+    greeted.request_tls(stream)?;
+    let session = Session::client(&tls.credentials, tls.server_name.clone());
+    let mut session = session.map_err(HandshakeError::from)?;
+    session.handshake(stream).map_err(HandshakeError::from)?;
+    Ok(Encryption::new(session))
 }
 
 /// The time until a deadline, or the error for one that has passed.

@@ -1,10 +1,9 @@
 //! A connection of a queue: its socket, with both directions.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use engine::Errno;
-use rustix::net::SendFlags;
 
 use super::connect::Connected;
 use super::disk::Disk;
@@ -14,6 +13,7 @@ use super::now_ns;
 use super::outbox::{Outbox, SendEnd};
 use super::records::Records;
 use super::reply::Violation;
+use super::socket::Socket;
 use super::sockets::SocketSet;
 use crate::wire::{EXTENDED_REQUEST_MAGIC, ExtendedRequest, REQUEST_MAGIC, Request, command};
 
@@ -36,7 +36,7 @@ pub(super) enum Lost {
 
 /// A connection.
 pub(super) struct Connection {
-    socket: OwnedFd,
+    socket: Socket,
     negotiated: Negotiated,
     inbox: Inbox,
     sockets: Option<Rc<SocketSet>>,
@@ -89,7 +89,12 @@ impl Connection {
         answered: &mut Vec<u32>,
     ) -> Result<(), Lost> {
         let with = (disk, &self.negotiated);
-        let end = outbox.send(self.socket.as_fd(), with, records, answered)?;
+        let mut end = outbox.send(&mut self.socket, with, records, answered)?;
+        if let Some(tls) = &mut self.socket.tls
+            && !tls.send_unsent(self.socket.fd.as_fd()).map_err(Lost::Io)?
+        {
+            end = SendEnd::Full;
+        }
         self.has_more_to_send = end == SendEnd::OutOfBudget;
         let watch = end == SendEnd::Full;
         if watch != self.watches_for_room
@@ -102,11 +107,16 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether encrypted requests wait for room in the socket.
+    pub fn has_unsent(&self) -> bool {
+        let tls = self.socket.tls.as_ref();
+        tls.is_some_and(|tls| tls.has_unsent())
+    }
+
     /// Receives replies, and appends the requests whose piece was answered to `answered`.
     pub fn receive(&mut self, records: &mut Records, answered: &mut Vec<u32>) -> Result<(), Lost> {
-        let socket = self.socket.as_fd();
         self.inbox
-            .receive(socket, self.negotiated.replies, records, answered)
+            .receive(&mut self.socket, self.negotiated.replies, records, answered)
     }
 
     /// Ends the use of the socket, which is closed or used by others afterwards. `None` instead of the connection if something
@@ -114,12 +124,16 @@ impl Connection {
     pub fn into_idle(self) -> Option<Connected> {
         let is_empty = self.inbox.is_empty();
         let negotiated = self.negotiated;
-        let socket = self.into_socket();
+        let socket = self.into_unwatched_socket();
         is_empty.then_some(Connected { socket, negotiated })
     }
 
     /// The socket, which events are no longer watched of.
     pub fn into_socket(self) -> OwnedFd {
+        self.into_unwatched_socket().fd
+    }
+
+    fn into_unwatched_socket(self) -> Socket {
         if let Some(sockets) = &self.sockets {
             sockets.remove(self.socket.as_fd());
         }
@@ -128,13 +142,9 @@ impl Connection {
 }
 
 /// Sends the request to end the session, which has no reply. A socket that is full or broken is closed without.
-pub(super) fn send_disconnect(socket: &impl AsFd, replies: ReplyStyle) {
-    let send = |bytes: &[u8]| {
-        let socket: BorrowedFd<'_> = socket.as_fd();
-        let _ = rustix::net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-    };
+pub(super) fn send_disconnect(socket: &mut Socket, replies: ReplyStyle) {
     match replies {
-        ReplyStyle::Extended => send(
+        ReplyStyle::Extended => socket.send_last(
             &ExtendedRequest {
                 magic: EXTENDED_REQUEST_MAGIC,
                 command: command::DISC,
@@ -142,7 +152,7 @@ pub(super) fn send_disconnect(socket: &impl AsFd, replies: ReplyStyle) {
             }
             .encode(),
         ),
-        ReplyStyle::Simple | ReplyStyle::Structured => send(
+        ReplyStyle::Simple | ReplyStyle::Structured => socket.send_last(
             &Request {
                 magic: REQUEST_MAGIC,
                 command: command::DISC,

@@ -17,6 +17,7 @@ use super::handshake::Negotiated;
 use super::launcher;
 use super::options::{ClientOptions, ServerAddress};
 use super::reply::{Reply, ReplyContent};
+use super::socket::{Encryption, Socket};
 use crate::client::ReplyStyle;
 use crate::wire::{
     EXTENDED_REQUEST_MAGIC, ExtendedRequest, REQUEST_MAGIC, Request, command, transmission_flag,
@@ -140,6 +141,7 @@ impl Disk {
     pub fn of_socket(options: ClientOptions, socket: OwnedFd, negotiated: Negotiated) -> Arc<Self> {
         // The thread for further connections.
         let _ = launcher::start_unless_started(|| Ok(()));
+        let socket = Socket::plain(socket);
         Self::of_connection(options, Connected { socket, negotiated })
     }
 
@@ -301,23 +303,25 @@ impl Disk {
     /// Flushes on a connection without requests. An error of the server is of the kind `Other`.
     fn flush_on(&self, connected: Connected) -> io::Result<Connected> {
         let Connected { socket, negotiated } = connected;
-        rustix::io::ioctl_fionbio(&socket, false)?;
+        let Socket { fd, mut tls } = socket;
+        rustix::io::ioctl_fionbio(&fd, false)?;
         let deadline = Instant::now() + FLUSH_TIMEOUT;
-        let socket = match self.options.server {
+        let fd: OwnedFd = match self.options.server {
             ServerAddress::Inet { .. } => {
-                let stream = TcpStream::from(socket);
+                let stream = TcpStream::from(fd);
                 let mut stream = DeadlineStream { stream, deadline };
-                flush_on_stream(&mut stream, negotiated.replies)?;
+                flush_on_stream(&mut stream, tls.as_deref_mut(), negotiated.replies)?;
                 stream.stream.into()
             }
             ServerAddress::Unix { .. } => {
-                let stream = UnixStream::from(socket);
+                let stream = UnixStream::from(fd);
                 let mut stream = DeadlineStream { stream, deadline };
-                flush_on_stream(&mut stream, negotiated.replies)?;
+                flush_on_stream(&mut stream, tls.as_deref_mut(), negotiated.replies)?;
                 stream.stream.into()
             }
         };
-        rustix::io::ioctl_fionbio(&socket, true)?;
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        let socket = Socket { fd, tls };
         Ok(Connected { socket, negotiated })
     }
 
@@ -325,8 +329,12 @@ impl Disk {
     /// one connection. The next queue connects again.
     pub fn close_idle_connection(&self) {
         let idle = self.lock().idle.take();
-        if let Some(Connected { socket, negotiated }) = idle {
-            send_disconnect(&socket, negotiated.replies);
+        if let Some(Connected {
+            mut socket,
+            negotiated,
+        }) = idle
+        {
+            send_disconnect(&mut socket, negotiated.replies);
         }
     }
 
@@ -343,7 +351,18 @@ fn connect_by_launcher(options: &ClientOptions) -> Result<Connected, ConnectErro
 }
 
 /// Sends a flush, and reads the reply.
-fn flush_on_stream(stream: &mut (impl Read + Write), replies: ReplyStyle) -> io::Result<()> {
+fn flush_on_stream(
+    stream: &mut (impl Read + Write),
+    tls: Option<&mut Encryption>,
+    replies: ReplyStyle,
+) -> io::Result<()> {
+    match tls {
+        Some(tls) => exchange_flush(&mut tls.stream(stream), replies),
+        None => exchange_flush(stream, replies),
+    }
+}
+
+fn exchange_flush(stream: &mut (impl Read + Write), replies: ReplyStyle) -> io::Result<()> {
     const COOKIE: u64 = 0x666c_7573_6800_0000;
     let flush = Request {
         magic: REQUEST_MAGIC,

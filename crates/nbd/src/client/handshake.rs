@@ -79,6 +79,12 @@ pub enum HandshakeError {
     /// The connection broke, or the server did not answer in time.
     #[error("{}", describe_io_error(.0))]
     Io(#[from] io::Error),
+    /// The connection broke when the server had to accept the client's certificate: with TLS 1.3 it does that last.
+    #[error(
+        "the server closed the connection after the TLS handshake ({0}): does it require a certificate of the client \
+         (client-cert.pem and client-key.pem), and accept this one?"
+    )]
+    ClosedAfterTls(io::Error),
     /// The server speaks something else.
     #[error("the server violates the NBD protocol: {0}")]
     Protocol(String),
@@ -95,6 +101,21 @@ pub enum HandshakeError {
     },
 }
 
+impl HandshakeError {
+    /// The error after a TLS handshake.
+    pub(super) fn after_tls(self) -> Self {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        match self {
+            HandshakeError::Io(error)
+                if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof) =>
+            {
+                HandshakeError::ClosedAfterTls(error)
+            }
+            other => other,
+        }
+    }
+}
+
 /// The text of an error of the connection.
 fn describe_io_error(error: &io::Error) -> String {
     match error.kind() {
@@ -104,6 +125,8 @@ fn describe_io_error(error: &io::Error) -> String {
         io::ErrorKind::UnexpectedEof => {
             "the server closed the connection in the handshake".to_owned()
         }
+        // TLS says why.
+        io::ErrorKind::InvalidData => error.to_string(),
         _ => format!("the connection broke in the handshake: {error}"),
     }
 }
@@ -120,53 +143,81 @@ fn protocol_error(text: impl Into<String>) -> HandshakeError {
     HandshakeError::Protocol(text.into())
 }
 
-/// Carries out the handshake for an export.
-///
-/// # Errors
-/// [`HandshakeError`]; the stream is of no use then.
-pub fn negotiate(
-    stream: &mut (impl Read + Write),
-    export: &str,
-) -> Result<Negotiated, HandshakeError> {
-    let greeting = Greeting::decode(&read_array(stream)?);
-    if greeting.magic != NBD_MAGIC {
-        let text = format!("its first bytes are {:#018x}, not NBDMAGIC", greeting.magic);
-        return Err(protocol_error(text));
-    }
-    match greeting.option_magic {
-        OPTION_MAGIC => {}
-        OLDSTYLE_MAGIC => {
-            return Err(HandshakeError::Unsupported(
-                "the server speaks the oldstyle handshake only, which is not supported",
-            ));
-        }
-        other => {
-            let text = format!("{other:#018x} follows NBDMAGIC, not IHAVEOPT");
+/// A handshake after the greetings: options follow.
+pub(super) struct Greeted {
+    is_fixed_newstyle: bool,
+    omits_zeroes: bool,
+}
+
+impl Greeted {
+    /// Begins a handshake.
+    pub fn begin(stream: &mut (impl Read + Write)) -> Result<Self, HandshakeError> {
+        let greeting = Greeting::decode(&read_array(stream)?);
+        if greeting.magic != NBD_MAGIC {
+            let text = format!("its first bytes are {:#018x}, not NBDMAGIC", greeting.magic);
             return Err(protocol_error(text));
         }
-    }
-    let is_fixed = greeting.flags & handshake_flag::FIXED_NEWSTYLE != 0;
-    let mut flags = 0;
-    if is_fixed {
-        flags |= client_flag::FIXED_NEWSTYLE;
-    }
-    let omits_zeroes = greeting.flags & handshake_flag::NO_ZEROES != 0;
-    if omits_zeroes {
-        flags |= client_flag::NO_ZEROES;
-    }
-    stream.write_all(&flags.to_be_bytes())?;
-    let mut replies = ReplyStyle::Simple;
-    if is_fixed {
-        if choose(stream, option::EXTENDED_HEADERS)? {
-            replies = ReplyStyle::Extended;
-        } else if choose(stream, option::STRUCTURED_REPLY)? {
-            replies = ReplyStyle::Structured;
+        match greeting.option_magic {
+            OPTION_MAGIC => {}
+            OLDSTYLE_MAGIC => {
+                return Err(HandshakeError::Unsupported(
+                    "the server speaks the oldstyle handshake only, which is not supported",
+                ));
+            }
+            other => {
+                let text = format!("{other:#018x} follows NBDMAGIC, not IHAVEOPT");
+                return Err(protocol_error(text));
+            }
         }
-        if let Some(negotiated) = go(stream, export, replies)? {
-            return Ok(negotiated);
+        let is_fixed_newstyle = greeting.flags & handshake_flag::FIXED_NEWSTYLE != 0;
+        let mut flags = 0;
+        if is_fixed_newstyle {
+            flags |= client_flag::FIXED_NEWSTYLE;
+        }
+        let omits_zeroes = greeting.flags & handshake_flag::NO_ZEROES != 0;
+        if omits_zeroes {
+            flags |= client_flag::NO_ZEROES;
+        }
+        stream.write_all(&flags.to_be_bytes())?;
+        Ok(Greeted {
+            is_fixed_newstyle,
+            omits_zeroes,
+        })
+    }
+
+    /// Asks for TLS, whose handshake follows. A server without it is not used.
+    pub fn request_tls(&self, stream: &mut (impl Read + Write)) -> Result<(), HandshakeError> {
+        let refused = HandshakeError::Unsupported(
+            "the server does not offer TLS, which tls-creds requires: give it a certificate, or leave out tls-creds",
+        );
+        match self.is_fixed_newstyle && choose(stream, option::STARTTLS)? {
+            true => Ok(()),
+            false => Err(refused),
         }
     }
-    enter_by_export_name(stream, export, replies, omits_zeroes)
+
+    /// Enters transmission of an export.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]; the stream is of no use then.
+    pub fn enter(
+        &self,
+        stream: &mut (impl Read + Write),
+        export: &str,
+    ) -> Result<Negotiated, HandshakeError> {
+        let mut replies = ReplyStyle::Simple;
+        if self.is_fixed_newstyle {
+            if choose(stream, option::EXTENDED_HEADERS)? {
+                replies = ReplyStyle::Extended;
+            } else if choose(stream, option::STRUCTURED_REPLY)? {
+                replies = ReplyStyle::Structured;
+            }
+            if let Some(negotiated) = go(stream, export, replies)? {
+                return Ok(negotiated);
+            }
+        }
+        enter_by_export_name(stream, export, replies, self.omits_zeroes)
+    }
 }
 
 /// Whether the server accepts an option without data.
@@ -332,7 +383,7 @@ fn refusal(kind: u32, data: &[u8]) -> HandshakeError {
     let reason = match kind {
         option_reply::ERR_UNKNOWN => "there is no such export",
         option_reply::ERR_POLICY => "forbidden by its settings",
-        option_reply::ERR_TLS_REQD => "it requires TLS, which is not supported yet",
+        option_reply::ERR_TLS_REQD => "it requires TLS: set tls-creds",
         option_reply::ERR_SHUTDOWN => "it is ending",
         option_reply::ERR_BLOCK_SIZE_REQD => "it requires block sizes that this client lacks",
         option_reply::ERR_EXT_HEADER_REQD => "it requires extended headers and does not offer them",

@@ -4,7 +4,7 @@
 //! Nothing that the server sends leads outside of the segments of a request that waits for it: the range of each piece of data
 //! is checked before the first byte is stored.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use engine::Errno;
 use libc::iovec;
@@ -14,6 +14,7 @@ use super::handshake::ReplyStyle;
 use super::records::{Records, State};
 use super::reply::{MAX_REPLY_BYTES, Reply, ReplyContent, Violation};
 use super::segments::{append_part, copy_into, to_usize, zero_part};
+use super::socket::Socket;
 use crate::wire::NbdErrno;
 
 /// Bytes of the buffer: as much data as may be copied in order to receive several replies in one call.
@@ -23,6 +24,9 @@ const _: () = assert!(BUFFER_BYTES > 2 * MAX_REPLY_BYTES);
 
 /// Bytes after which other sources of the thread have their turn.
 const BUDGET_BYTES: usize = 4 << 20;
+
+/// The same with TLS, which takes longer.
+const TLS_BUDGET_BYTES: usize = 512 << 10;
 
 /// Most segments in one call.
 const MAX_SEGMENTS: usize = 1024;
@@ -85,12 +89,15 @@ impl Inbox {
     /// [`Lost`]; what was answered before counts.
     pub fn receive(
         &mut self,
-        socket: BorrowedFd<'_>,
+        socket: &mut Socket,
         style: ReplyStyle,
         records: &mut Records,
         answered: &mut Vec<u32>,
     ) -> Result<(), Lost> {
-        let mut budget = BUDGET_BYTES;
+        let mut budget = match socket.tls {
+            None => BUDGET_BYTES,
+            Some(_) => TLS_BUDGET_BYTES,
+        };
         loop {
             let (asked, received) = match self.fill(socket, records) {
                 Ok(filled) => filled,
@@ -98,6 +105,8 @@ impl Inbox {
                     self.is_drained = true;
                     return Ok(());
                 }
+                // TLS has received much without any data.
+                Err(Errno::INTR) => return Ok(()),
                 Err(Errno::FAULT) if self.drop_data(records) => continue,
                 Err(errno) => return Err(Lost::Io(errno)),
             };
@@ -114,10 +123,19 @@ impl Inbox {
     }
 
     /// Reads once, data first. Returns how many bytes were asked for, and received.
-    fn fill(&mut self, socket: BorrowedFd<'_>, records: &Records) -> Result<(usize, usize), Errno> {
+    fn fill(&mut self, socket: &mut Socket, records: &Records) -> Result<(usize, usize), Errno> {
         self.buffer.copy_within(self.begin..self.end, 0);
         self.end -= self.begin;
         self.begin = 0;
+        if let Some(tls) = &mut socket.tls {
+            // Data is copied from there.
+            let free = &mut self.buffer[self.end..];
+            let received = tls.read(socket.fd.as_fd(), free)?;
+            self.end += received;
+            // Whether the socket has more is known when it has nothing.
+            return Ok((received, received));
+        }
+        let socket = socket.fd.as_fd();
         self.iov.clear();
         let mut direct = 0;
         if let Expected::Data {

@@ -25,14 +25,16 @@ mod queue;
 mod records;
 mod reply;
 mod segments;
+mod socket;
 mod sockets;
 
 pub use connect::ConnectError;
 pub use disk::{Disk, Features, OpenError};
 pub use handshake::{BlockSizes, HandshakeError, Negotiated, ReplyStyle};
-pub use options::{ClientOptions, ServerAddress};
+pub use options::{ClientOptions, ClientTls, ServerAddress};
 pub use queue::{ClientQueue, MAX_IN_FLIGHT, STOP_WAIT};
 pub use sockets::SocketSet;
+pub use tls::{ClientCredentials, ServerName};
 
 /// Nanoseconds of the monotonic clock, as event loops use it.
 fn now_ns() -> u64 {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tls::{ClientCredentials, ServerName};
+
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddress {
@@ -33,8 +35,17 @@ impl fmt::Display for ServerAddress {
     }
 }
 
+/// How connections are encrypted.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    /// The authority of the server's certificate, and the client's own one.
+    pub credentials: ClientCredentials,
+    /// The name that the server's certificate has to have.
+    pub server_name: ServerName,
+}
+
 /// Options of a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// The server.
     pub server: ServerAddress,
@@ -44,6 +55,8 @@ pub struct ClientOptions {
     pub reconnect_delay: Duration,
     /// How long opening tries again when the server cannot be reached; zero: one attempt.
     pub open_timeout: Duration,
+    /// All connections use TLS, or none does.
+    pub tls: Option<ClientTls>,
 }
 
 impl fmt::Display for ClientOptions {

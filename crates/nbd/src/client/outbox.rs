@@ -1,7 +1,7 @@
 //! Sends requests: headers and data of many in one call, the data straight from the segments of the requests.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use engine::Errno;
 use libc::iovec;
@@ -10,6 +10,7 @@ use super::connection::Lost;
 use super::disk::Disk;
 use super::handshake::Negotiated;
 use super::records::{Records, State};
+use super::socket::Socket;
 
 /// Most segments in one call.
 const MAX_SEGMENTS: usize = 1024;
@@ -78,7 +79,7 @@ impl Outbox {
     /// Sends as much as the socket takes. A request whose memory cannot be read is in `answered`, with its error.
     pub fn send(
         &mut self,
-        socket: BorrowedFd<'_>,
+        socket: &mut Socket,
         (disk, connection): (&Disk, &Negotiated),
         records: &mut Records,
         answered: &mut Vec<u32>,
@@ -89,7 +90,12 @@ impl Outbox {
                 return Ok(SendEnd::Empty);
             }
             let bytes = self.fill_list(disk, connection, records, most_requests);
-            match send_list(socket, &mut self.iov) {
+            let sent = match &mut socket.tls {
+                None => send_list(socket.fd.as_fd(), &mut self.iov),
+                // SAFETY: the list names headers, zeroes, and segments of requests that have not completed.
+                Some(tls) => unsafe { tls.send_list(socket.fd.as_fd(), &self.iov) },
+            };
+            match sent {
                 Ok(sent) => {
                     self.advance(sent, disk, records);
                     if sent < bytes {

@@ -186,7 +186,8 @@ impl ClientQueue {
 
     /// The submit phase: sends requests.
     pub fn submit(&mut self) {
-        if self.outbox.is_empty() {
+        let has_unsent = matches!(&self.link, Link::Up(connection) if connection.has_unsent());
+        if self.outbox.is_empty() && !has_unsent {
             return;
         }
         self.with_connection(|connection, queue| {

@@ -74,6 +74,20 @@ pub(super) unsafe fn copy_into(list: &[iovec], skip: u64, bytes: &[u8]) {
     });
 }
 
+/// Appends `len` bytes of the segments to `out`, from `skip` bytes behind their beginning.
+///
+/// # Safety
+/// The segments are valid for reads, and the range lies within them. A guest may access them at the same time.
+pub(super) unsafe fn copy_from(list: &[iovec], skip: u64, len: u64, out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.resize(begin + to_usize(len), 0);
+    let to = out[begin..].as_mut_ptr();
+    for_each_piece(list, skip, len, |from, len, at| {
+        // SAFETY: our caller promises that the segment is valid; `at` and `len` lie within what was appended.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.wrapping_add(at), len) };
+    });
+}
+
 /// Fills `len` bytes of the segments with zeroes, `skip` bytes behind their beginning.
 ///
 /// # Safety

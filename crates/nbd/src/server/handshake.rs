@@ -5,12 +5,15 @@
 
 use super::contexts::ChosenContext;
 use super::export::{ExportDescription, ExportDirectory};
-use super::option_data::{ContextQueries, InfoRequest, parse_name};
+use super::option_data::{ContextQueries, parse_name};
+use super::option_replies::{
+    NO_SUCH_EXPORT, TLS_REQUIRED, describe_export, list_entry, reply, reply_error,
+    reply_tls_required,
+};
 use super::{ReplyStyle, Transmission, contexts};
 use crate::wire::{
-    BlockSizeInfo, EXPORT_NAME_ZEROES, ExportInfo, ExportNameReply, Greeting, MAX_PAYLOAD_BYTES,
-    NBD_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, OptionHeader, OptionReplyHeader, client_flag,
-    handshake_flag, info, option, option_reply, transmission_flag,
+    EXPORT_NAME_ZEROES, ExportInfo, ExportNameReply, Greeting, NBD_MAGIC, OPTION_MAGIC,
+    OptionHeader, client_flag, handshake_flag, info, option, option_reply, transmission_flag,
 };
 
 /// Most bytes of an option's data. More is skipped and refused.
@@ -30,6 +33,9 @@ pub enum HandshakeError {
     /// A client without fixed newstyle may only choose an export.
     #[error("option {0} of a client without fixed newstyle")]
     OptionWithoutFixedNewstyle(u32),
+    /// More than `NBD_OPT_STARTTLS` has come before its reply: what was sent unencrypted must not count as encrypted.
+    #[error("the client has sent more after NBD_OPT_STARTTLS without waiting for its reply")]
+    DataBeforeTls,
     /// `NBD_OPT_EXPORT_NAME` cannot be answered by an error.
     #[error("NBD_OPT_EXPORT_NAME: {0}")]
     ExportName(String),
@@ -42,8 +48,22 @@ pub enum HandshakeStep {
     Continue,
     /// The client has chosen an export: once the output is sent, the transmission phase begins.
     Transmission(Box<Negotiated>),
+    /// The client begins TLS: once the output is sent, a TLS handshake follows, and then [`Handshake::set_encrypted`].
+    StartTls,
     /// The client ends the session: once the output is sent, the connection is closed.
     End,
+}
+
+/// Whether a connection is encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Encryption {
+    /// The server has no certificate.
+    #[default]
+    Unavailable,
+    /// The client has to begin TLS before anything else.
+    Required,
+    /// All that follows is encrypted.
+    Active,
 }
 
 /// The result of a successful handshake.
@@ -64,6 +84,7 @@ pub struct Handshake {
     has_no_zeroes: bool,
     is_fixed_newstyle: bool,
     style: ReplyStyle,
+    encryption: Encryption,
     /// The contexts of the last `NBD_OPT_SET_META_CONTEXT`, and its export.
     contexts: Option<(String, Vec<ChosenContext>)>,
 }
@@ -83,6 +104,20 @@ enum State {
 }
 
 impl Handshake {
+    /// A handshake in which the client has to begin TLS first.
+    #[must_use]
+    pub fn requiring_tls() -> Self {
+        Handshake {
+            encryption: Encryption::Required,
+            ..Handshake::default()
+        }
+    }
+
+    /// Continues after the TLS handshake: what follows is encrypted.
+    pub fn set_encrypted(&mut self) {
+        self.encryption = Encryption::Active;
+    }
+
     /// The first bytes that a server sends.
     #[must_use]
     pub fn greeting() -> [u8; Greeting::BYTES] {
@@ -134,8 +169,13 @@ impl Handshake {
                 }
                 State::SkippedData { option, left: 0 } => {
                     self.state = State::Option;
-                    let text = "the option is too large";
-                    reply_error(out, option, option_reply::ERR_TOO_BIG, text);
+                    match self.encryption {
+                        Encryption::Required => reply_tls_required(out, option),
+                        Encryption::Unavailable | Encryption::Active => {
+                            let text = "the option is too large";
+                            reply_error(out, option, option_reply::ERR_TOO_BIG, text);
+                        }
+                    }
                     HandshakeStep::Continue
                 }
                 State::SkippedData { option, left } => {
@@ -150,6 +190,9 @@ impl Handshake {
                     HandshakeStep::Continue
                 }
             };
+            if step == HandshakeStep::StartTls && !rest.is_empty() {
+                return Err(HandshakeError::DataBeforeTls);
+            }
             if step != HandshakeStep::Continue {
                 return Ok((input.len() - rest.len(), step));
             }
@@ -204,6 +247,14 @@ impl Handshake {
             reply_error(out, option, option_reply::ERR_INVALID, text);
             return Ok(HandshakeStep::Continue);
         }
+        let may_precede_tls = matches!(option, option::STARTTLS | option::ABORT);
+        if self.encryption == Encryption::Required && !may_precede_tls {
+            if option == option::EXPORT_NAME {
+                return Err(HandshakeError::ExportName(TLS_REQUIRED.into()));
+            }
+            reply_tls_required(out, option);
+            return Ok(HandshakeStep::Continue);
+        }
         match option {
             option::EXPORT_NAME => return self.enter_by_export_name(data, exports, out),
             option::ABORT => {
@@ -216,10 +267,20 @@ impl Handshake {
                 }
                 reply(out, option, option_reply::ACK, &[]);
             }
-            option::STARTTLS => {
-                let text = "TLS is not configured";
-                reply_error(out, option, option_reply::ERR_POLICY, text);
-            }
+            option::STARTTLS => match self.encryption {
+                Encryption::Required => {
+                    reply(out, option, option_reply::ACK, &[]);
+                    return Ok(HandshakeStep::StartTls);
+                }
+                Encryption::Unavailable => {
+                    let text = "TLS is not configured";
+                    reply_error(out, option, option_reply::ERR_POLICY, text);
+                }
+                Encryption::Active => {
+                    let text = "TLS has begun already";
+                    reply_error(out, option, option_reply::ERR_INVALID, text);
+                }
+            },
             option::INFO | option::GO => match describe_export(option, data, exports, out) {
                 Err((error, text)) => reply_error(out, option, error, text),
                 Ok(export) => {
@@ -361,63 +422,6 @@ impl Handshake {
         }
         Ok(())
     }
-}
-
-const NO_SUCH_EXPORT: &str = "there is no export of this name";
-
-/// Replies the pieces of information on an export that `NBD_OPT_INFO` or `NBD_OPT_GO` asks for, except size and flags.
-fn describe_export(
-    option: u32,
-    data: &[u8],
-    exports: &dyn ExportDirectory,
-    out: &mut Vec<u8>,
-) -> Result<ExportDescription, (u32, &'static str)> {
-    let request = InfoRequest::parse(data).map_err(|text| (option_reply::ERR_INVALID, text))?;
-    let export = exports.find(request.name);
-    let export = export.ok_or((option_reply::ERR_UNKNOWN, NO_SUCH_EXPORT))?;
-    for (info, text) in [
-        (info::NAME, &export.name),
-        (info::DESCRIPTION, &export.description),
-    ] {
-        if request.asks_for(info) && !text.is_empty() {
-            let data = [&info.to_be_bytes()[..], text.as_bytes()].concat();
-            reply(out, option, option_reply::INFO, &data);
-        }
-    }
-    let block_sizes = BlockSizeInfo {
-        info: info::BLOCK_SIZE,
-        minimum: export.block_sizes.minimum,
-        preferred: export.block_sizes.preferred,
-        maximum: MAX_PAYLOAD_BYTES,
-    };
-    reply(out, option, option_reply::INFO, &block_sizes.encode());
-    Ok(export)
-}
-
-/// The data of `NBD_REP_SERVER`.
-fn list_entry(export: &ExportDescription) -> Vec<u8> {
-    #[allow(clippy::cast_possible_truncation, reason = "at most 4096 bytes")]
-    let name_len = export.name.len() as u32;
-    let (name, description) = (export.name.as_bytes(), export.description.as_bytes());
-    [&name_len.to_be_bytes(), name, description].concat()
-}
-
-/// Appends a reply to an option.
-fn reply(out: &mut Vec<u8>, option: u32, reply: u32, data: &[u8]) {
-    #[allow(clippy::cast_possible_truncation, reason = "two strings at most")]
-    let header = OptionReplyHeader {
-        magic: OPTION_REPLY_MAGIC,
-        option,
-        reply,
-        length: data.len() as u32,
-    };
-    out.extend_from_slice(&header.encode());
-    out.extend_from_slice(data);
-}
-
-/// Appends an error with its text.
-fn reply_error(out: &mut Vec<u8>, option: u32, error: u32, text: &str) {
-    reply(out, option, error, text.as_bytes());
 }
 
 #[cfg(test)]

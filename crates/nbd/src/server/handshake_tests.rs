@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::server::BlockSizes;
+use crate::wire::{OPTION_REPLY_MAGIC, OptionReplyHeader};
 
 struct Exports;
 
@@ -243,6 +244,56 @@ fn tls_and_unknown_options_are_refused() {
         (step, kinds(&replies)),
         (HandshakeStep::End, vec![option_reply::ACK])
     );
+}
+
+/// A client of a server that requires TLS.
+fn client_before_tls() -> Handshake {
+    let mut handshake = Handshake::requiring_tls();
+    let flags = handshake.advance(&3u32.to_be_bytes(), &Exports, &mut Vec::new());
+    assert_eq!(flags, Ok((4, HandshakeStep::Continue)));
+    handshake
+}
+
+#[test]
+fn nothing_but_tls_is_answered_where_it_is_required() {
+    let mut handshake = client_before_tls();
+    for option in (2..20).filter(|option| ![option::ABORT, option::STARTTLS].contains(option)) {
+        let (step, replies) = send(&mut handshake, option, &[]);
+        assert_eq!(step, HandshakeStep::Continue);
+        assert_eq!(kinds(&replies), [option_reply::ERR_TLS_REQD], "{option}");
+    }
+    let large = vec![0; 70 << 10];
+    let (_, replies) = send(&mut handshake, option::GO, &large);
+    assert_eq!(kinds(&replies), [option_reply::ERR_TLS_REQD]);
+    let by_name = option_bytes(option::EXPORT_NAME, b"disk");
+    let result = handshake.advance(&by_name, &Exports, &mut Vec::new());
+    assert!(matches!(result, Err(HandshakeError::ExportName(_))));
+    let (step, _) = send(&mut client_before_tls(), option::ABORT, &[]);
+    assert_eq!(step, HandshakeStep::End);
+}
+
+#[test]
+fn options_are_answered_after_tls_which_begins_once() {
+    let mut handshake = client_before_tls();
+    let (step, replies) = send(&mut handshake, option::STARTTLS, &[]);
+    assert_eq!(
+        (step, kinds(&replies)),
+        (HandshakeStep::StartTls, vec![option_reply::ACK])
+    );
+    handshake.set_encrypted();
+    let (_, replies) = send(&mut handshake, option::STARTTLS, &[]);
+    assert_eq!(kinds(&replies), [option_reply::ERR_INVALID]);
+    let (_, replies) = send(&mut handshake, option::LIST, &[]);
+    assert_eq!(kinds(&replies), [option_reply::SERVER, option_reply::ACK]);
+}
+
+#[test]
+fn what_comes_unencrypted_with_the_request_for_tls_ends_the_connection() {
+    let mut handshake = client_before_tls();
+    let start_tls = option_bytes(option::STARTTLS, &[]);
+    let list = option_bytes(option::LIST, &[]);
+    let result = handshake.advance(&[start_tls, list].concat(), &Exports, &mut Vec::new());
+    assert_eq!(result, Err(HandshakeError::DataBeforeTls));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod contexts;
 mod export;
 mod handshake;
 mod option_data;
+mod option_replies;
 mod reply;
 mod request;
 

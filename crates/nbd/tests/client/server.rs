@@ -221,6 +221,7 @@ impl Server {
     /// Options for a client of it, which waits for new connections for so long.
     pub fn options(&self, reconnect_delay: Duration) -> ClientOptions {
         ClientOptions {
+            tls: None,
             server: ServerAddress::Unix {
                 path: self.path.clone(),
             },

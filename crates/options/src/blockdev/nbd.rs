@@ -10,8 +10,10 @@ use super::rbd::PortForm;
 use crate::{
     Problem,
     fields::Fields,
-    form::{FilePathForm, NBD_NAME_FORM, number_form},
+    form::{FilePathForm, ID_FORM, NBD_NAME_FORM, number_form},
     key::UnsupportedName,
+    names::DefinedNames,
+    object::TLS_CREDS,
     settings::{settings, words},
     socket,
     tree::Object,
@@ -30,6 +32,10 @@ settings! {
         pub path: Option<PathBuf> = "server.path", FilePathForm, optional;
         /// name of the export (default: the server's default export)
         pub export: Option<String> = "export", NBD_NAME_FORM, optional;
+        /// encrypt connections with the certificates of this tls-creds-x509 object, whose endpoint is client
+        pub tls_creds: Option<String> = "tls-creds", ID_FORM, optional;
+        /// name that the server's certificate has to have (default: server.host)
+        pub tls_hostname: Option<String> = "tls-hostname", NBD_NAME_FORM, optional;
         /// seconds that requests wait for a new connection after one has broken (default 0: they fail at once)
         pub reconnect_delay: u32 = "reconnect-delay", number_form(0, u32::MAX).with_placeholder("SECONDS"), default(0);
         /// seconds for which opening tries to reach the server (default 0: once)
@@ -96,7 +102,34 @@ impl NbdOptions {
                 return Err(Problem::Conflict { reason });
             }
         }
+        nbd.check_tls(fields)?;
         Ok(nbd)
+    }
+
+    /// Checks that the keys for TLS go with each other.
+    fn check_tls(&self, fields: &Fields) -> Result<(), Problem> {
+        let (creds, hostname) = (
+            fields.full_key("tls-creds"),
+            fields.full_key("tls-hostname"),
+        );
+        match (&self.tls_creds, &self.tls_hostname, &self.host) {
+            (None, Some(_), _) => {
+                let reason = format!("'{hostname}' needs '{creds}', which encrypts connections");
+                Err(Problem::Conflict { reason })
+            }
+            (Some(_), None, None) => {
+                let expected =
+                    "server.type=unix with tls-creds needs the name in the server's certificate";
+                Err(fields.missing_key_error("tls-hostname", expected))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The name that the server's certificate has to have.
+    #[must_use]
+    pub fn tls_server_name(&self) -> Option<&str> {
+        self.tls_hostname.as_deref().or(self.host.as_deref())
     }
 
     /// The export as a URI, as `serve` takes it.
@@ -148,14 +181,6 @@ const FIXED_ADDRESS: &str = "leave it out";
 
 /// Keys of the driver, and of other drivers, that are refused with a reason.
 pub(super) const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
-    UnsupportedName {
-        name: "tls-creds",
-        instead: "connections are not encrypted yet: use a Unix socket, or a network that only trusted hosts reach",
-    },
-    UnsupportedName {
-        name: "tls-hostname",
-        instead: "leave it out: connections are not encrypted yet",
-    },
     UnsupportedName {
         name: "x-dirty-bitmap",
         instead: "leave it out: bitmaps of the server are not read",
@@ -224,8 +249,12 @@ pub(super) fn read_nbd_options(
     fields: &mut Fields,
     settings: &mut CommonNodeOptions,
     cache_direct_is_given: bool,
+    names: &DefinedNames,
 ) -> Result<NbdOptions, Problem> {
     let nbd = NbdOptions::read_and_check(fields)?;
+    if let Some(creds) = &nbd.tls_creds {
+        names.check_object_defined(&fields.full_key("tls-creds"), TLS_CREDS, creds)?;
+    }
     if settings.cache_direct == Some(false) {
         if cache_direct_is_given {
             return Err(Problem::Unsupported {

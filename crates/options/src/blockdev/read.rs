@@ -132,6 +132,7 @@ fn read_and_register_node(
             &mut fields,
             &mut settings,
             given.cache_direct,
+            names,
         )?),
         DriverKind::Rbd => Driver::Rbd(rbd::read_rbd_options(
             &mut fields,

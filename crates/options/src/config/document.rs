@@ -44,6 +44,12 @@ pub(crate) const SECTIONS: &[SectionKind] = &[
         DirectiveKind::Object,
         Some("throttle-group"),
     ),
+    section_kind(
+        "tls-creds-x509",
+        DirectiveKind::Object,
+        Some("tls-creds-x509"),
+    ),
+    section_kind("authz-list", DirectiveKind::Object, Some("authz-list")),
     section_kind("blockdev", DirectiveKind::Blockdev, None),
     section_kind("chardev", DirectiveKind::Chardev, Some("socket")),
     section_kind("monitor", DirectiveKind::Monitor, None),
@@ -55,7 +61,7 @@ pub(crate) const SECTIONS: &[SectionKind] = &[
 const COMMAND_LINE_ONLY: &[UnsupportedName] = &[
     UnsupportedName {
         name: "object",
-        instead: "write [iothread.NAME], [secret.NAME] or [throttle-group.NAME]",
+        instead: "write [iothread.NAME], [secret.NAME], [throttle-group.NAME], [tls-creds-x509.NAME] or [authz-list.NAME]",
     },
     UnsupportedName {
         name: "pidfile",

@@ -50,7 +50,7 @@ pub(super) fn parse_nbd_uri(uri: &str) -> Result<ServeDisk, String> {
         }
         ("nbds" | "nbds+unix", _) => {
             return Err(format!(
-                "DISK '{shown}': connections to NBD servers are not encrypted yet; expected {FORM}"
+                "DISK '{shown}': for TLS use --object tls-creds-x509 and --blockdev nbd,tls-creds=…; expected {FORM}"
             ));
         }
         _ => return Err(malformed()),

@@ -3,10 +3,12 @@
 use options::{KeySpec, reference};
 
 /// An option, one of its kinds, and the required keys.
-pub const LEAST: [(&str, &str, &str); 18] = [
+pub const LEAST: [(&str, &str, &str); 20] = [
     ("object", "iothread", "id=i"),
     ("object", "secret", "id=s,file=/f"),
     ("object", "throttle-group", "id=t"),
+    ("object", "tls-creds-x509", "id=x,dir=/d"),
+    ("object", "authz-list", "id=l"),
     ("blockdev", "file", "node-name=n,filename=/f"),
     ("blockdev", "host_device", "node-name=n,filename=/f"),
     ("blockdev", "null-co", "node-name=n"),

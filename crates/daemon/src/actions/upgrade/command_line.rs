@@ -24,6 +24,12 @@ pub(crate) fn command_line_for_objects(
     for group in &objects.throttle_groups {
         add_argument("--object", group.options.to_json()?);
     }
+    for creds in &objects.tls_creds {
+        add_argument("--object", creds.options.to_json()?);
+    }
+    for list in &objects.authz_lists {
+        add_argument("--object", list.options.to_json()?);
+    }
     let current_options = |name: &str| objects.find_node(name).map(|open| &open.options);
     for open in objects.nodes.iter().filter(|open| open.parent.is_none()) {
         add_argument("--blockdev", open.options.to_json(&current_options)?);

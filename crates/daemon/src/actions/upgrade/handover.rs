@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::paused_export::{self, PausedExport};
 use super::scsi_state;
-use super::{bitmaps, command_line};
+use super::{bitmaps, command_line, tls_files};
 use crate::actions::nbd;
 use crate::control::MainThread;
 use crate::devices::export_server::ExportServer;
@@ -279,6 +279,9 @@ impl MainThread {
         let secrets = secrets
             .map(|secret| json!({"id": secret.options.id, "base64": secret.content.to_base64()}));
         let secrets: Vec<Value> = secrets.collect();
+        let creds = self.objects.tls_creds.iter();
+        let creds = creds.map(|creds| tls_files::to_json(&creds.options.id, &creds.files));
+        let creds: Vec<Value> = creds.collect();
         let mut sockets = Vec::new();
         for (addr, fd) in self
             .objects
@@ -336,6 +339,7 @@ impl MainThread {
             "pid": std::process::id(),
             "options": self.command_line_for_successor()?,
             "secrets": secrets,
+            "tls-creds": creds,
             "nodes": nodes,
             "sockets": sockets,
             "exports": exports,

@@ -9,3 +9,4 @@ mod paused_export;
 mod replaced_files;
 pub(crate) mod restore;
 mod scsi_state;
+mod tls_files;

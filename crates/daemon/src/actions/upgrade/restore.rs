@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::bitmaps;
 use super::handover::monotonic_ns;
-use super::scsi_state;
+use super::{scsi_state, tls_files};
 use crate::actions::export;
 use crate::actions::export::nbd_bitmaps;
 use crate::actions::nbd;
@@ -108,6 +108,11 @@ fn receive_and_restore_state(
         let content = secret["base64"].as_str().and_then(SecretBytes::from_base64);
         let content = content.ok_or(INVALID_STATE)?;
         objects.handover_secrets.insert(id.to_owned(), content);
+    }
+    for creds in state["tls-creds"].as_array().into_iter().flatten() {
+        let id = creds["id"].as_str().ok_or(INVALID_STATE)?;
+        let files = tls_files::from_json(creds).ok_or(INVALID_STATE)?;
+        objects.handover_tls_files.insert(id.to_owned(), files);
     }
     // An old process that does not send them has none.
     for fd in state["nbd-listeners"].as_array().into_iter().flatten() {
@@ -212,6 +217,12 @@ fn create_objects_and_chardevs(
             }
             Directive::Object(ObjectOptions::Secret(options)) => {
                 objects.read_and_add_secret(&options, SecretFiles::Any)?
+            }
+            Directive::Object(ObjectOptions::TlsCreds(options)) => {
+                objects.read_and_add_tls_creds(&options, SecretFiles::Any)?
+            }
+            Directive::Object(ObjectOptions::AuthzList(options)) => {
+                objects.add_authz_list(&options)?
             }
             Directive::Object(ObjectOptions::ThrottleGroup(options)) => {
                 objects.add_throttle_group(&options)?

@@ -1,0 +1,223 @@
+//! Encrypted connections to servers of others, and servers that are not accepted.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use test_support::certificates::{Authority, Side};
+use test_support::report;
+
+use crate::load::Load;
+use crate::process::{Folder, Process, words};
+use crate::servers::Server;
+use crate::{MIB, SOCKET, failed_requests, start};
+
+/// Certificates in `server` and `client`. `None`: there is no openssl.
+fn certificates(folder: &Folder) -> Option<Authority> {
+    let authority = Authority::new(&folder.join("authority"))?;
+    authority.issue(&folder.join("server"), Side::Server, "/CN=localhost", 10);
+    authority.issue(&folder.join("client"), Side::Client, "/CN=client", 10);
+    Some(authority)
+}
+
+/// nbdkit with TLS and this plugin.
+fn nbdkit(folder: &Folder, plugin: &str) -> Option<Server> {
+    let certificates = folder.join("server");
+    let tls = format!(
+        "--tls=require --tls-certificates={} --tls-verify-peer",
+        certificates.display()
+    );
+    Server::nbdkit(folder, &format!("{tls} {plugin}"))
+}
+
+/// A disk of a server with the certificates of a folder.
+fn line(server: &Server, certificates: &str, node: &str, export: &str) -> String {
+    let object = format!("--object tls-creds-x509,id=tls0,dir={certificates},endpoint=client");
+    let node = format!(",tls-creds=tls0,tls-hostname=localhost{node}");
+    format!("{object} {}", crate::line(server, &node, export))
+}
+
+#[test]
+fn servers_with_tls_hold_what_the_front_end_has_written() {
+    let folder = Folder::new();
+    if certificates(&folder).is_none() {
+        return;
+    }
+    let image = folder.join("image");
+    let creds = format!(
+        "--object tls-creds-x509,id=t,dir={},endpoint=server --tls-creds t",
+        folder.join("server").display()
+    );
+    for kind in ["nbdkit", "qemu-nbd"] {
+        fs::File::create(&image).unwrap().set_len(MIB).unwrap();
+        let server = match kind {
+            "nbdkit" => nbdkit(&folder, &format!("file {}", image.display())),
+            _ => Server::qemu_nbd(&folder, &format!("--shared 1 {creds}"), &image),
+        };
+        let Some(server) = server else {
+            return;
+        };
+        let line = line(&server, "client", "", ",num-queues=2");
+        let (mut program, mut client) = start(&folder, &line);
+        let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
+        load.run(3000);
+        load.read_all();
+        assert_eq!(failed_requests(&mut client), 0, "{kind}");
+        assert_eq!(program.stop().code, Some(0));
+        load.assert_content(&fs::read(&image).unwrap());
+    }
+}
+
+#[test]
+fn a_killed_server_with_tls_is_a_pause() {
+    let folder = Folder::new();
+    if certificates(&folder).is_none() {
+        return;
+    }
+    folder.image("image", MIB);
+    let image = folder.join("image");
+    let Some(mut server) = nbdkit(&folder, &format!("file {}", image.display())) else {
+        return;
+    };
+    let queues = ",num-queues=2,iothread.0=io0,iothread.1=io1";
+    let line = format!(
+        "--object iothread,id=io0 --object iothread,id=io1 {}",
+        line(&server, "client", ",reconnect-delay=60", queues)
+    );
+    let (mut program, mut client) = start(&folder, &line);
+    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
+    for _ in 0..3 {
+        load.run(500);
+        load.fill();
+        server.kill();
+        load.fill();
+        thread::sleep(Duration::from_millis(500));
+        server.start();
+    }
+    load.run(500);
+    load.read_all();
+    assert_eq!(failed_requests(&mut client), 0);
+    assert_eq!(program.stop().code, Some(0));
+    load.assert_content(&fs::read(image).unwrap());
+}
+
+#[test]
+fn large_requests_pass_through_a_client_and_a_server_with_tls() {
+    let folder = Folder::new();
+    if !report::installed("nbdcopy") || certificates(&folder).is_none() {
+        return;
+    }
+    folder.image("image", 64 * MIB);
+    let image = folder.join("image");
+    let Some(server) = nbdkit(&folder, &format!("file {}", image.display())) else {
+        return;
+    };
+    // An NBD server in front of the client, without TLS.
+    let socket = server.socket().display().to_string();
+    let line = format!(
+        "--object tls-creds-x509,id=tls0,dir=client \
+         --blockdev nbd,node-name=d,server.type=unix,server.path={socket},tls-creds=tls0,tls-hostname=localhost \
+         --nbd-server addr.type=unix,addr.path=front --export nbd,id=e,node-name=d,writable=on"
+    );
+    let (program, _client) = start(&folder, &line);
+    let noise = (0u32..16 << 20).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes());
+    let noise: Vec<u8> = noise.collect();
+    fs::write(folder.join("noise"), &noise).unwrap();
+    let uri = "nbd+unix:///d?socket=front";
+    for (from, to) in [("noise", uri), (uri, "copy")] {
+        let mut command = Command::new("nbdcopy");
+        command.args([
+            "--connections=2",
+            "--request-size=33554432",
+            "--flush",
+            from,
+            to,
+        ]);
+        let output = command.current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert!(fs::read(&image).unwrap() == noise);
+    assert!(fs::read(folder.join("copy")).unwrap() == noise);
+    assert_eq!(program.stop().code, Some(0));
+}
+
+/// The error of a start with these options.
+#[track_caller]
+fn error_of(folder: &Folder, line: &str) -> String {
+    let output = Process::spawn(folder.command(words(line))).ended();
+    assert_eq!(output.code, Some(1), "{output:?}");
+    output.stderr
+}
+
+#[test]
+fn servers_that_are_not_the_right_ones_are_refused() {
+    let folder = Folder::new();
+    let Some(authority) = certificates(&folder) else {
+        return;
+    };
+    let other = Authority::new(&folder.join("other-authority")).unwrap();
+    other.issue(&folder.join("stranger"), Side::Client, "/CN=client", 10);
+    fs::create_dir(folder.join("anonymous")).unwrap();
+    let ca = "ca-cert.pem";
+    fs::copy(
+        folder.join("client").join(ca),
+        folder.join("anonymous").join(ca),
+    )
+    .unwrap();
+    let Some(server) = nbdkit(&folder, "memory 1M") else {
+        return;
+    };
+    let fails_with = |line: &str, expected: &str| {
+        let error = error_of(&folder, line);
+        assert!(error.contains(expected), "{expected}: {error}");
+    };
+    let right = line(&server, "client", "", "");
+    fails_with(
+        &line(&server, "stranger", "", ""),
+        "not signed by the authority in ca-cert.pem",
+    );
+    fails_with(
+        &right.replace("tls-hostname=localhost", "tls-hostname=elsewhere"),
+        "elsewhere",
+    );
+    fails_with(
+        &line(&server, "anonymous", "", ""),
+        // By its alert, or by what is known if the connection ends before that is read.
+        "a certificate of the client",
+    );
+    fails_with(
+        &crate::line(&server, "", ""),
+        "it requires TLS: set tls-creds",
+    );
+    fails_with(
+        &right
+            .replace("endpoint=client", "endpoint=server")
+            .replace("dir=client", "dir=server"),
+        "Expecting TLS credentials with a client endpoint",
+    );
+    // The same disk is served with the right ones, also to a client that does not check the server.
+    for line in [
+        right.clone(),
+        line(&server, "client", "", "")
+            .replace("endpoint=client", "endpoint=client,verify-peer=off")
+            .replace("tls-hostname=localhost", "tls-hostname=elsewhere"),
+    ] {
+        let program = folder.start(&line, SOCKET);
+        assert_eq!(program.stop().code, Some(0));
+    }
+    drop(server);
+    authority.issue(&folder.join("server"), Side::Server, "/CN=localhost", -1);
+    let Some(expired) = nbdkit(&folder, "memory 1M") else {
+        return;
+    };
+    fails_with(&line(&expired, "client", "", ""), "certificate has expired");
+    drop(expired);
+    let Some(plain) = Server::nbdkit(&folder, "memory 1M") else {
+        return;
+    };
+    fails_with(
+        &line(&plain, "client", "", ""),
+        "the server does not offer TLS",
+    );
+}

@@ -1,0 +1,144 @@
+//! The socket of a client: plain, or with a TLS session.
+//!
+//! A plain one is read and written by one system call, straight from and to the buffers of requests. With TLS data is copied once more.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+use tls::Session;
+
+/// A non-blocking socket.
+pub(crate) struct ClientSocket {
+    fd: OwnedFd,
+    session: Option<Box<Session>>,
+}
+
+impl ClientSocket {
+    pub fn plain(fd: OwnedFd) -> Self {
+        ClientSocket { fd, session: None }
+    }
+
+    /// From here on everything is encrypted, beginning with a handshake.
+    pub fn start_tls(&mut self, session: Session) {
+        self.session = Some(Box::new(session));
+    }
+
+    /// Continues the handshake. `None`: the client is waited for. After the handshake: the name of the client's certificate.
+    pub fn continue_tls_handshake(&mut self) -> io::Result<Option<Option<String>>> {
+        let Some(session) = &mut self.session else {
+            return Ok(Some(None));
+        };
+        match session.handshake(&mut SocketIo(self.fd.as_fd())) {
+            Ok(()) => Ok(Some(session.peer_name())),
+            Err(error) if is_temporary(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads into the pieces, in order. Fewer bytes than these have room for: the socket has no more, or
+    /// [`has_more_to_read`](Self::has_more_to_read).
+    pub fn receive(&mut self, pieces: &mut [IoSliceMut<'_>]) -> rustix::io::Result<usize> {
+        let Some(session) = &mut self.session else {
+            return rustix::io::readv(&self.fd, pieces);
+        };
+        let stream = &mut SocketIo(self.fd.as_fd());
+        let mut received = 0;
+        for piece in pieces {
+            let mut filled = 0;
+            while filled < piece.len() {
+                match session.read(stream, &mut piece[filled..]) {
+                    Ok(0) => return Ok(received),
+                    Ok(bytes) => (filled, received) = (filled + bytes, received + bytes),
+                    Err(_) if received > 0 => return Ok(received),
+                    Err(error) => return Err(to_errno(&error)),
+                }
+            }
+        }
+        Ok(received)
+    }
+
+    /// Sends the pieces, in order, as far as the socket takes them. With TLS they are taken before they are sent: see
+    /// [`has_unsent`](Self::has_unsent).
+    pub fn send(&mut self, pieces: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+        let Some(session) = &mut self.session else {
+            let no_descriptors = &mut SendAncillaryBuffer::default();
+            return sendmsg(&self.fd, pieces, no_descriptors, SEND_FLAGS);
+        };
+        let sent = session.write(&mut SocketIo(self.fd.as_fd()), pieces);
+        sent.map_err(|error| to_errno(&error))
+    }
+
+    /// Whether the socket was too full for encrypted bytes.
+    pub fn has_unsent(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|session| session.has_unsent())
+    }
+
+    /// Whether TLS has received more, or the end, which the socket does not announce again.
+    pub fn has_more_to_read(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|session| session.has_more_to_read())
+    }
+}
+
+impl AsFd for ClientSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for ClientSocket {
+    fn drop(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.close(&mut SocketIo(self.fd.as_fd()));
+        }
+    }
+}
+
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+/// The socket, as a session uses it.
+struct SocketIo<'a>(BorrowedFd<'a>);
+
+impl Read for SocketIo<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let (received, _) = recv(self.0, bytes, RecvFlags::DONTWAIT)?;
+        Ok(received)
+    }
+}
+
+impl Write for SocketIo<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let no_descriptors = &mut SendAncillaryBuffer::default();
+        Ok(sendmsg(self.0, pieces, no_descriptors, SEND_FLAGS)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether a call may succeed later.
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+/// The error as a plain socket has it.
+fn to_errno(error: &io::Error) -> Errno {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Errno::AGAIN,
+        io::ErrorKind::Interrupted => Errno::INTR,
+        _ => Errno::from_io_error(error).unwrap_or(Errno::PROTO),
+    }
+}

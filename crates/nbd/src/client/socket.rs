@@ -1,0 +1,163 @@
+//! The socket of a connection: plain, or with a TLS session.
+//!
+//! A plain one is read and written by one system call, straight from and to the segments of requests. With TLS data is copied.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use engine::Errno;
+use libc::iovec;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+use tls::{Session, Stream};
+
+use super::segments::copy_from;
+
+/// Bytes of data that are encrypted at once.
+const GATHERED_BYTES: usize = 64 << 10;
+
+/// A socket, which does not block.
+pub(super) struct Socket {
+    pub fd: OwnedFd,
+    pub tls: Option<Box<Encryption>>,
+}
+
+/// TLS of a connection.
+pub(super) struct Encryption {
+    session: Session,
+    /// Data of requests on its way to the session.
+    gathered: Vec<u8>,
+}
+
+impl Encryption {
+    pub fn new(session: Session) -> Self {
+        Encryption {
+            session,
+            gathered: Vec::new(),
+        }
+    }
+
+    /// The session with a stream that blocks.
+    pub fn stream<S: Read + Write>(&mut self, stream: S) -> Stream<'_, S> {
+        let session = &mut self.session;
+        Stream { session, stream }
+    }
+
+    /// Reads data.
+    pub fn read(&mut self, socket: BorrowedFd<'_>, data: &mut [u8]) -> Result<usize, Errno> {
+        let read = self.session.read(&mut SocketIo(socket), data);
+        read.map_err(|error| to_errno(&error))
+    }
+
+    /// Sends the data of a list, and returns how much of it was taken.
+    ///
+    /// # Safety
+    /// The segments of the list are valid for reads. A guest may access them at the same time.
+    pub unsafe fn send_list(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        list: &[iovec],
+    ) -> Result<u64, Errno> {
+        let mut rest: u64 = list.iter().map(|segment| segment.iov_len as u64).sum();
+        let mut taken = 0;
+        while rest > 0 {
+            self.gathered.clear();
+            let most = rest.min(GATHERED_BYTES as u64);
+            // SAFETY: our caller promises that the segments are valid.
+            unsafe { copy_from(list, taken, most, &mut self.gathered) };
+            match self.write_gathered(socket) {
+                Ok(bytes) => {
+                    taken += bytes;
+                    rest -= bytes;
+                    if bytes < most {
+                        break;
+                    }
+                }
+                Err(Errno::AGAIN) if taken > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(taken)
+    }
+
+    fn write_gathered(&mut self, socket: BorrowedFd<'_>) -> Result<u64, Errno> {
+        let data = [IoSlice::new(&self.gathered)];
+        let taken = self.session.write(&mut SocketIo(socket), &data);
+        taken
+            .map(|bytes| bytes as u64)
+            .map_err(|error| to_errno(&error))
+    }
+
+    /// Whether the socket was too full for encrypted bytes.
+    pub fn has_unsent(&self) -> bool {
+        self.session.has_unsent()
+    }
+
+    /// Sends encrypted bytes that wait. False: the socket is full.
+    pub fn send_unsent(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
+        match self.session.send_unsent(&mut SocketIo(socket)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(to_errno(&error)),
+        }
+    }
+}
+
+impl Socket {
+    pub fn plain(fd: OwnedFd) -> Self {
+        Socket { fd, tls: None }
+    }
+
+    /// Sends a last message, and ends TLS. A socket that is full or broken is closed without.
+    pub fn send_last(&mut self, message: &[u8]) {
+        let mut io = SocketIo(self.fd.as_fd());
+        match &mut self.tls {
+            Some(tls) => {
+                let _ = tls.session.write(&mut io, &[IoSlice::new(message)]);
+                tls.session.close(&mut io);
+            }
+            None => drop(io.write(message)),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The socket, as a session uses it.
+struct SocketIo<'a>(BorrowedFd<'a>);
+
+impl Read for SocketIo<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let (received, _) = recv(self.0, bytes, RecvFlags::DONTWAIT)?;
+        Ok(received)
+    }
+}
+
+impl Write for SocketIo<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let no_descriptors = &mut SendAncillaryBuffer::default();
+        Ok(sendmsg(self.0, pieces, no_descriptors, flags)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The error as a plain socket has it.
+fn to_errno(error: &io::Error) -> Errno {
+    match error.kind() {
+        // Much was received without data: more of it has to wait for the next turn, like what has not come.
+        io::ErrorKind::WouldBlock => Errno::AGAIN,
+        io::ErrorKind::Interrupted => Errno::INTR,
+        _ => Errno::from_io_error(error).unwrap_or(Errno::PROTO),
+    }
+}
