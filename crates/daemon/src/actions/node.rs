@@ -234,7 +234,8 @@ fn find_bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
 }
 
 /// Opens a node of any driver. `below` is the node below it, if it has one; `images` opens images; `groups` has its throttle
-/// group, `tls` encrypts its connections; `open_file` opens a file or device; `old` is the node if it is being reopened, whose faults or membership it keeps.
+/// group, `tls` encrypts its connections; `open_file` opens a file or device; `old` is the node if it is being reopened, whose
+/// faults or membership it keeps.
 pub(crate) fn open_node(
     options: &BlockdevOptions,
     below: Option<&Arc<Node>>,
