@@ -26,6 +26,7 @@ pub(crate) struct NegotiatingClient {
     unsent: Vec<u8>,
     /// What follows when all is sent.
     next: Next,
+    may_have_more: bool,
     pub deadline: Option<Instant>,
 }
 
@@ -69,6 +70,7 @@ impl NegotiatingClient {
             received: Vec::new(),
             unsent: Handshake::greeting().to_vec(),
             next: Next::Continue,
+            may_have_more: false,
             deadline,
         }
     }
@@ -82,8 +84,14 @@ impl NegotiatingClient {
         !self.unsent.is_empty() || self.socket.has_unsent()
     }
 
-    /// Sends and reads as far as possible, and as a turn permits: the socket announces again what was not read.
+    /// Whether bytes may be there that the socket does not announce: the last turn ended before it had read all.
+    pub fn may_have_more(&self) -> bool {
+        self.may_have_more
+    }
+
+    /// Sends and reads as far as possible, and as a turn permits.
     pub fn run(mut self, exports: &dyn ExportDirectory) -> Outcome {
+        self.may_have_more = false;
         let mut reads = 0;
         loop {
             match self.send_unsent() {
@@ -119,6 +127,7 @@ impl NegotiatingClient {
                 continue;
             }
             if reads == MAX_READS_PER_TURN {
+                self.may_have_more = true;
                 return Outcome::Continue(self);
             }
             reads += 1;
@@ -187,7 +196,11 @@ impl NegotiatingClient {
         match result {
             Ok(0) => Err(Errno::CONNRESET),
             Ok(_) => Ok(true),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(Errno::INTR) => {
+                self.may_have_more = true;
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }

@@ -196,6 +196,11 @@ impl ServerThread {
         let accepts = self.accepts();
         let deadlines = self.negotiating.iter().filter_map(|client| client.deadline);
         let next = deadlines.chain(self.accept_retry_at).min();
+        let more = self
+            .negotiating
+            .iter()
+            .any(NegotiatingClient::may_have_more);
+        let next = next.filter(|_| !more).or(more.then_some(now));
         let timeout = next.map(|next| {
             // A millisecond later, so that the deadline is over then.
             let left = next.saturating_duration_since(now) + Duration::from_millis(1);
@@ -249,7 +254,7 @@ impl ServerThread {
         for (client, ready) in clients.into_iter().zip(ready) {
             if client.deadline.is_some_and(|deadline| deadline <= now) {
                 tracing::info!("an NBD client is disconnected: its handshake takes too long");
-            } else if *ready {
+            } else if *ready || client.may_have_more() {
                 self.run_client(client);
             } else {
                 self.negotiating.push(client);

@@ -44,6 +44,7 @@ impl ClientSocket {
             return rustix::io::readv(&self.fd, pieces);
         };
         let stream = &mut SocketIo(self.fd.as_fd());
+        session.begin_turn();
         let mut received = 0;
         for piece in pieces {
             let mut filled = 0;

@@ -20,8 +20,8 @@ const RECEIVE_BYTES: usize = 32 << 10;
 /// Most bytes that are kept to be sent.
 const MAX_UNSENT_BYTES: usize = 128 << 10;
 
-/// How many times one call receives something without any data in it, before other sources of the thread have their turn.
-const MAX_EMPTY_RECEIVES: usize = 16;
+/// Most encrypted bytes that a turn takes, whatever they contain: other sources of the thread wait meanwhile.
+const MAX_BYTES_PER_TURN: usize = 512 << 10;
 
 /// A session.
 pub struct Session {
@@ -31,6 +31,8 @@ pub struct Session {
     /// Those that rustls has not taken.
     begin: usize,
     end: usize,
+    /// Encrypted bytes that this turn may still take.
+    turn_budget: usize,
     /// The peer or the stream has ended, or the peer has violated the protocol.
     is_over: bool,
 }
@@ -61,6 +63,7 @@ impl Session {
             received: vec![0; RECEIVE_BYTES].into(),
             begin: 0,
             end: 0,
+            turn_budget: MAX_BYTES_PER_TURN,
             is_over: false,
         }
     }
@@ -110,13 +113,18 @@ impl Session {
         self.is_over || self.begin < self.end
     }
 
+    /// Begins a turn of the thread, which takes at most 512 KiB of encrypted bytes.
+    pub fn begin_turn(&mut self) {
+        self.turn_budget = MAX_BYTES_PER_TURN;
+    }
+
     /// Reads data. 0: the peer has ended its side, or the stream has.
     ///
     /// # Errors
-    /// Those of the stream; `Interrupted` if much was received without any data in it; `InvalidData` if the peer violates the
-    /// protocol.
+    /// Those of the stream; `Interrupted` if this turn has taken its share of encrypted bytes, and more may be there;
+    /// `InvalidData` if the peer violates the protocol.
     pub fn read(&mut self, stream: &mut impl Read, data: &mut [u8]) -> io::Result<usize> {
-        for _ in 0..MAX_EMPTY_RECEIVES {
+        loop {
             match self.connection.reader().read(data) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // The stream has ended without a `close_notify`. What NBD sends has a length, so nothing is mistaken for whole.
@@ -127,9 +135,11 @@ impl Session {
                 }
                 read => return read,
             }
+            if self.turn_budget == 0 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             self.receive(stream)?;
         }
-        Err(io::ErrorKind::Interrupted.into())
     }
 
     /// Lets rustls process what was received, after receiving if there is nothing.
@@ -141,7 +151,9 @@ impl Session {
         }
         // Without bytes, this is the end of the stream.
         let mut unread = &self.received[self.begin..self.end];
-        self.begin += self.connection.read_tls(&mut unread)?;
+        let taken = self.connection.read_tls(&mut unread)?;
+        self.begin += taken;
+        self.turn_budget = self.turn_budget.saturating_sub(taken);
         let processed = self.connection.process_new_packets();
         self.is_over |= processed.is_err();
         processed.map(|_| ()).map_err(tls_error)

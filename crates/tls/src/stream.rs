@@ -16,6 +16,7 @@ impl<S: Read + Write> Read for Stream<'_, S> {
     fn read(&mut self, data: &mut [u8]) -> io::Result<usize> {
         // The peer may wait for it.
         self.session.send_unsent(&mut self.stream)?;
+        self.session.begin_turn();
         self.session.read(&mut self.stream, data)
     }
 }

@@ -94,9 +94,12 @@ impl Inbox {
         records: &mut Records,
         answered: &mut Vec<u32>,
     ) -> Result<(), Lost> {
-        let mut budget = match socket.tls {
+        let mut budget = match &mut socket.tls {
             None => BUDGET_BYTES,
-            Some(_) => TLS_BUDGET_BYTES,
+            Some(tls) => {
+                tls.begin_turn();
+                TLS_BUDGET_BYTES
+            }
         };
         loop {
             let (asked, received) = match self.fill(socket, records) {
@@ -105,8 +108,11 @@ impl Inbox {
                     self.is_drained = true;
                     return Ok(());
                 }
-                // TLS has received much without any data.
-                Err(Errno::INTR) => return Ok(()),
+                // TLS has taken its share of this turn, and more may be there.
+                Err(Errno::INTR) => {
+                    self.is_drained = false;
+                    return Ok(());
+                }
                 Err(Errno::FAULT) if self.drop_data(records) => continue,
                 Err(errno) => return Err(Lost::Io(errno)),
             };

@@ -42,6 +42,11 @@ impl Encryption {
         Stream { session, stream }
     }
 
+    /// Begins a turn of the thread.
+    pub fn begin_turn(&mut self) {
+        self.session.begin_turn();
+    }
+
     /// Reads data.
     pub fn read(&mut self, socket: BorrowedFd<'_>, data: &mut [u8]) -> Result<usize, Errno> {
         let read = self.session.read(&mut SocketIo(socket), data);
@@ -155,8 +160,8 @@ impl Write for SocketIo<'_> {
 /// The error as a plain socket has it.
 fn to_errno(error: &io::Error) -> Errno {
     match error.kind() {
-        // Much was received without data: more of it has to wait for the next turn, like what has not come.
         io::ErrorKind::WouldBlock => Errno::AGAIN,
+        // The rest has to wait for the next turn.
         io::ErrorKind::Interrupted => Errno::INTR,
         _ => Errno::from_io_error(error).unwrap_or(Errno::PROTO),
     }
