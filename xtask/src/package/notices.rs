@@ -99,29 +99,51 @@ fn linked() -> Result<Vec<LinkedCrate>, Error> {
 
 fn stanza(linked: &LinkedCrate) -> Result<String, Error> {
     let LinkedCrate { name, version, .. } = linked;
-    let offered: Vec<&str> = linked
-        .license
-        .split(" OR ")
-        .flat_map(|one| one.split('/'))
-        .collect();
-    let taken = LICENSES
-        .iter()
-        .find(|(license, _)| offered.contains(license));
-    let (license, is_shared) = taken.ok_or_else(|| Error::UnknownLicense {
+    let taken = taken_licenses(&linked.license).ok_or_else(|| Error::UnknownLicense {
         name: name.clone(),
         license: linked.license.clone(),
     })?;
     let texts = license_texts(linked)?;
     let holders = holders(linked, &texts).join("\n           ");
+    let names: Vec<&str> = taken.iter().map(|(license, _)| *license).collect();
+    let license = names.join(" and ");
     let mut out =
         format!("\nFiles: {name}-{version}/*\nCopyright: {holders}\nLicense: {license}\n");
-    if !is_shared {
+    if taken.iter().any(|(_, is_shared)| !is_shared) {
+        let texts: Vec<String> = texts.iter().map(|text| without_apache(text)).collect();
         for line in texts.iter().flat_map(|text| text.lines()) {
             let line = line.trim_end();
             out.push_str(&format!(" {}\n", if line.is_empty() { "." } else { line }));
         }
     }
     Ok(out)
+}
+
+/// The licenses that a crate is taken under: more than one where its parts have different ones. `None`: none that is known.
+fn taken_licenses(license: &str) -> Option<Vec<(&'static str, bool)>> {
+    if license.contains('(') {
+        return None;
+    }
+    let rank = |one: &str| LICENSES.iter().position(|(known, _)| *known == one);
+    let offered = license.split(" OR ").flat_map(|one| one.split('/'));
+    let offered = offered.filter_map(|one| one.split(" AND ").map(rank).collect());
+    let taken: Vec<usize> = offered.min()?;
+    Some(taken.into_iter().map(|rank| LICENSES[rank]).collect())
+}
+
+/// Refers to Debian's copy in place of the text of Apache-2.0, as Debian's policy wants it.
+fn without_apache(text: &str) -> String {
+    let end = "limitations under the License.\n";
+    let found = text
+        .split_once("Apache License\n")
+        .and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
+    match found {
+        Some((before, after)) => {
+            let before = before.trim_end();
+            format!("{before}\nApache-2.0: /usr/share/common-licenses/Apache-2.0\n{after}")
+        }
+        None => text.to_owned(),
+    }
 }
 
 /// Whom its licenses name; else whom its manifest names.
@@ -200,8 +222,21 @@ mod tests {
     }
 
     #[test]
+    fn crates_with_parts_of_others_have_the_licenses_of_both() {
+        let apache = "  Apache License\n  Version 2.0\n limitations under the License.\n";
+        let text = format!("{apache}\nOther parts:\nCopyright 2015 Bob\n");
+        let both = of("Apache-2.0 AND ISC", &text).unwrap();
+        let expected = "\nFiles: some-1.2.3/*\nCopyright: 2015 Bob\nLicense: Apache-2.0 and ISC\n .\n \
+             Apache-2.0: /usr/share/common-licenses/Apache-2.0\n .\n Other parts:\n Copyright 2015 Bob\n";
+        assert_eq!(both, expected);
+        let chosen = of("Apache-2.0 AND GPL-3.0 OR MIT AND ISC", "").unwrap();
+        assert!(chosen.contains("License: MIT and ISC\n"), "{chosen}");
+    }
+
+    #[test]
     fn license_without_review_is_refused() {
-        for unknown in ["GPL-3.0", "MIT AND Unicode-3.0", ""] {
+        let in_brackets = "GPL-3.0 AND (ISC OR MIT OR Zlib)";
+        for unknown in ["GPL-3.0", "MIT AND Unicode-3.0", in_brackets, ""] {
             let error = of(unknown, "").unwrap_err().to_string();
             assert!(error.contains("look whether the program may"), "{error}");
         }
