@@ -45,7 +45,7 @@ words! {
 const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
     UnsupportedName {
         name: "priority",
-        instead: "leave it out: TLS 1.3 and 1.2 are used, with all of their secure ciphers",
+        instead: "leave it out: TLS 1.3 is used, all of whose ciphers are secure",
     },
     UnsupportedName {
         name: "passwordid",
