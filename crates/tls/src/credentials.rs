@@ -74,7 +74,7 @@ impl ServerCredentials {
         let (chain, key) = own.ok_or_else(|| error_of(cert_file, "it is missing"))?;
         if check {
             check_server_certificate(&chain, &roots, &provider)
-                .map_err(|error| error_of(cert_file, error))?;
+                .map_err(|error| own_certificate_error(cert_file, &error))?;
         }
         let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -128,7 +128,7 @@ impl ClientCredentials {
                 cert_file,
             )?;
             check_client_certificate(chain, &*verifier)
-                .map_err(|error| error_of(cert_file, error))?;
+                .map_err(|error| own_certificate_error(cert_file, &error))?;
         }
         let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -259,6 +259,20 @@ fn verifier_error(file: &'static str, error: &VerifierBuilderError) -> Credentia
                 "{error:?}: a list of version 2 is needed, with a number and the identifier of the authority's key"
             ),
         ),
+        error => error_of(file, error),
+    }
+}
+
+/// The error for an own certificate that others would not accept.
+fn own_certificate_error(file: &'static str, error: &rustls::Error) -> CredentialsError {
+    use rustls::{CertificateError, Error};
+    match error {
+        Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => error_of(file, "it has expired"),
+        Error::InvalidCertificate(
+            CertificateError::BadSignature | CertificateError::UnknownIssuer,
+        ) => error_of(file, "it is not signed by the authority in ca-cert.pem"),
         error => error_of(file, error),
     }
 }
