@@ -10,7 +10,9 @@ use options::{
     TlsEndpoint,
 };
 use tls::{AccessList, AccessRule, NameMatch, Verdict};
-use tls::{ClientCredentials, CredentialFiles, MAX_FILE_BYTES, ServerCredentials};
+use tls::{
+    ClientCredentials, CredentialFiles, CredentialsError, MAX_FILE_BYTES, ServerCredentials,
+};
 
 use super::objects::DaemonObjects;
 use super::secret::{SecretFiles, read_at_most, warn_if_readable_by_all};
@@ -30,17 +32,29 @@ enum Credentials {
 }
 
 impl TlsCreds {
-    /// Checks the content of the files.
-    fn new(options: &TlsCredsOptions, files: CredentialFiles) -> Result<Self, BoxError> {
-        let (verify_peer, check) = (options.verify_peer, options.sanity_check);
-        let credentials = match options.endpoint {
-            TlsEndpoint::Client => {
-                ClientCredentials::new(&files, verify_peer, check).map(Credentials::Client)
-            }
-            TlsEndpoint::Server => {
-                ServerCredentials::new(&files, verify_peer, check).map(Credentials::Server)
-            }
+    /// Checks the content of the files: that of the old process in a live upgrade, else what the folder has now.
+    fn new(
+        options: &TlsCredsOptions,
+        handed_over: Option<CredentialFiles>,
+        which: SecretFiles,
+    ) -> Result<Self, BoxError> {
+        let is_handed_over = handed_over.is_some();
+        let files = match handed_over {
+            Some(files) => files,
+            None => read_files(options, which)?,
         };
+        let mut credentials = Credentials::new(options, &files, options.sanity_check);
+        if let Err(error) = &credentials
+            && is_handed_over
+            && options.sanity_check
+        {
+            // An own certificate may have expired while the old process used it.
+            let unchecked = Credentials::new(options, &files, false);
+            if unchecked.is_ok() {
+                warn_of_own_certificate(&options.id, error);
+                credentials = unchecked;
+            }
+        }
         let (id, dir) = (&options.id, options.dir.display());
         Ok(TlsCreds {
             options: options.clone(),
@@ -49,6 +63,33 @@ impl TlsCreds {
                 .map_err(|error| format!("tls-creds-x509 '{id}': {dir}: {error}"))?,
         })
     }
+}
+
+impl Credentials {
+    fn new(
+        options: &TlsCredsOptions,
+        files: &CredentialFiles,
+        check: bool,
+    ) -> Result<Self, CredentialsError> {
+        let verify_peer = options.verify_peer;
+        Ok(match options.endpoint {
+            TlsEndpoint::Client => {
+                Credentials::Client(ClientCredentials::new(files, verify_peer, check)?)
+            }
+            TlsEndpoint::Server => {
+                Credentials::Server(ServerCredentials::new(files, verify_peer, check)?)
+            }
+        })
+    }
+}
+
+fn warn_of_own_certificate(id: &str, error: &CredentialsError) {
+    tracing::warn!(
+        tls_creds = id,
+        %error,
+        advice = "create another object with new certificates, and use it in its place",
+        "this daemon's certificate is no longer valid: others may refuse its connections"
+    );
 }
 
 /// Reads the files of a folder.
@@ -159,12 +200,9 @@ impl DaemonObjects {
         which: SecretFiles,
     ) -> Result<(), BoxError> {
         self.check_id_is_no_default_iothread(&options.id, "tls-creds-x509")?;
-        let files = match self.handover_tls_files.remove(&options.id) {
-            Some(files) => files,
-            None => read_files(options, which)?,
-        };
-        self.tls_creds
-            .push(Arc::new(TlsCreds::new(options, files)?));
+        let handed_over = self.handover_tls_files.remove(&options.id);
+        let creds = TlsCreds::new(options, handed_over, which)?;
+        self.tls_creds.push(Arc::new(creds));
         Ok(())
     }
 
@@ -249,5 +287,41 @@ impl DaemonObjects {
         let creds = creds.find(|creds| creds.options.id == id)?;
         (Arc::strong_count(creds) > 1)
             .then(|| "a node is being opened with it; try again when that is done".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use test_support::certificates::{Authority, Side};
+
+    use super::*;
+
+    #[test]
+    fn an_own_certificate_may_expire_before_an_upgrade_but_not_before_a_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(authority) = Authority::new(&folder.path().join("authority")) else {
+            return;
+        };
+        for (side, endpoint) in [
+            (Side::Server, TlsEndpoint::Server),
+            (Side::Client, TlsEndpoint::Client),
+        ] {
+            authority.issue(folder.path(), side, "/CN=localhost", -1);
+            let options = TlsCredsOptions {
+                id: "tls0".to_owned(),
+                dir: folder.path().to_owned(),
+                endpoint,
+                verify_peer: true,
+                sanity_check: true,
+            };
+            let new = |handed_over| TlsCreds::new(&options, handed_over, SecretFiles::Any);
+            let error = new(None).err().unwrap().to_string();
+            assert!(error.ends_with("-cert.pem: it has expired"), "{error}");
+            let mut files = read_files(&options, SecretFiles::Any).unwrap();
+            assert!(new(Some(files.clone())).is_ok());
+            files.key = None;
+            let error = new(Some(files)).err().unwrap().to_string();
+            assert!(error.contains("-key.pem: it is missing"), "{error}");
+        }
     }
 }
