@@ -16,6 +16,7 @@
 //! | `range_lock`, `lease` | locks of byte ranges; leases on places in a mapping |
 //! | `route` | what carries out each operation of a source, with gates, marks and async tasks |
 //! | `dirty_bitmap` | what may have changed on a node, and changes of bitmaps at one moment |
+//! | `copy` | copies of a disk as it was at one moment, while guests write to it |
 //! | `io` | the I/O context: backends, and the submission of requests to them |
 //! | `node` | an opened disk, and the interface of drivers |
 //! | `drivers` | one file for each kind of node |
@@ -24,6 +25,7 @@
 
 mod aio;
 mod clock;
+mod copy;
 pub mod dirty_bitmap;
 mod disk_file;
 mod drivers;
@@ -53,6 +55,9 @@ use std::sync;
 pub use aio::{Aio, AioChoice, AioProbe};
 #[cfg(feature = "simulation")]
 pub use clock::simulated as simulated_clock;
+pub use copy::{
+    BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, CopyMoment, CopySide, MAX_COPY_PIECE_BYTES,
+};
 pub use disk_file::allocation::Allocation;
 pub use disk_file::create::{CreateOutcome, create_sparse_or_check_size};
 pub use disk_file::lock::{Locking, set_keep_locks_on_close};

@@ -79,10 +79,6 @@ impl RangeLock {
     }
 
     /// Locks a range for a task, on any iothread. The first poll takes a place in the queue; dropping the future leaves it.
-    #[cfg_attr(
-        not(any(test, feature = "simulation")),
-        expect(dead_code, reason = "no driver that copies or moves data yet")
-    )]
     pub async fn lock_async(&self, range: Range<u64>) -> RangeLockTicket<'_> {
         let guard = self.claim(range);
         poll_fn(|cx| guard.poll_locked(cx)).await;

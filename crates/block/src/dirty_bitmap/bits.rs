@@ -110,12 +110,13 @@ impl BitmapBits {
     #[must_use]
     pub fn next_dirty(&self, from: u64, end: u64) -> Option<Range<u64>> {
         let end = end.min(self.size);
-        let start = self.next_bit(from >> self.shift, true)? << self.shift;
+        let end_bit = end.div_ceil(self.granularity());
+        let start = self.next_bit(from >> self.shift, end_bit, true)? << self.shift;
         let start = start.max(from);
         if start >= end {
             return None;
         }
-        let clean = self.next_bit(start >> self.shift, false);
+        let clean = self.next_bit(start >> self.shift, end_bit, false);
         let until = clean.map_or(end, |bit| (bit << self.shift).min(end));
         Some(start..until)
     }
@@ -150,11 +151,12 @@ impl BitmapBits {
         extents
     }
 
-    /// The first bit at or behind `from` that is set, or clear.
-    fn next_bit(&self, from: u64, set: bool) -> Option<u64> {
+    /// The first bit at or behind `from` that is set, or clear, in the words of the bits before `end`.
+    fn next_bit(&self, from: u64, end: u64, set: bool) -> Option<u64> {
         let first = usize::try_from(from / 64).ok()?;
+        let end = usize::try_from(end.div_ceil(64)).ok()?;
         let mut below = (1u64 << (from % 64)) - 1;
-        for (index, word) in self.words.iter().enumerate().skip(first) {
+        for (index, word) in self.words.iter().enumerate().take(end).skip(first) {
             let value = word.load(Ordering::Acquire);
             let found = if set { value } else { !value };
             let wanted = found & !below;

@@ -37,6 +37,8 @@ pub(super) struct NamedBitmap {
     pub enabled: bool,
     pub persistent: bool,
     pub inconsistent: bool,
+    /// While a job copies what is dirty: the changes since then, which are recorded in any case.
+    pub successor: Option<Arc<BitmapBits>>,
     /// Shared with exports and jobs that use it.
     users: Arc<()>,
     /// The transaction that is being prepared removes it.
@@ -51,6 +53,7 @@ impl NamedBitmap {
             enabled,
             persistent,
             inconsistent: false,
+            successor: None,
             users: Arc::default(),
             removed: false,
         }
@@ -58,6 +61,29 @@ impl NamedBitmap {
 
     pub fn records(&self) -> bool {
         self.enabled && !self.inconsistent
+    }
+
+    /// Whether its routes need recorders.
+    fn needs_recorders(&self) -> bool {
+        self.records() || self.successor.is_some()
+    }
+
+    /// Replaces its bits by those of the changes since a moment, none if it does not record, and by ranges that are still dirty. Without
+    /// memory it keeps the old ones, which are dirty as well as needed.
+    fn replace_bits(
+        &mut self,
+        changes: Arc<BitmapBits>,
+        still_dirty: impl Iterator<Item = Range<u64>>,
+    ) {
+        let bits = match self.records() {
+            true => changes,
+            false => match BitmapBits::new(self.bits.size(), self.bits.granularity()) {
+                Ok(clean) => Arc::new(clean),
+                Err(_) => return,
+            },
+        };
+        still_dirty.for_each(|range| bits.mark(range));
+        self.bits = bits;
     }
 
     /// Refuses a bitmap that is in use, or removed already.
@@ -118,7 +144,9 @@ impl NodeBitmapsState {
     /// The bits of the bitmaps that record.
     fn recording_bits(&self) -> Vec<Arc<BitmapBits>> {
         let recording = self.list.iter().filter(|bitmap| bitmap.records());
-        recording.map(|bitmap| bitmap.bits.clone()).collect()
+        let recording = recording.map(|bitmap| &bitmap.bits);
+        let successors = self.list.iter().flat_map(|bitmap| &bitmap.successor);
+        recording.chain(successors).cloned().collect()
     }
 }
 
@@ -163,10 +191,11 @@ impl NodeBitmaps {
         statuses.collect()
     }
 
-    /// Whether one of its bitmaps records.
+    /// Whether one of its bitmaps records, or a job uses one.
     #[must_use]
     pub fn has_recording(&self) -> bool {
-        self.lock_state().list.iter().any(NamedBitmap::records)
+        let state = self.lock_state();
+        state.list.iter().any(NamedBitmap::needs_recorders)
     }
 
     /// Whether routes that are made now have a recorder.
@@ -276,6 +305,35 @@ impl BitmapUse {
         let bitmap = find(&state.list, &self.name)?;
         bitmap.check_consistent()?;
         Ok(bitmap.bits.clone())
+    }
+
+    /// Marks what is dirty for a job: in the bitmap, or in its [successor](super::BitmapChange::BeginSuccessor) so far.
+    ///
+    /// # Errors
+    /// [`BitmapError::NotFound`] after the node was closed.
+    pub fn mark_with_successor(&self, dirty: &BitmapBits) -> Result<(), BitmapError> {
+        let state = self.node.lock_state();
+        let bitmap = find(&state.list, &self.name)?;
+        for bits in std::iter::once(&bitmap.bits).chain(&bitmap.successor) {
+            dirty.merge(bits);
+        }
+        Ok(())
+    }
+
+    /// Ends the use by a job, and that of the [successor](super::BitmapChange::BeginSuccessor): with `still_dirty` the bitmap has
+    /// the changes since then and these ranges, otherwise all that it had, and the changes.
+    pub fn end_successor(self, still_dirty: Option<impl Iterator<Item = Range<u64>>>) {
+        let mut state = self.node.lock_state();
+        let recorders = state.live_recorders();
+        let mut stopped = StoppedRecorders::stop(&recorders);
+        let mut bitmaps = state.list.iter_mut();
+        if let Some(bitmap) = bitmaps.find(|bitmap| bitmap.name == self.name)
+            && let Some(successor) = bitmap.successor.take()
+            && let Some(still_dirty) = still_dirty
+        {
+            bitmap.replace_bits(successor, still_dirty);
+        }
+        stopped.record_in_bitmaps_of(&state);
     }
 
     /// The dirty and clean parts of a range, in at most `most` pieces, which may be less than all. Any thread may call this.

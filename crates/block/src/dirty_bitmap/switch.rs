@@ -37,6 +37,9 @@ pub enum BitmapChange {
     Enable(bool),
     /// It gets the dirty bits of others, too.
     Merge(Vec<(Arc<NodeBitmaps>, String)>),
+    /// A job begins to copy what is dirty: changes from now on are recorded in a successor as well, also if the bitmap does not
+    /// record. It ends with [`BitmapUse::end_successor`](super::BitmapUse::end_successor).
+    BeginSuccessor,
     /// Nothing changes, and none of the actions is carried out.
     Abort,
 }
@@ -162,6 +165,11 @@ fn stage(
                 let target = target.clone();
                 merges.push(StagedMerge { target, source });
             }
+        }
+        BitmapChange::BeginSuccessor => {
+            let bitmap = find_usable(list, name)?;
+            let (size, granularity) = (bitmap.bits.size(), bitmap.bits.granularity());
+            bitmap.successor = Some(Arc::new(BitmapBits::new(size, granularity)?));
         }
         BitmapChange::Abort => return Err(BitmapError::Aborted),
     }

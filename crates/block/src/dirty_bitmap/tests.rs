@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::Op;
 
-use super::{BitmapAction, BitmapChange, BitmapError, NodeBitmaps, switch};
+use super::{BitmapAction, BitmapBits, BitmapChange, BitmapError, NodeBitmaps, switch};
 use crate::{AttachedDisk, IoContext, Node, testing};
 
 const GRANULE: u64 = 512;
@@ -250,4 +250,41 @@ fn a_write_through_a_window_and_a_new_end_are_recorded_below() {
     assert_eq!(dirty(&node, "a"), [9, GRANULES, GRANULES + 1]);
     write(&mut io, &disk, 5);
     assert_eq!(dirty(&node, "a"), [9, 13, GRANULES, GRANULES + 1]);
+}
+
+/// The bitmap may stop to record in the moment in which the job begins.
+#[test]
+fn a_job_knows_all_changes_since_it_has_begun_and_leaves_those_that_the_bitmap_records() {
+    for (enabled, clears, expected) in [
+        (true, true, &[1, 3, 4, 5][..]),
+        (true, false, &[1, 2, 3, 4, 5]),
+        (false, true, &[1]),
+        (false, false, &[1, 2]),
+    ] {
+        let node = recording_null();
+        let mut io = testing::io();
+        let disk = testing::attach(&mut io, &node);
+        switch(&[add(&node, "b", true)]).unwrap();
+        write(&mut io, &disk, 1);
+        write(&mut io, &disk, 2);
+        let begin = [
+            action(&node, "b", BitmapChange::Enable(enabled)),
+            action(&node, "b", BitmapChange::BeginSuccessor),
+        ];
+        switch(&begin).unwrap();
+        assert!(node.bitmaps().has_recording());
+        write(&mut io, &disk, 3);
+        let used = node.bitmaps().begin_use("b").unwrap();
+        let known = BitmapBits::new(node.size(), GRANULE).unwrap();
+        used.mark_with_successor(&known).unwrap();
+        assert_eq!(known.next_dirty(0, node.size()), Some(GRANULE..4 * GRANULE));
+        assert_eq!(known.dirty_bytes(), 3 * GRANULE);
+        write(&mut io, &disk, 4);
+        // The first granule could not be copied.
+        let not_copied = GRANULE..2 * GRANULE;
+        used.end_successor(clears.then(|| std::iter::once(not_copied)));
+        write(&mut io, &disk, 5);
+        assert_eq!(dirty(&node, "b"), expected, "{enabled} {clears}");
+        assert_eq!(node.bitmaps().has_recording(), enabled);
+    }
 }

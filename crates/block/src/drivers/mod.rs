@@ -3,6 +3,7 @@
 //! A driver is a file here. It opens nodes, and implements [`Driver`](crate::node::Driver) for them.
 
 pub(crate) mod blkdebug;
+pub(crate) mod copier;
 pub(crate) mod file;
 mod file_route;
 pub(crate) mod host_device;

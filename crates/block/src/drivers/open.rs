@@ -4,14 +4,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::blkdebug::BlkdebugFilter;
+use super::copier::CopierDriver;
 use super::raw::Window;
 use super::throttle::ThrottleFilter;
 use super::{file, host_device, nbd, null_co, rbd};
+use crate::copy::BlockCopy;
 use crate::disk_file::DiskFile;
 use crate::disk_file::open::FileOptions;
 use crate::error::NodeError;
 use crate::faults::Faults;
-use crate::node::{Driver, Geometry, Node};
+use crate::node::{Driver, Geometry, Node, SizePolicy};
 use crate::null_disk::NullOptions;
 use crate::rbd::RbdOptions;
 use crate::throttle::{ThrottleGroup, ThrottleMember};
@@ -169,6 +171,23 @@ impl Node {
     ) -> Arc<Node> {
         let member = ThrottleMember::join(group);
         Self::new_throttle_of_member(name, below, member, read_only, unmap)
+    }
+
+    /// The node of a copier, whose requests copy parts of `source` to `target`.
+    #[must_use]
+    pub fn new_copier(
+        name: &str,
+        source: &Arc<Node>,
+        target: &Arc<Node>,
+        copy: &Arc<BlockCopy>,
+    ) -> Arc<Node> {
+        let size = (source.size(), SizePolicy::Fixed);
+        let copier = CopierDriver {
+            source: source.clone(),
+            target: target.clone(),
+            copy: copy.clone(),
+        };
+        Node::new_above(name, source, size, true, true, Box::new(copier))
     }
 
     /// As [`Node::new_throttle`], of an existing member: a node that is opened anew keeps its debts and statistics.

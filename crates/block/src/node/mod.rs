@@ -4,6 +4,7 @@
 //! the node open while the request is in flight.
 
 mod attach;
+mod before_write;
 mod driver;
 
 pub(crate) use attach::AttachContext;
@@ -17,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 use engine::Errno;
 use rustix::fs::{AtFlags, StatxFlags};
 
+use self::before_write::CopyBeforeWriteSlot;
 use crate::aio::Aio;
 use crate::dirty_bitmap::NodeBitmaps;
 use crate::disk_file::DiskFile;
@@ -77,6 +79,7 @@ pub struct Node {
     /// What becomes of writes of zeroes, if they are detected.
     detect_zeroes: OnceLock<DetectZeroes>,
     bitmaps: OnceLock<Arc<NodeBitmaps>>,
+    copy_before_write: CopyBeforeWriteSlot,
     pub(crate) driver: Box<dyn Driver>,
 }
 
@@ -98,6 +101,7 @@ impl Node {
             passes_discards,
             detect_zeroes: OnceLock::new(),
             bitmaps: OnceLock::new(),
+            copy_before_write: CopyBeforeWriteSlot::default(),
             driver,
         })
     }
@@ -120,6 +124,7 @@ impl Node {
             passes_discards: passes_discards && below.passes_discards,
             detect_zeroes: OnceLock::new(),
             bitmaps: OnceLock::new(),
+            copy_before_write: CopyBeforeWriteSlot::default(),
             driver,
         })
     }

@@ -92,7 +92,7 @@ unsafe fn has_only_zeroes(write: &Request) -> bool {
 ///
 /// # Safety
 /// So many bytes there are readable.
-unsafe fn is_zero(memory: *const u8, len: usize) -> bool {
+pub(crate) unsafe fn is_zero(memory: *const u8, len: usize) -> bool {
     const WORD: usize = size_of::<u64>();
     let head = memory.align_offset(WORD).min(len);
     let (words, tail) = ((len - head) / WORD, (len - head) % WORD);

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::disk_file::alignment::AlignedBuffer;
+#[cfg(any(test, feature = "simulation"))]
 use engine::{Op, Request};
 
 /// Most bytes of all tasks of an iothread, unless a single task needs more.
@@ -101,12 +102,22 @@ pub(crate) struct TaskBuffer {
     len: u64,
 }
 
-#[cfg_attr(
-    not(any(test, feature = "simulation")),
-    expect(dead_code, reason = "no driver that copies or transforms data yet")
-)]
 impl TaskBuffer {
+    /// The segment of its first bytes.
+    pub fn segment_of_first(&self, len: u64) -> libc::iovec {
+        debug_assert!(len <= self.len);
+        // SAFETY: the segment is in place until the task is complete, and a backend has a copy of it.
+        let whole = unsafe { *self.segment };
+        libc::iovec {
+            iov_len: usize::try_from(len)
+                .unwrap_or(usize::MAX)
+                .min(whole.iov_len),
+            ..whole
+        }
+    }
+
     /// A read into all of it, or a write of it.
+    #[cfg(any(test, feature = "simulation"))]
     pub fn to_request(&self, op: Op, offset: u64) -> Request {
         Request {
             op,

@@ -161,10 +161,6 @@ impl TaskContext {
     }
 
     /// A buffer of the running task, out of the [bytes that the node needs](super::TaskNode::needed_buffer_bytes).
-    #[cfg_attr(
-        not(any(test, feature = "simulation")),
-        expect(dead_code, reason = "no driver that copies or transforms data yet")
-    )]
     pub fn take_buffer(&self, len: usize) -> TaskBuffer {
         let task = self.shared.current.get();
         self.shared

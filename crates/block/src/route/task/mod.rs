@@ -29,6 +29,7 @@ use engine::Errno;
 
 use engine::Request;
 
+pub(crate) use buffers::TaskBuffer;
 pub(crate) use context::TaskContext;
 pub(crate) use executor::Executor;
 pub(crate) use io::{BackendRequest, RingRequest, SharedResource};

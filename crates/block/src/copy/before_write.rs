@@ -1,0 +1,99 @@
+//! The filter *copy before write* in front of a disk that is copied: before a guest changes a cluster for the first time since the
+//! moment of the copy, the cluster is copied.
+//!
+//! Before the moment each write locks its range until it has ended, so that no copy begins in the middle of one. Afterwards a
+//! range is locked only while it is copied.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use engine::{Errno, Request};
+
+use super::{BlockCopy, CopyRoutes, copy_pending};
+use crate::range_lock::RangeLockTicket;
+use crate::route::task::{LocalFuture, TaskContext, TaskNode};
+use crate::route::{OpHandler, Route};
+
+/// The filter on the route of one source.
+struct CopyBeforeWriteTask {
+    copy: Arc<BlockCopy>,
+    routes: CopyRoutes,
+}
+
+/// The route with the filter in front of all that changes data. It keeps the target attached.
+pub(crate) fn add_copy_before_write(copy: Arc<BlockCopy>, below: Route, target: Route) -> Route {
+    let mut storage = below.storage.clone();
+    storage.extend(target.storage.iter().cloned());
+    let routes = CopyRoutes {
+        source: below.clone(),
+        target,
+    };
+    let task: Rc<dyn TaskNode> = Rc::new(CopyBeforeWriteTask { copy, routes });
+    let handler = || OpHandler::Task(task.clone());
+    Route {
+        write: handler(),
+        zeroes: handler(),
+        discard: match below.discard {
+            OpHandler::Nothing => OpHandler::Nothing,
+            _ => handler(),
+        },
+        storage,
+        ..below
+    }
+}
+
+impl TaskNode for CopyBeforeWriteTask {
+    fn needed_buffer_bytes(&self, request: &Request) -> usize {
+        let range = self.copy.clusters_of(request.offset, request.len);
+        let below = self.routes.source.needed_buffer_bytes(request);
+        match self.copy.must_copy_before_write(&range) {
+            true => below + self.routes.needed_buffer_bytes(range.end - range.start),
+            // Nothing becomes pending again.
+            false => below,
+        }
+    }
+
+    fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
+        Box::pin(async move {
+            let range = self.copy.clusters_of(request.offset, request.len);
+            if !self.copy.must_copy_before_write(&range) {
+                return cx.run_on_route(&self.routes.source, request).await;
+            }
+            let locked = self.lock_counting_waits(range.clone()).await;
+            // Read with the range locked.
+            if !self.copy.moment.has_come() {
+                let written = cx.run_on_route(&self.routes.source, request).await;
+                drop(locked);
+                return written;
+            }
+            if self.copy.must_copy_before_write(&range)
+                && let Err(failure) = copy_pending(&cx, &self.copy, &self.routes, range).await
+            {
+                self.copy.fail_write_copy(failure);
+            }
+            drop(locked);
+            cx.run_on_route(&self.routes.source, request).await
+        })
+    }
+}
+
+impl CopyBeforeWriteTask {
+    /// Locks a range. Counts the write if it has to wait: the copier copies less at once then.
+    async fn lock_counting_waits(&self, range: std::ops::Range<u64>) -> RangeLockTicket<'_> {
+        let mut lock = pin!(self.copy.ranges.lock_async(range));
+        let mut has_waited = false;
+        let locked = poll_fn(|cx| {
+            let polled = lock.as_mut().poll(cx);
+            has_waited |= polled.is_pending();
+            polled
+        });
+        let locked = locked.await;
+        if has_waited && self.copy.moment.has_come() {
+            self.copy.guest_waits.fetch_add(1, Ordering::Relaxed);
+        }
+        locked
+    }
+}

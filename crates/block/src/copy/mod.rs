@@ -1,0 +1,251 @@
+//! The state of a copy of a disk as it was at one moment, while guests write to it: the *copier* copies one part after the
+//! other, and a [filter in front of the disk](before_write) copies what a guest is about to change, before that.
+//!
+//! - *The moment* ([`CopyMoment`]) is one atomic flag, which the copies of several disks may share. A write that takes its
+//!   range before it has come is in the copy, and any later one is not.
+//! - *Ranges* are locked, in whole clusters, by copies and by writes of before the moment until they have ended. So a copy sees a
+//!   write of before the moment as a whole, and none of after it.
+//! - *Done* only grows: a write to clusters that are copied needs no lock.
+//!
+//! A write never fails because of its copy: if the copy fails, it is over, and the write goes on.
+
+mod before_write;
+mod piece;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use engine::Errno;
+
+use crate::dirty_bitmap::{BitmapBits, BitmapError};
+use crate::range_lock::{RangeLock, RangeLockTicket};
+
+pub(crate) use before_write::add_copy_before_write;
+pub(crate) use piece::{CopyRoutes, copy_pending, zero_pending};
+
+/// Bytes of a cluster, the unit in which a copy remembers what is done.
+pub const COPY_CLUSTER_BYTES: u64 = 64 << 10;
+/// The most bytes that are read and written at once.
+pub const MAX_COPY_PIECE_BYTES: u64 = 1 << 20;
+
+/// The moment as of which disks are copied; copies that share it are of the same moment.
+#[derive(Default)]
+pub struct CopyMoment(AtomicBool);
+
+impl CopyMoment {
+    /// Lets the moment come. All queues of the disks have routes with the filter.
+    pub fn begin(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn has_come(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// One of the two disks of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopySide {
+    /// The disk that is read.
+    Source,
+    /// The disk that is written.
+    Target,
+}
+
+/// Why a part could not be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyFailure {
+    /// The disk that failed.
+    pub side: CopySide,
+    /// Its error.
+    pub errno: Errno,
+}
+
+/// The state of a copy.
+pub struct BlockCopy {
+    size: u64,
+    moment: Arc<CopyMoment>,
+    ranges: RangeLock,
+    /// The clusters to copy, if not all of them; without bits until [`Self::limit_to_dirty`].
+    wanted: Option<BitmapBits>,
+    is_limited: AtomicBool,
+    done: BitmapBits,
+    copied_bytes: AtomicU64,
+    /// Nothing is copied any more.
+    is_over: AtomicBool,
+    failed_write_copy: OnceLock<CopyFailure>,
+    on_failed_write_copy: Box<dyn Fn(CopyFailure) + Send + Sync>,
+    guest_waits: AtomicU64,
+    /// The disks that failed, by the first byte of the copier's request.
+    failed_sides: Mutex<Vec<(u64, CopySide)>>,
+}
+
+impl BlockCopy {
+    /// A copy of a disk of `size` bytes, all of it unless `of_dirty`. `on_failed_write_copy` is called, on an iothread, if what
+    /// a guest changes cannot be copied before; the copy is over then.
+    ///
+    /// # Errors
+    /// [`BitmapError::TooLarge`]: no memory.
+    pub fn new(
+        size: u64,
+        moment: Arc<CopyMoment>,
+        of_dirty: bool,
+        on_failed_write_copy: impl Fn(CopyFailure) + Send + Sync + 'static,
+    ) -> Result<Arc<Self>, BitmapError> {
+        let bits = || BitmapBits::new(size, COPY_CLUSTER_BYTES);
+        Ok(Arc::new(BlockCopy {
+            size,
+            moment,
+            ranges: RangeLock::default(),
+            wanted: of_dirty.then(bits).transpose()?,
+            is_limited: AtomicBool::new(false),
+            done: bits()?,
+            copied_bytes: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            failed_write_copy: OnceLock::new(),
+            on_failed_write_copy: Box::new(on_failed_write_copy),
+            guest_waits: AtomicU64::new(0),
+            failed_sides: Mutex::default(),
+        }))
+    }
+
+    /// Limits a copy `of_dirty` clusters to those that `merge_dirty` marks. What the filter has copied before stays copied.
+    pub fn limit_to_dirty(&self, merge_dirty: impl FnOnce(&BitmapBits)) {
+        if let Some(wanted) = &self.wanted {
+            merge_dirty(wanted);
+            self.is_limited.store(true, Ordering::Release);
+        }
+    }
+
+    /// Bytes of the disk.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes that were copied.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are still to be copied.
+    #[must_use]
+    pub fn pending_bytes(&self) -> u64 {
+        let ranges = self.pending_ranges();
+        ranges.map(|range| range.end - range.start).sum()
+    }
+
+    /// All ranges that are still to be copied.
+    pub fn pending_ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let range = self.next_pending(from..self.size)?;
+            from = range.end;
+            Some(range)
+        })
+    }
+
+    /// The first part of a range, in whole clusters, that is still to be copied.
+    #[must_use]
+    pub fn next_pending(&self, range: Range<u64>) -> Option<Range<u64>> {
+        let mut from = range.start;
+        while from < range.end {
+            let wanted = match &self.wanted {
+                Some(wanted) if self.is_limited.load(Ordering::Acquire) => {
+                    wanted.next_dirty(from, range.end)?
+                }
+                _ => from..range.end,
+            };
+            match self.done.next_dirty(wanted.start, wanted.end) {
+                None => return Some(wanted),
+                Some(done) if done.start > wanted.start => return Some(wanted.start..done.start),
+                Some(done) => from = done.end,
+            }
+        }
+        None
+    }
+
+    /// How often a guest's write has waited for a copy that was under way.
+    #[must_use]
+    pub fn guest_waits(&self) -> u64 {
+        self.guest_waits.load(Ordering::Relaxed)
+    }
+
+    /// Ends the copy: nothing is copied any more.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Whether the copy has been ended, or a write could not be copied before.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Why a guest's write could not be copied before, which has ended the copy.
+    #[must_use]
+    pub fn failed_write_copy(&self) -> Option<CopyFailure> {
+        self.failed_write_copy.get().copied()
+    }
+
+    /// The disk that failed in the request of the copier that begins at this byte.
+    #[must_use]
+    pub fn take_failed_side(&self, offset: u64) -> Option<CopySide> {
+        let mut failed = self.lock_failed_sides();
+        let index = failed.iter().position(|(start, _)| *start == offset)?;
+        Some(failed.swap_remove(index).1)
+    }
+
+    /// Notes the disk that failed in a request of the copier.
+    pub(crate) fn record_failed_side(&self, offset: u64, side: CopySide) {
+        self.lock_failed_sides().push((offset, side));
+    }
+
+    fn lock_failed_sides(&self) -> std::sync::MutexGuard<'_, Vec<(u64, CopySide)>> {
+        let failed = self.failed_sides.lock();
+        failed.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The clusters that these bytes touch.
+    fn clusters_of(&self, offset: u64, len: u64) -> Range<u64> {
+        let start = offset / COPY_CLUSTER_BYTES * COPY_CLUSTER_BYTES;
+        let end = (offset + len).next_multiple_of(COPY_CLUSTER_BYTES);
+        start..end.min(self.size)
+    }
+
+    /// Whether a write to this range has to copy something before.
+    fn must_copy_before_write(&self, range: &Range<u64>) -> bool {
+        !self.is_over() && self.next_pending(range.clone()).is_some()
+    }
+
+    /// Locks a range for the copier.
+    pub(crate) async fn lock_range(&self, range: Range<u64>) -> RangeLockTicket<'_> {
+        self.ranges.lock_async(range).await
+    }
+
+    /// Counts what is pending in a range, which is locked, as copied: the target has the same data already.
+    pub(crate) fn skip_pending(&self, range: Range<u64>) {
+        while let Some(pending) = self.next_pending(range.clone()) {
+            self.mark_done(pending);
+        }
+    }
+
+    /// Notes that whole clusters are copied. Their range is locked.
+    fn mark_done(&self, range: Range<u64>) {
+        self.copied_bytes
+            .fetch_add(range.end - range.start, Ordering::Relaxed);
+        self.done.mark(range);
+    }
+
+    /// Ends the copy, since what a guest changes could not be copied.
+    fn fail_write_copy(&self, failure: CopyFailure) {
+        if !self.is_over.swap(true, Ordering::AcqRel) {
+            let _ = self.failed_write_copy.set(failure);
+            (self.on_failed_write_copy)(failure);
+        }
+    }
+}

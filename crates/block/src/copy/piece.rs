@@ -1,0 +1,116 @@
+//! Copying of the parts of a locked range that are still to be copied, piece by piece through a buffer.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use engine::{Errno, Op, Request};
+
+use super::{BlockCopy, CopyFailure, CopySide, MAX_COPY_PIECE_BYTES};
+use crate::route::Route;
+use crate::route::task::{TaskBuffer, TaskContext};
+use crate::route::zero_detection::is_zero;
+
+/// The routes to both disks of a copy, on one iothread.
+pub(crate) struct CopyRoutes {
+    pub source: Route,
+    pub target: Route,
+}
+
+impl CopyRoutes {
+    /// Bytes of the buffer for a copy of so many bytes.
+    fn buffer_bytes(len: u64) -> usize {
+        usize::try_from(len.min(MAX_COPY_PIECE_BYTES)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of memory that a task needs to copy so many bytes, for this and the nodes below.
+    pub fn needed_buffer_bytes(&self, len: u64) -> usize {
+        let piece = |op| Request::without_data(op, 0, len.min(MAX_COPY_PIECE_BYTES), 0);
+        Self::buffer_bytes(len)
+            + self.source.needed_buffer_bytes(&piece(Op::Read))
+            + self.target.needed_buffer_bytes(&piece(Op::Write))
+    }
+}
+
+/// Copies what is pending in a range, which is locked. The task has reserved
+/// [`CopyRoutes::needed_buffer_bytes`].
+pub(crate) async fn copy_pending(
+    cx: &TaskContext,
+    copy: &Arc<BlockCopy>,
+    routes: &CopyRoutes,
+    range: Range<u64>,
+) -> Result<(), CopyFailure> {
+    let mut buffer = None;
+    let mut from = range.start;
+    while let Some(pending) = copy.next_pending(from..range.end) {
+        let end = pending.end.min(pending.start + MAX_COPY_PIECE_BYTES);
+        let piece = pending.start..end;
+        let buffer = buffer.get_or_insert_with(|| {
+            cx.take_buffer(CopyRoutes::buffer_bytes(range.end - range.start))
+        });
+        copy_piece(cx, routes, buffer, piece.clone()).await?;
+        copy.mark_done(piece);
+        from = end;
+    }
+    Ok(())
+}
+
+/// Reads one piece, and writes it to the target. Zeroes are written as such, so that holes stay holes.
+async fn copy_piece(
+    cx: &TaskContext,
+    routes: &CopyRoutes,
+    buffer: &TaskBuffer,
+    piece: Range<u64>,
+) -> Result<(), CopyFailure> {
+    let len = piece.end - piece.start;
+    // Both requests end before this does.
+    let mut segment = buffer.segment_of_first(len);
+    let mut transfer = |op| Request {
+        iov: &raw mut segment,
+        iov_count: 1,
+        ..Request::without_data(op, piece.start, len, 0)
+    };
+    let (read, write) = (transfer(Op::Read), transfer(Op::Write));
+    let read = cx.run_on_route(&routes.source, read).await;
+    read.map_err(|errno| CopySide::Source.failed(errno))?;
+    // SAFETY: the memory is the task's, and no request uses it now.
+    if unsafe { is_zero(segment.iov_base.cast(), segment.iov_len) } {
+        match write_zeroes(cx, routes, piece).await {
+            // A server that has no such operation gets the data.
+            Err(failure) if failure.errno == Errno::OPNOTSUPP => {}
+            zeroed => return zeroed,
+        }
+    }
+    let written = cx.run_on_route(&routes.target, write).await;
+    written.map_err(|errno| CopySide::Target.failed(errno))
+}
+
+/// Writes zeroes where a range, which is locked, is pending: the source has a hole there.
+pub(crate) async fn zero_pending(
+    cx: &TaskContext,
+    copy: &Arc<BlockCopy>,
+    routes: &CopyRoutes,
+    range: Range<u64>,
+) -> Result<(), CopyFailure> {
+    while let Some(pending) = copy.next_pending(range.clone()) {
+        write_zeroes(cx, routes, pending.clone()).await?;
+        copy.mark_done(pending);
+    }
+    Ok(())
+}
+
+async fn write_zeroes(
+    cx: &TaskContext,
+    routes: &CopyRoutes,
+    piece: Range<u64>,
+) -> Result<(), CopyFailure> {
+    let op = Op::WriteZeroes { unmap: true };
+    let zeroes = Request::without_data(op, piece.start, piece.end - piece.start, 0);
+    let written = cx.run_on_route(&routes.target, zeroes).await;
+    written.map_err(|errno| CopySide::Target.failed(errno))
+}
+
+impl CopySide {
+    fn failed(self, errno: Errno) -> CopyFailure {
+        CopyFailure { side: self, errno }
+    }
+}

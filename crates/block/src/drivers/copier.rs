@@ -1,0 +1,113 @@
+//! The node of a job's copier: its requests are parts of a disk that are to be copied, if they are not copied yet.
+//!
+//! | request | effect |
+//! |---|---|
+//! | read (without memory) | copies the range |
+//! | write zeroes | writes zeroes to the target: the source has a hole there |
+//! | discard | counts as copied: source and target have a hole there |
+//! | flush | flushes the target |
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::{Errno, Op, Request};
+
+use crate::copy::{BlockCopy, CopyFailure, CopyRoutes, CopySide, copy_pending, zero_pending};
+use crate::node::{AttachContext, Driver, Node};
+use crate::route::task::{LocalFuture, TaskContext, TaskNode};
+use crate::route::{OpHandler, Route};
+
+/// The driver of a copier's node.
+pub(crate) struct CopierDriver {
+    pub source: Arc<Node>,
+    pub target: Arc<Node>,
+    pub copy: Arc<BlockCopy>,
+}
+
+impl Driver for CopierDriver {
+    fn below(&self) -> Option<(&Arc<Node>, u64)> {
+        Some((&self.source, 0))
+    }
+
+    /// Attaches both disks; an async task carries out all requests.
+    fn attach_route(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
+        let (source, target) = (cx.attach_route(&self.source), cx.attach_route(&self.target));
+        let mut storage = source.storage.clone();
+        storage.extend(target.storage.iter().cloned());
+        let disk = source.disk.clone();
+        let task: Rc<dyn TaskNode> = Rc::new(CopierTask {
+            copy: self.copy.clone(),
+            routes: CopyRoutes { source, target },
+        });
+        let handler = || OpHandler::Task(task.clone());
+        Route {
+            read: handler(),
+            write: OpHandler::Nothing,
+            zeroes: handler(),
+            discard: handler(),
+            flush: handler(),
+            storage,
+            merging_helps: false,
+            disk,
+        }
+    }
+}
+
+/// The async task of a copier's requests.
+struct CopierTask {
+    copy: Arc<BlockCopy>,
+    routes: CopyRoutes,
+}
+
+impl TaskNode for CopierTask {
+    fn needed_buffer_bytes(&self, request: &Request) -> usize {
+        match request.op {
+            Op::Read | Op::WriteZeroes { .. } => self.routes.needed_buffer_bytes(request.len),
+            _ => self.routes.target.needed_buffer_bytes(request),
+        }
+    }
+
+    fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
+        Box::pin(async move {
+            if request.op == Op::Flush {
+                return cx.run_on_route(&self.routes.target, request).await;
+            }
+            let copied = self.copy_locked(&cx, &request).await;
+            copied.map_err(|CopyFailure { side, errno }| {
+                self.copy.record_failed_side(request.offset, side);
+                errno
+            })
+        })
+    }
+}
+
+impl CopierTask {
+    /// Locks the range of a request, and carries it out.
+    async fn copy_locked(&self, cx: &TaskContext, request: &Request) -> Result<(), CopyFailure> {
+        let range = request.offset..request.offset + request.len;
+        let _locked = self.copy.lock_range(range.clone()).await;
+        if self.copy.is_over() {
+            // A guest may have changed what is pending.
+            return Err(CopyFailure {
+                side: CopySide::Target,
+                errno: Errno::CANCELED,
+            });
+        }
+        match request.op {
+            Op::Read => copy_pending(cx, &self.copy, &self.routes, range).await,
+            Op::WriteZeroes { .. } => {
+                let zeroed = zero_pending(cx, &self.copy, &self.routes, range.clone()).await;
+                match zeroed {
+                    Err(failure) if failure.errno == Errno::OPNOTSUPP => {
+                        copy_pending(cx, &self.copy, &self.routes, range).await
+                    }
+                    zeroed => zeroed,
+                }
+            }
+            _ => {
+                self.copy.skip_pending(range);
+                Ok(())
+            }
+        }
+    }
+}
