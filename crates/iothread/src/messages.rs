@@ -68,6 +68,8 @@ pub enum DeviceCommand {
 pub enum SocketDeviceCommand {
     /// Allow or forbid that it submits requests.
     Enable(bool),
+    /// Run a turn: another thread has changed something that the device reads.
+    Run,
     /// Answer when all requests that were submitted so far are done.
     Settle(Sender<()>),
     /// Replace nodes of the same name by this one. The answer comes when all requests that were submitted before are done.

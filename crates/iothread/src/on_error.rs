@@ -41,7 +41,8 @@ impl ErrorAction {
 
 impl OnError {
     /// The action of this policy on an error.
-    pub(crate) fn action(self, errno: Errno) -> ErrorAction {
+    #[must_use]
+    pub fn action(self, errno: Errno) -> ErrorAction {
         match self {
             // The guest's memory was unmapped. A retry cannot help.
             _ if errno == Errno::FAULT => ErrorAction::Report,

@@ -11,6 +11,8 @@ pub enum ErrorClass {
     CommandNotFound,
     /// There is no such object.
     DeviceNotFound,
+    /// There is no such block job.
+    DeviceNotActive,
 }
 
 impl ErrorClass {
@@ -21,6 +23,7 @@ impl ErrorClass {
             ErrorClass::Generic => "GenericError",
             ErrorClass::CommandNotFound => "CommandNotFound",
             ErrorClass::DeviceNotFound => "DeviceNotFound",
+            ErrorClass::DeviceNotActive => "DeviceNotActive",
         }
     }
 }
@@ -47,6 +50,14 @@ impl Error {
     pub fn device_not_found(text: impl Into<String>) -> Self {
         Error {
             class: ErrorClass::DeviceNotFound,
+            text: text.into(),
+        }
+    }
+
+    /// An error of class [`ErrorClass::DeviceNotActive`].
+    pub fn device_not_active(text: impl Into<String>) -> Self {
+        Error {
+            class: ErrorClass::DeviceNotActive,
             text: text.into(),
         }
     }

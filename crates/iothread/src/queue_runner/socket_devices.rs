@@ -191,6 +191,7 @@ impl QueuesRunner {
                 running.disabled = !enabled;
                 self.run_and_update_socket_device(cx, source_index);
             }
+            SocketDeviceCommand::Run => self.run_and_update_socket_device(cx, source_index),
             SocketDeviceCommand::Settle(reply) => {
                 running.reply_when_current_requests_end(reply);
                 context.io.let_current_bypass_gates(source_index);
