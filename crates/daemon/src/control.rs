@@ -1,5 +1,5 @@
 //! The main thread: its state, which owns all objects, monitors and the metrics endpoint, and its loop, which handles monitor
-//! commands, finished jobs and signals as messages, one after the other.
+//! commands, those that have waited, and signals as messages, one after the other.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) enum MainThreadMessage {
     Stop,
     /// The queues of a removed export have drained.
     ExportDrained(String),
-    /// Work that another thread wants done here: the end of a job, or an upgrade.
+    /// Work that another thread wants done here: the end of a command that has waited, a job, or an upgrade.
     Run(MainThreadTask),
     /// A command of a monitor's client.
     Call(Box<CommandCall<MainThread>>),
@@ -56,8 +56,8 @@ pub(crate) struct MainThread {
     /// For other threads to send messages with.
     pub message_sender: Sender<MainThreadMessage>,
     inbox: Receiver<MainThreadMessage>,
-    /// Number of running jobs that a shutdown waits for.
-    pub pending_job_count: usize,
+    /// Number of waiting commands that a shutdown waits for.
+    pub pending_command_count: usize,
     /// Becomes readable when a signal to stop is received.
     stop_fd: OwnedFd,
     /// Sockets for monitors, in use or not.
@@ -122,7 +122,7 @@ impl MainThread {
             pidfile: None,
             message_sender,
             inbox,
-            pending_job_count: 0,
+            pending_command_count: 0,
             stop_fd,
             chardevs: Chardevs::default(),
             interface,
@@ -280,12 +280,12 @@ impl MainThread {
         }
     }
 
-    /// The orderly shutdown. Jobs that are changing a disk are finished first; commands that have not begun are refused by
-    /// dropping them. Connections of monitors are closed last.
+    /// The orderly shutdown. Commands that are changing a disk are finished first, and jobs are cancelled; commands that have not
+    /// begun are refused by dropping them. Connections of monitors are closed last.
     pub fn shut_down(mut self) -> Result<(), BoxError> {
-        // Some jobs wait for requests that a filter delays until their queue stops.
+        // Some commands wait for requests that a filter delays until their queue stops.
         self.objects.begin_stop_exports();
-        while self.pending_job_count > 0 {
+        while self.pending_command_count > 0 {
             match self.inbox.recv() {
                 Ok(MainThreadMessage::Run(task)) => task(&mut self),
                 Ok(MainThreadMessage::ExportDrained(id)) => {
@@ -295,6 +295,7 @@ impl MainThread {
                 Err(_) => break,
             }
         }
+        self.objects.cancel_jobs_and_wait();
         drop(self.inbox);
         let result = self.objects.drain_exports_and_flush_nodes();
         drop(self.monitors);

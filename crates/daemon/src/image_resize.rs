@@ -5,8 +5,8 @@ use std::time::Duration;
 use block::SECTOR_BYTES;
 
 use crate::actions::resize;
+use crate::command_threads::CommandOnShutdown;
 use crate::control::{MainThread, MainThreadMessage};
-use crate::jobs::JobOnShutdown;
 
 /// The time after which an adoption is tried again while a command has reserved the nodes.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -37,9 +37,9 @@ pub(crate) fn adopt_announced_size(control: &mut MainThread, node_name: &str) {
         }
     };
     let (nodes, name) = (plan.node_names(), node_name.to_owned());
-    control.spawn_job_thread(
+    control.spawn_command_thread(
         format!("resize {node_name}"),
-        JobOnShutdown::Wait,
+        CommandOnShutdown::Wait,
         move || {
             let adopted = plan.apply();
             adopted.map_err(|error| qmp::Error::generic(error.to_string()))

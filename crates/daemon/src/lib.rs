@@ -3,7 +3,7 @@
 //! Imports point down in this list:
 //! - `run`: the daemon from its start to its orderly end;
 //! - `monitor`: QMP commands;
-//! - `actions`: typed changes of the state; `jobs`: commands that wait for a disk;
+//! - `actions`: typed changes of the state; `command_threads`: commands that wait for a disk;
 //! - `control`: the main thread, which owns the state, the monitors, the metrics and the connection to the service manager;
 //! - `metrics`, served by `openmetrics`: Prometheus metrics;
 //! - `state`: iothreads, secrets, throttle groups, nodes, exports and chardevs by name;
@@ -12,13 +12,13 @@
 //!   manager.
 
 mod actions;
+mod command_threads;
 mod control;
 mod devices;
 mod disk;
 mod errno_text;
 mod error;
 mod image_resize;
-mod jobs;
 mod metrics;
 mod monitor;
 mod openmetrics;

@@ -304,6 +304,7 @@ impl DaemonObjects {
             let above = above.node.name();
             return Err(format!("Node '{name}' has active parent node '{above}'").into());
         }
+        self.check_not_used_by_job(&self.require_node(name)?.node)?;
         if let Some(export) = self
             .exports
             .iter()

@@ -7,14 +7,12 @@
 
 use std::sync::Arc;
 
+use block::Node;
 use block::dirty_bitmap::{self, BitmapAction, BitmapChange, SaveKind};
-use block::{Faults, NoHangGuard, Node};
 
-use crate::devices::export_server::ExportFrontEndHandle;
+use super::users::{NodeUser, check_no_export_draining, reattach_users, users_of_node};
 use crate::disk::bitmap_file::BitmapFile;
-use crate::disk::exported_disk::NodeSlot;
 use crate::error::BoxError;
-use crate::state::export::check_no_export_draining;
 use crate::state::objects::DaemonObjects;
 
 /// Changes of bitmaps that were checked as far as the state allows.
@@ -23,8 +21,6 @@ pub(crate) struct BitmapPlan {
     nodes: Vec<AffectedNode>,
     /// Files of persistent bitmaps, which may be others afterwards.
     files: Vec<(Arc<Node>, Arc<BitmapFile>)>,
-    /// Names of the nodes that are reserved until it is done.
-    reserved: Vec<String>,
 }
 
 /// A node whose bitmaps change, with its users.
@@ -32,13 +28,7 @@ struct AffectedNode {
     node: Arc<Node>,
     /// A bitmap begins to record, unless an earlier or later action prevents that.
     begins: bool,
-    users: Vec<ExportedDiskToReattach>,
-}
-
-/// An export whose requests reach the node.
-struct ExportedDiskToReattach {
-    slot: NodeSlot,
-    front_ends: ExportFrontEndHandle,
+    users: Vec<NodeUser>,
 }
 
 /// Plans changes of bitmaps of these nodes: `nodes` has those of the actions, in their order.
@@ -51,7 +41,9 @@ pub(crate) fn plan(
     for (node, action) in nodes.iter().zip(&actions) {
         let begins = matches!(
             action.change,
-            BitmapChange::Add { enabled: true, .. } | BitmapChange::Enable(true)
+            BitmapChange::Add { enabled: true, .. }
+                | BitmapChange::Enable(true)
+                | BitmapChange::BeginSuccessor
         );
         let mut known = affected.iter_mut();
         if let Some(known) = known.find(|known| Arc::ptr_eq(&known.node, node)) {
@@ -66,10 +58,8 @@ pub(crate) fn plan(
     }
     for affected in &mut affected {
         if affected.begins && !affected.node.bitmaps().new_routes_record() {
-            check_no_export_draining(&objects.exports, |export| {
-                let mut disks = export.disks.iter();
-                disks.any(|disk| disk.node.get().leads_through(&affected.node))
-            })?;
+            check_no_export_draining(objects, &affected.node)?;
+            objects.check_not_written_by_job(&affected.node)?;
         }
         affected.users = users_of_node(objects, &affected.node);
     }
@@ -81,7 +71,6 @@ pub(crate) fn plan(
         files: files.collect(),
         actions,
         nodes: affected,
-        reserved: Vec::new(),
     })
 }
 
@@ -96,32 +85,19 @@ impl BitmapPlan {
             })
     }
 
-    /// Reserves all nodes of the disks, so that no other command exchanges their nodes meanwhile.
-    pub fn reserve_nodes(&mut self, objects: &mut DaemonObjects) -> Result<(), BoxError> {
-        let is_affected = |node: &Node| {
-            let mut affected = self.nodes.iter();
-            affected.any(|affected| affected.node.shares_disk_with(node))
-        };
-        let nodes = objects.nodes.iter().map(|open| &open.node);
-        let nodes = nodes.filter(|node| is_affected(node));
-        let names: Vec<String> = nodes.map(|node| node.name().to_owned()).collect();
-        objects.reserve_nodes(&names, "change of dirty bitmaps")?;
-        self.reserved = names;
-        Ok(())
-    }
-
-    /// Names of the nodes that are reserved for it.
-    pub fn reserved_node_names(&self) -> &[String] {
-        &self.reserved
+    /// The nodes whose bitmaps change.
+    pub fn affected_nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.iter().map(|affected| &affected.node)
     }
 
     /// Carries it out, all of it or nothing, and saves which persistent bitmaps there are. This waits for requests in flight if
-    /// it [may](Self::may_wait).
-    pub fn carry_out(&self) -> Result<(), BoxError> {
+    /// it [may](Self::may_wait). `then` is called after all bitmaps were switched, before routes stop to record.
+    pub fn carry_out(&self, then: impl FnOnce() -> Result<(), BoxError>) -> Result<(), BoxError> {
         for affected in self.nodes.iter().filter(|affected| affected.begins) {
             affected.let_routes_record(true);
         }
         let switched = dirty_bitmap::switch(&self.actions);
+        let switched = switched.map_err(BoxError::from).and_then(|()| then());
         for affected in &self.nodes {
             if !affected.node.bitmaps().has_recording() {
                 affected.let_routes_record(false);
@@ -145,35 +121,6 @@ impl AffectedNode {
             return;
         }
         bitmaps.let_new_routes_record(records);
-        // Requests that a filter makes hang would never complete.
-        let tops = self.users.iter().map(|user| user.slot.get());
-        let filters = tops.flat_map(|top| {
-            let filters = top.faults().into_iter().chain(top.faults_below());
-            filters.cloned().collect::<Vec<_>>()
-        });
-        let no_hang_guards: Vec<NoHangGuard> = filters
-            .map(|filter| Faults::release_and_prevent_hangs(&filter))
-            .collect();
-        for ExportedDiskToReattach { slot, front_ends } in &self.users {
-            front_ends.exchange_node_and_wait(slot, &slot.get());
-            // Those of queues that are about to stop.
-            front_ends.wait_for_admitted_requests();
-        }
-        drop(no_hang_guards);
+        reattach_users(&self.users);
     }
-}
-
-/// The exports whose requests reach the node, through filters and windows above it as well.
-fn users_of_node(objects: &DaemonObjects, node: &Node) -> Vec<ExportedDiskToReattach> {
-    let users = objects.exports.iter().flat_map(|export| {
-        let disks = export.disks.iter();
-        let disks = disks.filter(|disk| disk.node.get().leads_through(node));
-        disks.filter_map(|disk| {
-            Some(ExportedDiskToReattach {
-                slot: disk.node.clone(),
-                front_ends: export.front_end_handle()?,
-            })
-        })
-    });
-    users.collect()
 }

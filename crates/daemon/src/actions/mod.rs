@@ -2,11 +2,15 @@
 //! live upgrade. Monitors, the command line and live upgrades call them.
 
 pub(crate) mod activation;
+pub(crate) mod backup;
 pub(crate) mod bitmaps;
 pub(crate) mod export;
+pub(crate) mod jobs;
 pub(crate) mod nbd;
 pub(crate) mod node;
 pub(crate) mod rbd;
 pub(crate) mod reopen;
 pub(crate) mod resize;
+pub(crate) mod transaction;
 pub(crate) mod upgrade;
+mod users;

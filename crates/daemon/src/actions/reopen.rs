@@ -9,8 +9,8 @@ use std::sync::Arc;
 use block::{Faults, NoHangGuard, Node, NodeError, NodeOptions};
 use options::{BlockdevOptions, Driver, FileOptions, Locking, NodeRef};
 
-use crate::actions::node;
 use crate::actions::rbd::ImageOpener;
+use crate::actions::{jobs, node};
 use crate::devices::export_server::ExportFrontEndHandle;
 use crate::disk::aio::AioChoices;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
@@ -28,6 +28,8 @@ pub(crate) struct ReopenPlan {
     /// Names of all nodes of their disks, which are reserved until it is done.
     reserved: Vec<String>,
     aio: AioChoices,
+    /// Nodes that jobs copy.
+    job_sources: Vec<Arc<Node>>,
 }
 
 /// A node to reopen.
@@ -81,6 +83,9 @@ pub(crate) fn plan_and_reserve_nodes(
         }
     }
     let planned = plan_nodes_and_those_above(objects, wanted)?;
+    for new in &planned {
+        objects.check_not_used_by_job(&new.old)?;
+    }
     let shares_planned_disk =
         |node: &Node| planned.iter().any(|new| new.old.shares_disk_with(node));
     let nodes = objects.nodes.iter().map(|open| &open.node);
@@ -93,6 +98,7 @@ pub(crate) fn plan_and_reserve_nodes(
         nodes: planned,
         reserved,
         aio: objects.aio_choices.clone(),
+        job_sources: objects.sources_of_jobs(),
     })
 }
 
@@ -108,6 +114,7 @@ impl ReopenPlan {
         for planned in self.nodes {
             let node = planned.open_without_locks(&reopened, &mut self.aio)?;
             planned.check_size_unchanged(&node, &reopened)?;
+            jobs::check_leads_to_sources(&planned.old, &node, &self.job_sources)?;
             // If another program has resized the file, only block_resize adopts the new size.
             node.record_new_size(planned.old.size());
             reopened.push(ReopenedNode {

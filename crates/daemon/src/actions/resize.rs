@@ -47,6 +47,9 @@ pub(crate) fn plan_and_reserve_nodes(
 ) -> Result<ResizePlan, BoxError> {
     let disk_end = node.check_size_and_compute_disk_end_offset(size)?;
     let nodes = resizes_of_nodes_on_disk(objects, &node, disk_end)?;
+    for resized in &nodes {
+        objects.check_not_used_by_job(&resized.node)?;
+    }
     let resize = ResizePlan {
         node,
         disk_end,
@@ -70,6 +73,9 @@ pub(crate) fn plan_adoption_and_reserve_nodes(
     disk_end: u64,
 ) -> Result<ResizePlan, BoxError> {
     let nodes = resizes_of_nodes_on_disk(objects, &disk, disk_end)?;
+    for resized in &nodes {
+        objects.check_not_used_by_job(&resized.node)?;
+    }
     let resize = ResizePlan {
         node: disk,
         disk_end,

@@ -29,8 +29,9 @@ pub(super) fn merge_members() -> Vec<Member> {
 }
 
 /// Actions of a transaction, with the type of their `data` and the type that contains it.
-const ACTIONS: [(&str, &str, &str); 7] = [
+const ACTIONS: [(&str, &str, &str); 8] = [
     ("abort", "Abort", "AbortWrapper"),
+    ("blockdev-backup", "BlockdevBackup", "BlockdevBackupWrapper"),
     (
         "block-dirty-bitmap-add",
         "BlockDirtyBitmapAdd",

@@ -1,4 +1,4 @@
-//! QMP commands for dirty bitmaps of nodes, and `transaction` with their actions.
+//! QMP commands for dirty bitmaps of nodes, each of which is an action of `transaction` as well.
 
 use std::sync::Arc;
 
@@ -7,15 +7,14 @@ use block::dirty_bitmap::{
     BitmapAction, BitmapChange, BitmapError, BitmapStatus, DEFAULT_GRANULARITY, MAX_GRANULARITY,
     MIN_GRANULARITY,
 };
-use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, ObjectType, ReplySender};
 use serde_json::{Value, json};
 
 use super::bitmap_types::{add_members, members, merge_members};
 use super::error_conversion::error_of_failed_action;
 use super::str_arg_or_empty;
-use crate::actions::bitmaps::{self, BitmapPlan};
+use super::transaction::{self, CompletionMode};
 use crate::control::MainThread;
-use crate::jobs::JobOnShutdown;
 use crate::state::node::OpenNode;
 use crate::state::objects::DaemonObjects;
 
@@ -58,15 +57,6 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
             merge_members(),
             |main, args, reply| run_single(main, "block-dirty-bitmap-merge", args, reply),
         ),
-        Command {
-            name: "transaction",
-            arguments: ObjectType::with_members(vec![
-                Member::required("actions", Type::list_of_named("TransactionAction")),
-                Member::optional("properties", Type::Named("TransactionProperties")),
-            ]),
-            returns: None,
-            run: CommandHandler::Deferred(run_transaction),
-        },
     ]
 }
 
@@ -94,84 +84,15 @@ fn dirty_info(status: &BitmapStatus) -> Value {
 
 /// Runs a command that is one action.
 fn run_single(control: &mut MainThread, kind: &str, data: &Arguments, reply: ReplySender) {
-    run_actions(control, &[(kind, data)], reply);
+    transaction::run_actions(control, &[(kind, data)], CompletionMode::Individual, reply);
 }
 
-/// Runs the actions of a transaction: all of them or none.
-fn run_transaction(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
-    let actions = arguments["actions"].as_array().into_iter().flatten();
-    let empty = Arguments::new();
-    let actions: Vec<(&str, &Arguments)> = actions
-        .map(|action| {
-            let data = action["data"].as_object().unwrap_or(&empty);
-            (action["type"].as_str().unwrap_or_default(), data)
-        })
-        .collect();
-    let mode = arguments.get("properties");
-    let mode = mode.and_then(|properties| properties.get("completion-mode"));
-    // It is for jobs.
-    if let (Some("grouped"), Some((kind, _))) = (mode.and_then(Value::as_str), actions.first()) {
-        return reply.send(Err(Error::generic(format!(
-            "Action '{kind}' does not support transaction property completion-mode = grouped"
-        ))));
-    }
-    run_actions(control, &actions, reply);
-}
-
-/// Runs actions, on a thread if that waits for requests.
-fn run_actions(control: &mut MainThread, actions: &[(&str, &Arguments)], reply: ReplySender) {
-    let mut plan = match plan_actions(&control.objects, actions) {
-        Ok(plan) => plan,
-        Err(error) => return reply.send(Err(error)),
-    };
-    if !plan.may_wait() {
-        let done = plan.carry_out();
-        let done = done.map_err(|failure| error_of_failed_action(&failure));
-        return reply.send(done.map(|()| json!({})));
-    }
-    if let Err(failure) = plan.reserve_nodes(&mut control.objects) {
-        return reply.send(Err(error_of_failed_action(&failure)));
-    }
-    let reserved = plan.reserved_node_names().to_vec();
-    control.spawn_job_thread_and_reply_later(
-        "bitmaps".to_owned(),
-        JobOnShutdown::Wait,
-        reply,
-        move || {
-            let done = plan.carry_out();
-            done.map_err(|failure| error_of_failed_action(&failure))
-        },
-        move |control, done| {
-            control.objects.release_nodes(&reserved);
-            done
-        },
-    );
-}
-
-fn error_of_bitmap(error: BitmapError) -> Error {
+pub(super) fn error_of_bitmap(error: BitmapError) -> Error {
     Error::generic(error.to_string())
 }
 
-/// Checks the arguments of actions, and plans them.
-fn plan_actions(
-    objects: &DaemonObjects,
-    actions: &[(&str, &Arguments)],
-) -> Result<BitmapPlan, Error> {
-    let mut nodes: Vec<Arc<Node>> = Vec::new();
-    let mut changes = Vec::new();
-    for (kind, data) in actions {
-        if *kind == "abort" {
-            return Err(error_of_bitmap(BitmapError::Aborted));
-        }
-        let (node, action) = read_action(objects, kind, data)?;
-        nodes.push(node);
-        changes.push(action);
-    }
-    bitmaps::plan(objects, &nodes, changes).map_err(|failure| error_of_failed_action(&failure))
-}
-
-/// Reads an action, and the node that it changes.
-fn read_action(
+/// Reads an action on a bitmap, and the node that it changes.
+pub(super) fn read_action(
     objects: &DaemonObjects,
     kind: &str,
     data: &Arguments,

@@ -13,11 +13,11 @@ use vhost_user::FrontEndHandle;
 use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
 use super::running_object_names::names_of_running_objects;
 use super::{option_types, str_arg_or_empty};
+use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
 use crate::devices::export_server;
 use crate::devices::virtio_scsi::VirtioScsiController;
 use crate::error::BoxError;
-use crate::jobs::JobOnShutdown;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::DaemonObjects;
 
@@ -150,9 +150,9 @@ fn reserve_node_and_change_luns_in_job(
     if let Err(failure) = control.objects.reserve_nodes(&nodes, reserving_command) {
         return reply.send(Err(error_of_failed_action(&failure)));
     }
-    control.spawn_job_thread_and_reply_later(
+    control.spawn_command_thread_and_reply_later(
         format!("lun {export_id}"),
-        JobOnShutdown::Wait,
+        CommandOnShutdown::Wait,
         reply,
         change_disks,
         move |control, outcome| {

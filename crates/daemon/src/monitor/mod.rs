@@ -11,6 +11,8 @@ mod histograms;
 mod hmp;
 mod images;
 mod iothread_properties;
+mod job_types;
+mod jobs;
 mod luns;
 mod nbd;
 mod node_filenames;
@@ -28,6 +30,7 @@ mod secret_properties;
 mod stats;
 mod throttle_group_properties;
 mod tls_properties;
+mod transaction;
 mod upgrade;
 
 use qmp::{Command, CommandHandler, Interface, ObjectType, ProgramVersion};
@@ -42,6 +45,8 @@ pub(crate) fn qmp_interface() -> Interface<MainThread> {
     commands.extend(qom::qmp_commands());
     commands.extend(nodes::qmp_commands());
     commands.extend(bitmaps::qmp_commands());
+    commands.extend(transaction::qmp_commands());
+    commands.extend(jobs::qmp_commands());
     commands.extend(exports::qmp_commands());
     commands.extend(luns::qmp_commands());
     commands.extend(resize::qmp_commands());
@@ -59,6 +64,7 @@ pub(crate) fn qmp_interface() -> Interface<MainThread> {
     definitions.extend(qom::qmp_type_definitions());
     definitions.extend(nodes::qmp_type_definitions());
     definitions.extend(bitmap_types::qmp_type_definitions());
+    definitions.extend(job_types::qmp_type_definitions());
     definitions.extend(images::qmp_type_definitions());
     definitions.extend(exports::qmp_type_definitions());
     definitions.extend(chardevs::qmp_type_definitions());
@@ -71,7 +77,10 @@ pub(crate) fn qmp_interface() -> Interface<MainThread> {
         program_version(),
         definitions,
         commands,
-        exports::qmp_events(),
+        exports::qmp_events()
+            .into_iter()
+            .chain(job_types::qmp_events())
+            .collect(),
     )
 }
 

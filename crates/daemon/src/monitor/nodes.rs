@@ -16,8 +16,8 @@ use super::node_limits;
 use super::running_object_names::names_of_running_objects;
 use super::{option_types, str_arg_or_empty};
 use crate::actions::node::{OpenPlan, OpenedNodes};
+use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
-use crate::jobs::JobOnShutdown;
 use crate::state::node::OpenNode;
 use crate::state::objects::DaemonObjects;
 
@@ -151,9 +151,9 @@ fn open_and_add_node(control: &mut MainThread, arguments: &Arguments, reply: Rep
     }
     let thread = format!("add {}", names[0]);
     control.objects.opening_nodes.extend(names.iter().cloned());
-    control.spawn_job_thread_and_reply_later(
+    control.spawn_command_thread_and_reply_later(
         thread,
-        JobOnShutdown::Abandon,
+        CommandOnShutdown::Abandon,
         reply,
         open,
         move |control, opened| {
@@ -204,9 +204,9 @@ fn flush_and_remove_node(control: &mut MainThread, arguments: &Arguments, reply:
         })
     };
     let thread = format!("del {}", names[0]);
-    control.spawn_job_thread_and_reply_later(
+    control.spawn_command_thread_and_reply_later(
         thread,
-        JobOnShutdown::Wait,
+        CommandOnShutdown::Wait,
         reply,
         flush,
         move |control, flushed| {
@@ -256,9 +256,9 @@ fn activate_or_inactivate_nodes(
             })
         })
     };
-    control.spawn_job_thread_and_reply_later(
+    control.spawn_command_thread_and_reply_later(
         "inactivate".to_owned(),
-        JobOnShutdown::Wait,
+        CommandOnShutdown::Wait,
         reply,
         flush,
         move |control, flushed| {

@@ -6,8 +6,8 @@ use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
 use super::running_object_names::names_of_running_objects_except_node;
 use crate::actions::reopen;
 use crate::actions::reopen::{ReopenPlan, ReopenedNodes};
+use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
-use crate::jobs::JobOnShutdown;
 
 /// The command that reopens nodes.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
@@ -29,9 +29,9 @@ fn reopen_nodes(control: &mut MainThread, arguments: &Arguments, reply: ReplySen
         Err(error) => return reply.send(Err(error)),
     };
     let reserved = plan.reserved_node_names().to_vec();
-    control.spawn_job_thread(
+    control.spawn_command_thread(
         "reopen".to_owned(),
-        JobOnShutdown::Abandon,
+        CommandOnShutdown::Abandon,
         move || {
             plan.open_check_and_configure_new_nodes()
                 .map_err(|failure| error_of_failed_action(&failure))
@@ -62,9 +62,9 @@ fn switch_to_reopened_nodes(
         control.objects.release_nodes(&reserved);
         done.map(|nodes| nodes.replace_nodes_in_objects(&mut control.objects))
     };
-    control.spawn_job_thread_and_reply_later(
+    control.spawn_command_thread_and_reply_later(
         "reopen".to_owned(),
-        JobOnShutdown::Wait,
+        CommandOnShutdown::Wait,
         reply,
         carry_out,
         finish,

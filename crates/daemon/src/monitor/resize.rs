@@ -6,8 +6,8 @@ use super::error_conversion::error_of_failed_action;
 use super::str_arg_or_empty;
 use crate::actions::resize;
 use crate::actions::resize::ResizePlan;
+use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
-use crate::jobs::JobOnShutdown;
 
 /// The command that resizes nodes.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
@@ -35,9 +35,9 @@ fn resize_node(control: &mut MainThread, arguments: &Arguments, reply: ReplySend
         let done = resize.apply();
         done.map_err(|error| error_of_failed_action(&error.into()))
     };
-    control.spawn_job_thread_and_reply_later(
+    control.spawn_command_thread_and_reply_later(
         thread,
-        JobOnShutdown::Wait,
+        CommandOnShutdown::Wait,
         reply,
         carry_out,
         move |control, done| {

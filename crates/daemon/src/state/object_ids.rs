@@ -1,6 +1,7 @@
 //! Objects of all types by their id: an id belongs to one object, and an object that is in use cannot be removed.
 
 use super::export::Export;
+use super::job::Job;
 use super::objects::{DEFAULT_IOTHREAD, DaemonObjects};
 use crate::error::BoxError;
 
@@ -62,6 +63,14 @@ impl DaemonObjects {
             return Err(format!(
                 "object '{id}' is in use, can not be deleted: export '{}' runs on it",
                 export.options.id
+            )
+            .into());
+        }
+        let runs_on = |job: &&Job| job.copier.is_some() && job.iothread == id;
+        if let Some(job) = self.jobs.iter().find(runs_on) {
+            return Err(format!(
+                "object '{id}' is in use, can not be deleted: job '{}' runs on it",
+                job.id
             )
             .into());
         }

@@ -19,6 +19,7 @@ use vhost_user::{ControlThreads, Server, VirtioDevice};
 
 use super::export::{Export, ExportState};
 use super::iothread::{Iothread, to_poll_settings};
+use super::job::Job;
 use super::nbd_server::RunningNbdServer;
 use super::node::{OpenNode, reserved_node_error};
 use super::secret::Secret;
@@ -82,6 +83,9 @@ pub(crate) struct DaemonObjects {
     pub throttle_groups: Vec<ThrottleGroupObject>,
     pub tls_creds: Vec<Arc<TlsCreds>>,
     pub authz_lists: Vec<AuthzList>,
+    pub jobs: Vec<Job>,
+    /// Number of jobs that were started so far.
+    pub job_count: u64,
 }
 
 impl DaemonObjects {
@@ -120,6 +124,8 @@ impl DaemonObjects {
             throttle_groups: Vec::new(),
             tls_creds: Vec::new(),
             authz_lists: Vec::new(),
+            jobs: Vec::new(),
+            job_count: 0,
         }
     }
 
@@ -279,6 +285,7 @@ impl DaemonObjects {
                 let above = above.node.name();
                 return Err(format!("Block device {name} is in use by node '{above}'").into());
             }
+            self.check_not_used_by_job(&self.require_node(name)?.node)?;
             let shows_node = |export: &&Export| export.options.exports_node(name);
             if let Some(export) = self.exports.iter().find(shows_node) {
                 let export = &export.options.id;

@@ -13,11 +13,12 @@ use super::paused_export::{self, PausedExport};
 use super::scsi_state;
 use super::{bitmaps, command_line, tls_files};
 use crate::actions::nbd;
+use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
 use crate::devices::export_server::ExportServer;
 use crate::disk::exported_disk::GuestDevice;
-use crate::jobs::JobOnShutdown;
 use crate::state::export::{Export, ExportState};
+use crate::state::job::JobStatus;
 use crate::state::node::OpenNode;
 use crate::upgrade::CompletedHandover;
 use crate::upgrade::channel::{UpgradeChannel, UpgradeMessage};
@@ -48,9 +49,9 @@ impl MainThread {
         };
         tracing::info!("upgrade: starting the new process");
         let starter = launcher.clone();
-        self.spawn_job_thread(
+        self.spawn_command_thread(
             "upgrade".to_owned(),
-            JobOnShutdown::Abandon,
+            CommandOnShutdown::Abandon,
             move || Ok(start_new_process_and_await_hello(&starter, other_program)),
             move |control, started| {
                 control.upgrading = false;
@@ -97,6 +98,19 @@ impl MainThread {
             return Err(format!(
                 "node '{name}' is being opened: try again when that is done"
             ));
+        }
+        if let Some(job) = objects.jobs.first() {
+            return Err(match job.status {
+                JobStatus::Concluded => format!(
+                    "job '{}' has ended, and its result would be lost: send job-dismiss, then try again",
+                    job.id
+                ),
+                status => format!(
+                    "job '{}' is {} and cannot be handed over: wait for its end, or cancel it by job-cancel",
+                    job.id,
+                    status.name()
+                ),
+            });
         }
         for OpenNode {
             options,

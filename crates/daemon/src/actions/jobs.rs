@@ -1,0 +1,341 @@
+//! The life of jobs: from the start of their copiers to their end, and the commands of clients in between.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use block::dirty_bitmap::BitmapUse;
+use block::{CopyFailure, CopySide, Node};
+use iothread::{Errno, ErrorAction, IoStatus};
+use serde_json::json;
+
+use super::backup::BackupPlan;
+use super::users::{reattach_users, users_of_node};
+use crate::command_threads::CommandOnShutdown;
+use crate::control::{MainThread, MainThreadMessage};
+use crate::devices::copier::{Copier, CopierReport};
+use crate::errno_text::errno_text;
+use crate::error::BoxError;
+use crate::state::job::{JOB_TYPE, Job, JobDisks, JobOutcome, JobStatus, JobVerb};
+
+impl MainThread {
+    /// Starts the job of a backup whose moment has come.
+    pub fn start_job(&mut self, plan: BackupPlan, bitmap: Option<BitmapUse>, group: Option<u64>) {
+        let BackupPlan { id, number, .. } = plan;
+        let node = Node::new_copier(&id, &plan.source, &plan.target, &plan.copy);
+        let sender = self.message_sender.clone();
+        let disks = (&plan.source, &plan.target);
+        let copier = Copier::new(
+            disks,
+            &plan.copy,
+            plan.settings,
+            &plan.control,
+            move |report| {
+                let handle =
+                    move |control: &mut MainThread| control.on_copier_report(number, report);
+                // Fails only if the daemon shuts down.
+                let _ = sender.send(MainThreadMessage::Run(Box::new(handle)));
+            },
+        );
+        tracing::info!(
+            job = id,
+            source = plan.source.name(),
+            target = plan.target.name(),
+            "job started"
+        );
+        let mut job = Job {
+            id,
+            number,
+            status: JobStatus::Created,
+            auto_finalize: plan.auto_finalize,
+            auto_dismiss: plan.auto_dismiss,
+            group,
+            disks: Some(JobDisks {
+                source: plan.source,
+                target: plan.target,
+            }),
+            copy: plan.copy,
+            control: plan.control,
+            copier: None,
+            iothread: plan.iothread.id().to_owned(),
+            bitmap: bitmap.zip(plan.bitmap.map(|bitmap| bitmap.mode)),
+            io_status: IoStatus::Ok,
+            error: None,
+            outcome: None,
+        };
+        let events = &self.objects.events;
+        job.set_status(JobStatus::Created, events);
+        job.set_status(JobStatus::Running, events);
+        let started = plan
+            .iothread
+            .start_socket_device(Box::new(copier), vec![node]);
+        let failed = job.copy.failed_write_copy();
+        let mut error = None;
+        match started {
+            Ok(handle) => job.copier = Some(Arc::new(handle)),
+            Err(stopped) => error = Some(stopped.to_string()),
+        }
+        self.objects.jobs.push(job);
+        if let Some(failure) = failed {
+            self.on_failed_write_copy(number, failure);
+        } else if let Some(error) = error {
+            self.begin_end_of_job(number, JobOutcome::Failed(error));
+        }
+    }
+
+    /// Handles a report of a job's copier.
+    fn on_copier_report(&mut self, number: u64, report: CopierReport) {
+        match report {
+            CopierReport::Failed(failure, action) => self.on_job_error(number, failure, action),
+            CopierReport::Ended(Ok(())) => self.begin_end_of_job(number, JobOutcome::Completed),
+            CopierReport::Ended(Err(failure)) => {
+                let error = text_of_errno(failure.errno);
+                self.begin_end_of_job(number, JobOutcome::Failed(error));
+            }
+        }
+    }
+
+    /// Ends a job that could not copy what a guest has changed.
+    pub fn on_failed_write_copy(&mut self, number: u64, failure: CopyFailure) {
+        self.on_job_error(number, failure, ErrorAction::Report);
+        let error = text_of_errno(failure.errno);
+        self.begin_end_of_job(number, JobOutcome::Failed(error));
+    }
+
+    fn on_job_error(&mut self, number: u64, failure: CopyFailure, action: ErrorAction) {
+        let events = &self.objects.events;
+        let mut jobs = self.objects.jobs.iter_mut();
+        let job = jobs.find(|job| job.number == number && job.outcome.is_none());
+        let Some(job) = job else {
+            return;
+        };
+        let operation = match failure.side {
+            CopySide::Source => "read",
+            CopySide::Target => "write",
+        };
+        tracing::warn!(
+            job = job.id,
+            operation,
+            action = action.name(),
+            error = text_of_errno(failure.errno),
+            "job failed to copy"
+        );
+        events.emit(
+            "BLOCK_JOB_ERROR",
+            json!({"device": job.id, "operation": operation, "action": action.name()}),
+        );
+        if action == ErrorAction::Stop {
+            job.io_status = match failure.errno {
+                Errno::NOSPC => IoStatus::NoSpace,
+                _ => IoStatus::Failed,
+            };
+            if job.status == JobStatus::Running {
+                job.set_status(JobStatus::Paused, events);
+            }
+        }
+    }
+
+    /// Begins the end of a job's work: a thread waits for its requests, and takes the filter away.
+    fn begin_end_of_job(&mut self, number: u64, outcome: JobOutcome) {
+        let objects = &mut self.objects;
+        let mut jobs = objects.jobs.iter_mut();
+        let job = jobs.find(|job| job.number == number && job.outcome.is_none());
+        let Some(job) = job else {
+            return;
+        };
+        if outcome != JobOutcome::Completed {
+            job.copy.end();
+            job.set_status(JobStatus::Aborting, &objects.events);
+        }
+        job.outcome = Some(outcome);
+        let Some(disks) = &job.disks else {
+            return;
+        };
+        let (copier, source) = (job.copier.take(), disks.source.clone());
+        let name = format!("end {}", job.id);
+        source.set_copy_before_write(None);
+        let users = users_of_node(objects, &source);
+        self.spawn_command_thread(
+            name,
+            CommandOnShutdown::Wait,
+            move || {
+                if let Some(copier) = copier {
+                    copier.stop();
+                }
+                reattach_users(&users);
+                Ok(())
+            },
+            // Without a thread the routes keep the filter, which does nothing any more.
+            move |control, _| control.on_job_work_ended(number),
+        );
+    }
+
+    /// Concludes a job whose work has ended, or lets it wait for others or for a command.
+    fn on_job_work_ended(&mut self, number: u64) {
+        let objects = &mut self.objects;
+        let Some(job) = objects.jobs.iter_mut().find(|job| job.number == number) else {
+            return;
+        };
+        match job.outcome.clone() {
+            Some(JobOutcome::Completed) => {
+                job.set_status(JobStatus::Waiting, &objects.events);
+                self.finalize_if_group_is_ready(number);
+            }
+            outcome => self.conclude_job(number, outcome.unwrap_or(JobOutcome::Cancelled)),
+        }
+    }
+
+    /// The numbers of the jobs that end together with this one.
+    fn numbers_of_group(&self, number: u64) -> Vec<u64> {
+        let jobs = &self.objects.jobs;
+        let group = jobs.iter().find(|job| job.number == number);
+        let group = group.and_then(|job| job.group);
+        let is_member = |job: &&Job| job.number == number || group.is_some() && job.group == group;
+        let members = jobs.iter().filter(is_member);
+        members.map(|job| job.number).collect()
+    }
+
+    /// Moves the jobs of a group on if all of them have done their work.
+    fn finalize_if_group_is_ready(&mut self, number: u64) {
+        let group = self.numbers_of_group(number);
+        let objects = &mut self.objects;
+        let is_member = |job: &Job| group.contains(&job.number);
+        let mut members = objects.jobs.iter().filter(|job| is_member(job));
+        if !members.all(|job| job.status == JobStatus::Waiting) {
+            return;
+        }
+        let mut is_automatic = true;
+        for job in objects.jobs.iter_mut().filter(|job| is_member(job)) {
+            job.set_status(JobStatus::Pending, &objects.events);
+            if !job.auto_finalize {
+                is_automatic = false;
+                let data = json!({"type": JOB_TYPE, "id": job.id});
+                objects.events.emit("BLOCK_JOB_PENDING", data);
+            }
+        }
+        if is_automatic {
+            self.finalize_group(&group);
+        }
+    }
+
+    fn finalize_group(&mut self, group: &[u64]) {
+        for number in group {
+            self.conclude_job(*number, JobOutcome::Completed);
+        }
+    }
+
+    /// Concludes a job, dismisses it if it need not wait for that, and cancels those that end together with it if it has not succeeded.
+    fn conclude_job(&mut self, number: u64, outcome: JobOutcome) {
+        let has_failed = outcome != JobOutcome::Completed;
+        let group = self.numbers_of_group(number);
+        let objects = &mut self.objects;
+        let events = &objects.events;
+        let Some(index) = objects.jobs.iter().position(|job| job.number == number) else {
+            return;
+        };
+        let job = &mut objects.jobs[index];
+        tracing::info!(job = job.id, ?outcome, "job ended");
+        job.conclude(outcome, events);
+        if job.auto_dismiss {
+            job.set_status(JobStatus::Null, events);
+            objects.jobs.remove(index);
+        }
+        if has_failed {
+            for other in group {
+                self.cancel_job_work(other);
+            }
+        }
+    }
+
+    /// Cancels a job that has not ended.
+    fn cancel_job_work(&mut self, number: u64) {
+        let mut jobs = self.objects.jobs.iter_mut();
+        let Some(job) = jobs.find(|job| job.number == number) else {
+            return;
+        };
+        match (job.status, &job.outcome) {
+            (JobStatus::Waiting | JobStatus::Pending, _) => {
+                self.conclude_job(number, JobOutcome::Cancelled);
+            }
+            (_, None) => self.begin_end_of_job(number, JobOutcome::Cancelled),
+            // Its filter is being taken away.
+            (JobStatus::Running | JobStatus::Paused, Some(JobOutcome::Completed)) => {
+                job.outcome = Some(JobOutcome::Cancelled);
+                job.set_status(JobStatus::Aborting, &self.objects.events);
+            }
+            _ => {}
+        }
+    }
+
+    /// Carries out a command for the job of this number.
+    pub fn run_job_verb(&mut self, number: u64, verb: JobVerb) -> Result<(), BoxError> {
+        let objects = &mut self.objects;
+        let Some(index) = objects.jobs.iter().position(|job| job.number == number) else {
+            return Err("Job not found".into());
+        };
+        let job = &mut objects.jobs[index];
+        job.check_verb(verb)?;
+        match verb {
+            JobVerb::Cancel => self.cancel_job_work(number),
+            JobVerb::Pause => {
+                if job.control.paused.swap(true, Ordering::AcqRel) {
+                    return Err("Job is already paused".into());
+                }
+                job.set_status(JobStatus::Paused, &objects.events);
+            }
+            JobVerb::Resume => {
+                if !job.control.paused.swap(false, Ordering::AcqRel) {
+                    return Err("Can't resume a job that was not paused".into());
+                }
+                job.io_status = IoStatus::Ok;
+                job.set_status(JobStatus::Running, &objects.events);
+                job.notify_copier();
+            }
+            JobVerb::Finalize => {
+                let group = self.numbers_of_group(number);
+                self.finalize_group(&group);
+            }
+            JobVerb::Dismiss => {
+                job.set_status(JobStatus::Null, &objects.events);
+                objects.jobs.remove(index);
+            }
+            JobVerb::SetSpeed | JobVerb::Complete => {}
+        }
+        Ok(())
+    }
+
+    /// Limits the speed of a job, in bytes per second; 0: no limit.
+    pub fn set_job_speed(&mut self, number: u64, speed: u64) -> Result<(), BoxError> {
+        self.run_job_verb(number, JobVerb::SetSpeed)?;
+        let mut jobs = self.objects.jobs.iter();
+        if let Some(job) = jobs.find(|job| job.number == number) {
+            job.control.speed.store(speed, Ordering::Relaxed);
+            job.notify_copier();
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a node that takes the place of one above the source of a job and does not lead there: the job would miss writes.
+pub(super) fn check_leads_to_sources(
+    old: &Node,
+    new: &Node,
+    sources: &[Arc<Node>],
+) -> Result<(), BoxError> {
+    let is_lost = |source: &&Arc<Node>| old.leads_through(source) && !new.leads_through(source);
+    match sources.iter().find(is_lost) {
+        None => Ok(()),
+        Some(source) => Err(format!(
+            "Node '{}' is above '{}', which a job copies, and would not be any more: wait for the end \
+             of the job, or cancel it",
+            new.name(),
+            source.name()
+        )
+        .into()),
+    }
+}
+
+/// The text of an error, as QEMU shows it.
+fn text_of_errno(errno: Errno) -> String {
+    errno_text(&io::Error::from_raw_os_error(errno.raw_os_error()))
+}

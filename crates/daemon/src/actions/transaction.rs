@@ -1,0 +1,165 @@
+//! A transaction: changes of bitmaps and backups of any number of disks, at one moment; all of them or none.
+//!
+//! Backups begin without stopping a queue:
+//! 1. All routes to their disks get the filter *copy before write*, which lets writes pass as long as the moment has not come, and
+//!    routes of disks with bitmaps record.
+//! 2. Bitmaps are switched. From here on, successors of the backups' bitmaps record as well.
+//! 3. The moment comes, for all disks at once.
+//! 4. Writes of before the moment end. They are in the backup, so they belong to what is dirty for it, whether they are in the bitmap
+//!    or already in the successor.
+//! 5. The copiers begin.
+
+use std::sync::Arc;
+
+use block::dirty_bitmap::{BitmapAction, BitmapUse};
+use block::{CopyMoment, Node};
+
+use super::backup::{BackupPlan, PlannedBitmap};
+use super::bitmaps::{self, BitmapPlan};
+use super::users::{reattach_users, wait_for_requests_of_users};
+use crate::error::BoxError;
+use crate::state::objects::DaemonObjects;
+
+/// Changes that were checked as far as the state allows.
+pub(crate) struct TransactionPlan {
+    bitmaps: BitmapPlan,
+    pub backups: Vec<BackupPlan>,
+    moment: Arc<CopyMoment>,
+    /// Names of the nodes that are reserved until it is done.
+    reserved: Vec<String>,
+}
+
+impl TransactionPlan {
+    /// Plans changes of bitmaps, with the node of each, and backups as of `moment`.
+    pub fn new(
+        objects: &DaemonObjects,
+        mut changes: Vec<(Arc<Node>, BitmapAction)>,
+        backups: Vec<BackupPlan>,
+        moment: Arc<CopyMoment>,
+    ) -> Result<Self, BoxError> {
+        for backup in &backups {
+            let action = backup.bitmap_action();
+            changes.extend(action.map(|action| (backup.source.clone(), action)));
+        }
+        check_backups_apart(&backups)?;
+        let (nodes, actions): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
+        Ok(TransactionPlan {
+            bitmaps: bitmaps::plan(objects, &nodes, actions)?,
+            backups,
+            moment,
+            reserved: Vec::new(),
+        })
+    }
+
+    /// Whether it waits for requests or files.
+    pub fn may_wait(&self) -> bool {
+        self.bitmaps.may_wait() || !self.backups.is_empty()
+    }
+
+    /// Reserves all nodes of the disks, so that no other command exchanges their nodes meanwhile, and lets new routes copy before
+    /// they write.
+    pub fn reserve_nodes(&mut self, objects: &mut DaemonObjects) -> Result<(), BoxError> {
+        let disks = self.backups.iter();
+        let disks = disks.flat_map(|backup| [&backup.source, &backup.target]);
+        let affected: Vec<_> = self.bitmaps.affected_nodes().chain(disks).collect();
+        let is_affected = |node: &Node| affected.iter().any(|disk| disk.shares_disk_with(node));
+        let nodes = objects.nodes.iter().map(|open| &open.node);
+        let nodes = nodes.filter(|node| is_affected(node));
+        let names: Vec<String> = nodes.map(|node| node.name().to_owned()).collect();
+        let command = match self.backups.is_empty() {
+            true => "change of dirty bitmaps",
+            false => "blockdev-backup",
+        };
+        objects.reserve_nodes(&names, command)?;
+        self.reserved = names;
+        for BackupPlan {
+            source,
+            target,
+            copy,
+            ..
+        } in &self.backups
+        {
+            source.set_copy_before_write(Some((copy.clone(), target.clone())));
+        }
+        Ok(())
+    }
+
+    /// Names of the nodes that are reserved for it.
+    pub fn reserved_node_names(&self) -> &[String] {
+        &self.reserved
+    }
+
+    /// Carries it out, all of it or nothing, and returns the uses of the backups' bitmaps. This waits for requests in flight.
+    pub fn carry_out(&self) -> Result<Vec<Option<BitmapUse>>, BoxError> {
+        for backup in &self.backups {
+            reattach_users(&backup.users);
+        }
+        let mut uses = Vec::new();
+        let done = self.bitmaps.carry_out(|| {
+            self.moment.begin();
+            for backup in &self.backups {
+                wait_for_requests_of_users(&backup.users);
+                uses.push(begin_bitmap_use(backup)?);
+            }
+            Ok(())
+        });
+        if let Err(failure) = done {
+            self.end_backups(uses);
+            return Err(failure);
+        }
+        Ok(uses)
+    }
+
+    /// Takes the filters away again.
+    fn end_backups(&self, uses: Vec<Option<BitmapUse>>) {
+        for bitmap in uses.into_iter().flatten() {
+            bitmap.end_successor(None::<std::iter::Empty<_>>);
+        }
+        for backup in &self.backups {
+            backup.copy.end();
+            backup.source.set_copy_before_write(None);
+            reattach_users(&backup.users);
+        }
+    }
+}
+
+/// Begins to use the bitmap of a backup: what is dirty at its moment is what it copies.
+fn begin_bitmap_use(backup: &BackupPlan) -> Result<Option<BitmapUse>, BoxError> {
+    let Some(PlannedBitmap { name, limits, .. }) = &backup.bitmap else {
+        return Ok(None);
+    };
+    let bitmap = backup.source.bitmaps().begin_use(name)?;
+    let mut marked = Ok(());
+    if *limits {
+        backup
+            .copy
+            .limit_to_dirty(|wanted| marked = bitmap.mark_with_successor(wanted));
+    }
+    marked?;
+    Ok(Some(bitmap))
+}
+
+/// Refuses backups of one transaction that use the same disk or id.
+fn check_backups_apart(backups: &[BackupPlan]) -> Result<(), BoxError> {
+    for (index, backup) in backups.iter().enumerate() {
+        for other in &backups[..index] {
+            if backup.id == other.id {
+                return Err(format!("Job ID '{}' already in use", backup.id).into());
+            }
+            let overlap = |one: &Node, two: &Node| one.leads_through(two) || two.leads_through(one);
+            for one in [&backup.source, &backup.target] {
+                for two in [&other.source, &other.target] {
+                    if overlap(one, two) {
+                        return Err(format!(
+                            "Node '{}' is busy: block device is in use by block job: backup '{}'",
+                            one.name(),
+                            other.id
+                        )
+                        .into());
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,314 @@
+//! The copier of a job: copies a disk part by part, as a source of requests on an iothread.
+//!
+//! Its requests are those of a [copier's node](block::Node::new_copier): each copies one part, with the part's range locked. So many
+//! are in flight at most, which leaves guests their room. Holes are found by worker threads ([`plan`]); sizes and the
+//! speed limit are in [`pace`].
+
+mod pace;
+mod plan;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use block::{BlockCopy, CopyFailure, CopySide, DiskCall, DiskIo, Node, Op, Request};
+use iothread::event_loop::Interest;
+use iothread::{Completion, Errno, ErrorAction, MAX_WATCHED_DESCRIPTORS, OnError, SocketDevice};
+
+use self::pace::CopyPace;
+use self::plan::{CopyPlan, Part, PartKind, Query};
+
+/// Wait after an error that the policy ignores.
+const RETRY_NS: u64 = 100_000_000;
+/// Parts that are copied at once unless `max-workers` says less: they have half of the memory of an iothread's tasks.
+const MAX_WORKERS: usize = 8;
+
+/// Settings of a copier.
+pub(crate) struct CopierSettings {
+    pub on_source_error: OnError,
+    pub on_target_error: OnError,
+    /// The most parts that are copied at once.
+    pub max_workers: usize,
+    /// The most bytes of a part.
+    pub max_chunk: u64,
+    /// Everything is copied. Otherwise only what guests change, until the job is cancelled.
+    pub copies_all: bool,
+}
+
+/// What other threads change while the copier runs. It looks when it gets a turn.
+#[derive(Default)]
+pub(crate) struct CopierControl {
+    pub paused: AtomicBool,
+    /// Bytes per second; 0: no limit.
+    pub speed: AtomicU64,
+}
+
+/// What a copier reports.
+pub(crate) enum CopierReport {
+    /// A part could not be copied. With [`ErrorAction::Stop`] the copier has paused itself.
+    Failed(CopyFailure, ErrorAction),
+    /// Everything is copied and flushed, or the copier has stopped after an error.
+    Ended(Result<(), CopyFailure>),
+}
+
+/// A request in flight.
+enum InFlight {
+    Part(Part),
+    Query(Query),
+    Flush,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Copying,
+    /// It ends when nothing is in flight.
+    Failing(CopyFailure),
+    /// It has reported its end, or was stopped.
+    Ended,
+}
+
+/// A copier.
+pub(crate) struct Copier {
+    copy: Arc<BlockCopy>,
+    source: Arc<Node>,
+    target: Arc<Node>,
+    settings: CopierSettings,
+    control: Arc<CopierControl>,
+    report: Box<dyn Fn(CopierReport) + Send>,
+    plan: CopyPlan,
+    pace: CopyPace,
+    /// By number.
+    in_flight: Vec<Option<InFlight>>,
+    state: State,
+    now_ns: u64,
+    /// An error was ignored: wait before the next part.
+    waits_to_retry: bool,
+    retry_at_ns: u64,
+}
+
+impl Copier {
+    /// A copier that has not begun.
+    pub fn new(
+        (source, target): (&Arc<Node>, &Arc<Node>),
+        copy: &Arc<BlockCopy>,
+        mut settings: CopierSettings,
+        control: &Arc<CopierControl>,
+        report: impl Fn(CopierReport) + Send + 'static,
+    ) -> Self {
+        settings.max_workers = settings.max_workers.min(MAX_WORKERS);
+        Copier {
+            copy: copy.clone(),
+            source: source.clone(),
+            target: target.clone(),
+            pace: CopyPace::new(settings.max_chunk),
+            settings,
+            control: control.clone(),
+            report: Box::new(report),
+            plan: CopyPlan::default(),
+            in_flight: Vec::new(),
+            state: State::Copying,
+            now_ns: 0,
+            waits_to_retry: false,
+            retry_at_ns: 0,
+        }
+    }
+
+    fn count_in_flight(&self) -> usize {
+        self.in_flight.iter().flatten().count()
+    }
+
+    fn has_query_in_flight(&self) -> bool {
+        let mut all = self.in_flight.iter().flatten();
+        all.any(|one| matches!(one, InFlight::Query(_)))
+    }
+
+    /// Whether it may begin something now.
+    fn may_begin(&self) -> bool {
+        self.state == State::Copying
+            && self.settings.copies_all
+            && !self.control.paused.load(Ordering::Acquire)
+            && self.now_ns >= self.retry_at_ns
+    }
+
+    /// A number for the next request.
+    fn add_in_flight(&mut self, request: InFlight) -> u32 {
+        let free = self.in_flight.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.in_flight.len());
+        match self.in_flight.get_mut(index) {
+            Some(slot) => *slot = Some(request),
+            None => self.in_flight.push(Some(request)),
+        }
+        u32::try_from(index).unwrap_or(u32::MAX)
+    }
+
+    fn submit_part(&mut self, part: Part, io: &mut dyn DiskIo) {
+        let op = match part.kind {
+            PartKind::Data => {
+                self.pace.count(part.len(), self.now_ns);
+                Op::Read
+            }
+            PartKind::Hole => Op::WriteZeroes { unmap: true },
+            PartKind::SharedHole => Op::Discard,
+        };
+        let (start, len) = (part.range.start, part.len());
+        let number = self.add_in_flight(InFlight::Part(part));
+        // SAFETY: there is no memory.
+        unsafe { io.submit(0, Request::without_data(op, start, len, number.into())) };
+    }
+
+    /// Searches holes in the next range that is to be copied. False: there is none.
+    fn submit_query(&mut self, io: &mut dyn DiskIo) -> bool {
+        let Some(query) = self.plan.next_query(&self.copy) else {
+            return false;
+        };
+        let (query, found) = (query.clone(), query);
+        let (source, target) = (self.source.clone(), self.target.clone());
+        let number = self.add_in_flight(InFlight::Query(found));
+        let call = move || {
+            query.find_holes(&source, &target);
+            Ok(())
+        };
+        io.submit_blocking_call(0, DiskCall::Other(Box::new(call)), number);
+        true
+    }
+
+    /// Ends, if it has failed and nothing is in flight.
+    fn end_if_failed_and_idle(&mut self) {
+        if let State::Failing(failure) = self.state
+            && self.count_in_flight() == 0
+        {
+            self.end(Err(failure));
+        }
+    }
+
+    fn end(&mut self, result: Result<(), CopyFailure>) {
+        self.state = State::Ended;
+        (self.report)(CopierReport::Ended(result));
+    }
+
+    /// Acts on an error as the policy of its disk says.
+    fn on_error(&mut self, failure: CopyFailure) {
+        let policy = match failure.side {
+            CopySide::Source => self.settings.on_source_error,
+            CopySide::Target => self.settings.on_target_error,
+        };
+        let action = policy.action(failure.errno);
+        match action {
+            _ if self.copy.is_over() => {
+                self.state = State::Ended;
+                return;
+            }
+            _ if self.state != State::Copying => return,
+            ErrorAction::Report => self.state = State::Failing(failure),
+            ErrorAction::Ignore if self.waits_to_retry => return,
+            ErrorAction::Ignore => self.waits_to_retry = true,
+            // Others in flight may fail as well.
+            ErrorAction::Stop if self.control.paused.swap(true, Ordering::AcqRel) => return,
+            ErrorAction::Stop => {}
+        }
+        (self.report)(CopierReport::Failed(failure, action));
+    }
+}
+
+impl SocketDevice for Copier {
+    fn watched_descriptors(&self) -> [Option<(BorrowedFd<'_>, Interest)>; MAX_WATCHED_DESCRIPTORS] {
+        [None; MAX_WATCHED_DESCRIPTORS]
+    }
+
+    fn watched_descriptors_version(&self) -> u64 {
+        0
+    }
+
+    fn on_ready(&mut self, _: usize, _: u64) {}
+
+    fn run_turn(&mut self, now_ns: u64) -> bool {
+        self.now_ns = now_ns;
+        if std::mem::take(&mut self.waits_to_retry) {
+            self.retry_at_ns = now_ns + RETRY_NS;
+        }
+        self.end_if_failed_and_idle();
+        false
+    }
+
+    fn deadline_ns(&mut self) -> Option<u64> {
+        if self.state != State::Copying || self.control.paused.load(Ordering::Acquire) {
+            return None;
+        }
+        let next_ns = self.pace.next_part_at_ns().max(self.retry_at_ns);
+        (next_ns > self.now_ns).then_some(next_ns)
+    }
+
+    fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
+        self.pace
+            .set_speed(self.control.speed.load(Ordering::Relaxed));
+        while self.may_begin() && self.count_in_flight() < self.settings.max_workers {
+            if io.room(0) == 0 {
+                return false;
+            }
+            if self.now_ns < self.pace.next_part_at_ns() {
+                break;
+            }
+            let chunk = self.pace.chunk_bytes(self.copy.guest_waits());
+            if let Some(part) = self.plan.next_part(&self.copy, chunk) {
+                self.submit_part(part, io);
+            } else if self.has_query_in_flight() || self.submit_query(io) {
+                break;
+            } else if self.count_in_flight() > 0 {
+                // It may fail, and be copied once more.
+                break;
+            } else if self.plan.begin_again_if_pending(&self.copy) {
+                continue;
+            } else {
+                let number = self.add_in_flight(InFlight::Flush);
+                // SAFETY: there is no memory.
+                unsafe { io.submit(0, Request::without_data(Op::Flush, 0, 0, number.into())) };
+                break;
+            }
+        }
+        true
+    }
+
+    fn complete(&mut self, done: &[Completion]) {
+        for completion in done {
+            let number = block::token::request_number(completion.token) as usize;
+            let request = self.in_flight.get_mut(number).and_then(Option::take);
+            match (request, completion.result) {
+                (Some(InFlight::Query(query)), _) => self.plan.add_parts_of(&query),
+                (Some(InFlight::Part(part)), result) => self.on_part_done(&part, result),
+                (Some(InFlight::Flush), Ok(())) => self.end(Ok(())),
+                (Some(InFlight::Flush), Err(errno)) => {
+                    let side = CopySide::Target;
+                    self.on_error(CopyFailure { side, errno });
+                }
+                (None, _) => debug_assert!(false, "a completion of no request"),
+            }
+        }
+    }
+
+    fn in_flight_count(&mut self) -> usize {
+        self.count_in_flight()
+    }
+
+    fn is_connected(&self) -> bool {
+        false
+    }
+
+    fn set_accepting_paused(&mut self, _: bool) {}
+
+    fn disconnect(&mut self) {}
+
+    fn disconnect_and_stop(&mut self) {
+        self.state = State::Ended;
+    }
+}
+
+impl Copier {
+    fn on_part_done(&mut self, part: &Part, result: Result<(), Errno>) {
+        if let Err(errno) = result {
+            let failed = self.copy.take_failed_side(part.range.start);
+            let side = failed.unwrap_or(CopySide::Source);
+            self.on_error(CopyFailure { side, errno });
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The parts that a copier copies next: ranges that are pending, cut at the holes of the source.
+//!
+//! A hole that is found after the moment of the copy was there at the moment, wherever the copy is still pending: a guest that had
+//! written there since, or discarded, would have had the range copied before.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block::{BlockCopy, COPY_CLUSTER_BYTES, Node};
+
+/// Bytes in which holes are searched at once.
+const WINDOW_BYTES: u64 = 64 << 20;
+/// The most pieces of a disk in one search.
+const MAX_PIECES: usize = 1024;
+/// The most bytes that are zeroed by one request.
+const MAX_HOLE_BYTES: u64 = 16 << 20;
+
+/// What is at the source, and at the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PartKind {
+    /// Data.
+    Data,
+    /// A hole of the source.
+    Hole,
+    /// A hole of both.
+    SharedHole,
+}
+
+/// A part to copy: whole clusters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub kind: PartKind,
+    pub range: Range<u64>,
+}
+
+impl Part {
+    pub fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// A search for holes, with its result.
+#[derive(Clone)]
+pub(super) struct Query {
+    window: Range<u64>,
+    found: Arc<Mutex<Vec<Part>>>,
+}
+
+impl Query {
+    /// Searches the holes. This waits for the disks.
+    pub fn find_holes(&self, source: &Node, target: &Node) {
+        let mut parts = Vec::new();
+        for part in parts_of(source, &self.window, PartKind::Hole) {
+            match part.kind {
+                PartKind::Hole => {
+                    let target_parts = parts_of(target, &part.range, PartKind::SharedHole);
+                    // What is data there has to be zeroed.
+                    parts.extend(target_parts.into_iter().map(|part| match part.kind {
+                        PartKind::Data => Part {
+                            kind: PartKind::Hole,
+                            ..part
+                        },
+                        _ => part,
+                    }));
+                }
+                _ => parts.push(part),
+            }
+        }
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = parts;
+    }
+}
+
+/// The data of a disk in a range, and its holes as parts of kind `hole`, in whole clusters. Together they are the range. An error
+/// means data: if the disk fails, reading shows that.
+fn parts_of(node: &Node, range: &Range<u64>, hole: PartKind) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut add = |kind, range: Range<u64>| {
+        if !range.is_empty() {
+            parts.push(Part { kind, range });
+        }
+    };
+    let pieces = node.allocations(range.start, range.end - range.start, MAX_PIECES);
+    let (mut at, mut data_from) = (range.start, range.start);
+    for piece in pieces.unwrap_or_default() {
+        let end = (at + piece.len).min(range.end);
+        if !piece.allocated {
+            let start = at.next_multiple_of(COPY_CLUSTER_BYTES);
+            let whole_end = match end == range.end {
+                true => end,
+                false => end / COPY_CLUSTER_BYTES * COPY_CLUSTER_BYTES,
+            };
+            if start < whole_end {
+                add(PartKind::Data, data_from..start);
+                add(hole, start..whole_end);
+                data_from = whole_end;
+            }
+        }
+        at = end;
+    }
+    add(PartKind::Data, data_from..range.end);
+    parts
+}
+
+/// The parts that a copier copies next.
+#[derive(Default)]
+pub(super) struct CopyPlan {
+    /// Where the next search begins.
+    cursor: u64,
+    parts: VecDeque<Part>,
+}
+
+impl CopyPlan {
+    /// The next part: pending, and `chunk` bytes at most if it has data.
+    pub fn next_part(&mut self, copy: &BlockCopy, chunk: u64) -> Option<Part> {
+        while let Some(first) = self.parts.front_mut() {
+            let Some(pending) = copy.next_pending(first.range.clone()) else {
+                self.parts.pop_front();
+                continue;
+            };
+            let most = match first.kind {
+                PartKind::Data => chunk,
+                PartKind::Hole | PartKind::SharedHole => MAX_HOLE_BYTES,
+            };
+            let end = pending.end.min(pending.start + most);
+            first.range.start = end;
+            let kind = first.kind;
+            return Some(Part {
+                kind,
+                range: pending.start..end,
+            });
+        }
+        None
+    }
+
+    /// The search in the next range that is pending, if there is one.
+    pub fn next_query(&mut self, copy: &BlockCopy) -> Option<Query> {
+        let next = copy.next_pending(self.cursor..copy.size())?;
+        let window = next.start..copy.size().min(next.start + WINDOW_BYTES);
+        self.cursor = window.end;
+        Some(Query {
+            window,
+            found: Arc::default(),
+        })
+    }
+
+    /// Adds the parts that a search has found.
+    pub fn add_parts_of(&mut self, query: &Query) {
+        let mut found = query.found.lock().unwrap_or_else(PoisonError::into_inner);
+        self.parts.extend(found.drain(..));
+    }
+
+    /// Begins at the start of the disk, where something is pending. False: nothing is.
+    pub fn begin_again_if_pending(&mut self, copy: &BlockCopy) -> bool {
+        self.cursor = 0;
+        copy.next_pending(0..copy.size()).is_some()
+    }
+}

@@ -1,0 +1,180 @@
+//! QMP commands for jobs: queries, and the commands that pause, resume, limit, cancel, finalize and dismiss them, in both families of
+//! QEMU: `job-…` and `block-job-…`.
+
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type};
+use serde_json::{Value, json};
+
+use super::error_conversion::error_of_failed_action;
+use super::str_arg_or_empty;
+use super::transaction::read_speed;
+use crate::control::MainThread;
+use crate::state::job::{JOB_TYPE, Job, JobStatus, JobVerb};
+
+/// The commands for jobs.
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
+    vec![
+        query("query-jobs", "JobInfo", |control, _| {
+            Ok(control.objects.jobs.iter().map(job_info).collect())
+        }),
+        query("query-block-jobs", "BlockJobInfo", |control, _| {
+            let jobs = control.objects.jobs.iter();
+            Ok(jobs.map(block_job_info).collect())
+        }),
+        of_job("job-pause", |control, arguments| {
+            run(control, arguments, Family::Job, JobVerb::Pause)
+        }),
+        of_job("job-resume", |control, arguments| {
+            run(control, arguments, Family::Job, JobVerb::Resume)
+        }),
+        of_job("job-cancel", |control, arguments| {
+            run(control, arguments, Family::Job, JobVerb::Cancel)
+        }),
+        of_job("job-complete", |control, arguments| {
+            run(control, arguments, Family::Job, JobVerb::Complete)
+        }),
+        of_job("job-finalize", |control, arguments| {
+            run(control, arguments, Family::Job, JobVerb::Finalize)
+        }),
+        of_job("job-dismiss", |control, arguments| {
+            run(control, arguments, Family::Job, JobVerb::Dismiss)
+        }),
+        of_device("block-job-pause", None, |control, arguments| {
+            run(control, arguments, Family::Device, JobVerb::Pause)
+        }),
+        of_device("block-job-resume", None, |control, arguments| {
+            run(control, arguments, Family::Device, JobVerb::Resume)
+        }),
+        of_device(
+            "block-job-cancel",
+            // A job that is not ready is cancelled at once in any case.
+            Some(Member::optional("force", Type::Bool)),
+            |control, arguments| run(control, arguments, Family::Device, JobVerb::Cancel),
+        ),
+        of_device("block-job-complete", None, |control, arguments| {
+            run(control, arguments, Family::Device, JobVerb::Complete)
+        }),
+        of_job("block-job-finalize", |control, arguments| {
+            run(control, arguments, Family::BlockJob, JobVerb::Finalize)
+        }),
+        of_job("block-job-dismiss", |control, arguments| {
+            run(control, arguments, Family::BlockJob, JobVerb::Dismiss)
+        }),
+        of_device(
+            "block-job-set-speed",
+            Some(Member::required("speed", Type::Int)),
+            |control, arguments| {
+                let number = find_job(control, arguments, Family::Device)?;
+                let speed = read_speed(arguments)?;
+                let set = control.set_job_speed(number, speed);
+                set.map_err(|failure| error_of_failed_action(&failure))?;
+                Ok(json!({}))
+            },
+        ),
+    ]
+}
+
+type Handler = fn(&mut MainThread, &Arguments) -> Result<Value, Error>;
+
+fn query(name: &'static str, returns: &'static str, run: Handler) -> Command<MainThread> {
+    Command {
+        name,
+        arguments: ObjectType::default(),
+        returns: Some(Type::list_of_named(returns)),
+        run: CommandHandler::InBand(run),
+    }
+}
+
+/// A command with the argument `id`.
+fn of_job(name: &'static str, run: Handler) -> Command<MainThread> {
+    command(name, vec![Member::required("id", Type::Str)], run)
+}
+
+/// A command with the argument `device`, and perhaps another one.
+fn of_device(name: &'static str, further: Option<Member>, run: Handler) -> Command<MainThread> {
+    let mut members = vec![Member::required("device", Type::Str)];
+    members.extend(further);
+    command(name, members, run)
+}
+
+fn command(name: &'static str, members: Vec<Member>, run: Handler) -> Command<MainThread> {
+    Command {
+        name,
+        arguments: ObjectType::with_members(members),
+        returns: None,
+        run: CommandHandler::InBand(run),
+    }
+}
+
+/// Commands that name a job in the same way, and have the same error if there is none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    /// `job-…`.
+    Job,
+    /// `block-job-…` with `id`.
+    BlockJob,
+    /// `block-job-…` with `device`.
+    Device,
+}
+
+/// The number of the job that the arguments name.
+fn find_job(control: &MainThread, arguments: &Arguments, family: Family) -> Result<u64, Error> {
+    let key = if family == Family::Device {
+        "device"
+    } else {
+        "id"
+    };
+    let id = str_arg_or_empty(arguments, key);
+    let found = control.objects.jobs.iter().find(|job| job.id == id);
+    let found = found.map(|job| job.number);
+    found.ok_or_else(|| match family {
+        Family::Job => Error::generic("Job not found"),
+        _ => Error::device_not_active(format!("Block job '{id}' not found")),
+    })
+}
+
+/// Carries out a command for a job.
+fn run(
+    control: &mut MainThread,
+    arguments: &Arguments,
+    family: Family,
+    verb: JobVerb,
+) -> Result<Value, Error> {
+    let number = find_job(control, arguments, family)?;
+    let done = control.run_job_verb(number, verb);
+    done.map_err(|failure| error_of_failed_action(&failure))?;
+    Ok(json!({}))
+}
+
+/// `JobInfo` of a job.
+fn job_info(job: &Job) -> Value {
+    let (copied, total) = job.progress();
+    let mut info = json!({
+        "id": job.id,
+        "type": JOB_TYPE,
+        "status": job.status.name(),
+        "current-progress": copied,
+        "total-progress": total,
+    });
+    add_error(job, &mut info);
+    info
+}
+
+/// `BlockJobInfo` of a job.
+fn block_job_info(job: &Job) -> Value {
+    let mut info = job.event_data();
+    info["busy"] = (job.status == JobStatus::Running).into();
+    info["paused"] = (job.status == JobStatus::Paused || job.is_paused()).into();
+    info["io-status"] = job.io_status.name().into();
+    info["ready"] = false.into();
+    info["status"] = job.status.name().into();
+    info["auto-finalize"] = job.auto_finalize.into();
+    info["auto-dismiss"] = job.auto_dismiss.into();
+    add_error(job, &mut info);
+    info
+}
+
+fn add_error(job: &Job, info: &mut Value) {
+    if let Some(error) = &job.error {
+        info["error"] = error.as_str().into();
+    }
+}

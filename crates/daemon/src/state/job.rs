@@ -1,0 +1,317 @@
+//! Block jobs in the daemon's state: their life cycle with the statuses of QEMU, their disks, bitmaps and settings.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use block::dirty_bitmap::BitmapUse;
+use block::{BlockCopy, Node};
+use iothread::{IoStatus, SocketDeviceCommand, SocketDeviceHandle};
+use qmp::ServerHandle;
+use serde_json::{Value, json};
+
+use super::objects::DaemonObjects;
+use crate::devices::copier::CopierControl;
+use crate::error::BoxError;
+
+/// The type of all jobs so far.
+pub(crate) const JOB_TYPE: &str = "backup";
+
+/// The status of a job, as QEMU names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobStatus {
+    Created,
+    Running,
+    Paused,
+    /// It has done its work, and waits for others of its transaction.
+    Waiting,
+    /// It waits for `job-finalize`.
+    Pending,
+    /// It ends after an error, or because it was cancelled.
+    Aborting,
+    /// It has ended, and waits for `job-dismiss`.
+    Concluded,
+    Null,
+}
+
+impl JobStatus {
+    pub fn name(self) -> &'static str {
+        match self {
+            JobStatus::Created => "created",
+            JobStatus::Running => "running",
+            JobStatus::Paused => "paused",
+            JobStatus::Waiting => "waiting",
+            JobStatus::Pending => "pending",
+            JobStatus::Aborting => "aborting",
+            JobStatus::Concluded => "concluded",
+            JobStatus::Null => "null",
+        }
+    }
+}
+
+/// A command for a job, which is allowed in some of its statuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobVerb {
+    Cancel,
+    Pause,
+    Resume,
+    SetSpeed,
+    Complete,
+    Finalize,
+    Dismiss,
+}
+
+impl JobVerb {
+    /// QEMU's name for it.
+    fn name(self) -> &'static str {
+        match self {
+            JobVerb::Cancel => "cancel",
+            JobVerb::Pause => "pause",
+            JobVerb::Resume => "resume",
+            JobVerb::SetSpeed => "set-speed",
+            JobVerb::Complete => "complete",
+            JobVerb::Finalize => "finalize",
+            JobVerb::Dismiss => "dismiss",
+        }
+    }
+
+    fn is_allowed_in(self, status: JobStatus) -> bool {
+        use JobStatus::{Concluded, Created, Paused, Pending, Running, Waiting};
+        match self {
+            JobVerb::Cancel => matches!(status, Created | Running | Paused | Waiting | Pending),
+            JobVerb::Pause | JobVerb::Resume | JobVerb::SetSpeed => {
+                matches!(status, Created | Running | Paused)
+            }
+            // It is for jobs that become ready first.
+            JobVerb::Complete => false,
+            JobVerb::Finalize => status == Pending,
+            JobVerb::Dismiss => status == Concluded,
+        }
+    }
+}
+
+/// When the bits of what was copied are cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BitmapMode {
+    /// If the job succeeds.
+    OnSuccess,
+    Never,
+    /// Also if it fails, of what was copied.
+    Always,
+}
+
+/// The end of a job's work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JobOutcome {
+    Completed,
+    /// With the text of the error.
+    Failed(String),
+    Cancelled,
+}
+
+/// The disks of a job.
+pub(crate) struct JobDisks {
+    pub source: Arc<Node>,
+    pub target: Arc<Node>,
+}
+
+impl JobDisks {
+    fn nodes(&self) -> [&Arc<Node>; 2] {
+        [&self.source, &self.target]
+    }
+}
+
+/// A job.
+pub(crate) struct Job {
+    pub id: String,
+    /// Its number among all jobs of this process: an id may be used again.
+    pub number: u64,
+    pub status: JobStatus,
+    pub auto_finalize: bool,
+    pub auto_dismiss: bool,
+    /// The jobs of one transaction with `completion-mode=grouped`: they end together.
+    pub group: Option<u64>,
+    /// `None` after its end: they may be closed then.
+    pub disks: Option<JobDisks>,
+    pub copy: Arc<BlockCopy>,
+    pub control: Arc<CopierControl>,
+    /// `None` after its work.
+    pub copier: Option<Arc<SocketDeviceHandle>>,
+    /// The iothread of the copier.
+    pub iothread: String,
+    pub bitmap: Option<(BitmapUse, BitmapMode)>,
+    pub io_status: IoStatus,
+    pub error: Option<String>,
+    /// Its work ends or has ended, and how.
+    pub outcome: Option<JobOutcome>,
+}
+
+impl Job {
+    /// Refuses a command in a status in which it is not allowed.
+    pub fn check_verb(&self, verb: JobVerb) -> Result<(), BoxError> {
+        match verb.is_allowed_in(self.status) && (self.outcome.is_none() || !verb.needs_work()) {
+            true => Ok(()),
+            false => Err(format!(
+                "Job '{}' in state '{}' cannot accept command verb '{}'",
+                self.id,
+                self.status.name(),
+                verb.name()
+            )
+            .into()),
+        }
+    }
+
+    /// Whether a client or an error has paused it.
+    pub fn is_paused(&self) -> bool {
+        self.control.paused.load(Ordering::Acquire)
+    }
+
+    /// Changes the status, and sends the event.
+    pub fn set_status(&mut self, status: JobStatus, events: &ServerHandle) {
+        self.status = status;
+        events.emit(
+            "JOB_STATUS_CHANGE",
+            json!({"id": self.id, "status": status.name()}),
+        );
+    }
+
+    /// Has the copier look at its control.
+    pub fn notify_copier(&self) {
+        if let Some(copier) = &self.copier {
+            copier.send_unless_stopped(SocketDeviceCommand::Run);
+        }
+    }
+
+    /// What the events of its end have in common.
+    pub fn event_data(&self) -> Value {
+        let (offset, len) = self.progress();
+        json!({
+            "type": JOB_TYPE,
+            "device": self.id,
+            "len": len,
+            "offset": offset,
+            "speed": self.control.speed.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Bytes that were copied, and those that are to be copied in total.
+    pub fn progress(&self) -> (u64, u64) {
+        // In this order: what is copied in between counts once.
+        let pending = self.copy.pending_bytes();
+        let copied = self.copy.copied_bytes();
+        (copied, copied + pending)
+    }
+
+    /// Ends a job whose work has ended, with its events.
+    pub fn conclude(&mut self, outcome: JobOutcome, events: &ServerHandle) {
+        self.end_bitmap_use(outcome == JobOutcome::Completed);
+        if outcome != JobOutcome::Completed && self.status != JobStatus::Aborting {
+            self.set_status(JobStatus::Aborting, events);
+        }
+        let mut data = self.event_data();
+        let event = match &outcome {
+            JobOutcome::Completed => "BLOCK_JOB_COMPLETED",
+            JobOutcome::Cancelled => "BLOCK_JOB_CANCELLED",
+            JobOutcome::Failed(error) => {
+                data["error"] = error.as_str().into();
+                self.error = Some(error.clone());
+                "BLOCK_JOB_COMPLETED"
+            }
+        };
+        self.outcome = Some(outcome);
+        self.disks = None;
+        events.emit(event, data);
+        self.set_status(JobStatus::Concluded, events);
+    }
+
+    /// Ends the use of its bitmap: what was copied is clean if the mode says so.
+    pub fn end_bitmap_use(&mut self, succeeded: bool) {
+        let Some((bitmap, mode)) = self.bitmap.take() else {
+            return;
+        };
+        let clears = match mode {
+            BitmapMode::Never => false,
+            BitmapMode::OnSuccess => succeeded,
+            BitmapMode::Always => true,
+        };
+        bitmap.end_successor(clears.then(|| self.copy.pending_ranges()));
+    }
+
+    /// Whether it uses a node: as one of its disks, or below one.
+    fn uses_node(&self, node: &Node) -> bool {
+        let mut nodes = self.disks.iter().flat_map(JobDisks::nodes);
+        nodes.any(|disk| disk.leads_through(node))
+    }
+
+    /// Whether a node is one of its disks, or above one.
+    fn is_below(&self, node: &Node) -> bool {
+        let mut nodes = self.disks.iter().flat_map(JobDisks::nodes);
+        nodes.any(|disk| node.leads_through(disk))
+    }
+
+    /// The error for a node that it uses.
+    fn busy_error(&self, node: &Node) -> BoxError {
+        format!(
+            "Node '{}' is busy: block device is in use by block job: {JOB_TYPE} '{}'",
+            node.name(),
+            self.id
+        )
+        .into()
+    }
+}
+
+impl JobVerb {
+    /// Whether it makes sense only before the work has ended.
+    fn needs_work(self) -> bool {
+        matches!(self, JobVerb::Pause | JobVerb::Resume | JobVerb::SetSpeed)
+    }
+}
+
+impl DaemonObjects {
+    /// Cancels all jobs, for the shutdown: waits for their requests in flight.
+    pub fn cancel_jobs_and_wait(&mut self) {
+        for job in &mut self.jobs {
+            job.copy.end();
+            if let Some(copier) = job.copier.take() {
+                copier.stop();
+            }
+            if let Some(disks) = &job.disks {
+                disks.source.set_copy_before_write(None);
+                job.conclude(JobOutcome::Cancelled, &self.events);
+            }
+        }
+        self.jobs.clear();
+    }
+
+    /// The nodes that jobs copy.
+    pub fn sources_of_jobs(&self) -> Vec<Arc<Node>> {
+        let disks = self.jobs.iter().flat_map(|job| &job.disks);
+        disks.map(|disks| disks.source.clone()).collect()
+    }
+
+    /// Refuses a node that a job uses.
+    pub fn check_not_used_by_job(&self, node: &Node) -> Result<(), BoxError> {
+        match self.jobs.iter().find(|job| job.uses_node(node)) {
+            Some(job) => Err(job.busy_error(node)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a node for a new job that another job uses, or that leads to a disk of another job.
+    pub fn check_free_for_job(&self, node: &Node) -> Result<(), BoxError> {
+        self.check_not_used_by_job(node)?;
+        let above = self.jobs.iter().find(|job| job.is_below(node));
+        above.map_or(Ok(()), |job| Err(job.busy_error(node)))
+    }
+
+    /// Refuses a bitmap that would begin to record on a node to which a job writes, since routes of jobs are not exchanged.
+    pub fn check_not_written_by_job(&self, node: &Node) -> Result<(), BoxError> {
+        let writes = |job: &&Job| {
+            let mut disks = job.disks.iter();
+            disks.any(|disks| disks.target.leads_through(node))
+        };
+        match self.jobs.iter().find(writes) {
+            Some(job) => Err(job.busy_error(node)),
+            None => Ok(()),
+        }
+    }
+}
