@@ -129,11 +129,17 @@ impl Client {
     /// Waits for an event of this name, and takes its data; those before it are dropped.
     #[track_caller]
     pub fn wait_for_event(&mut self, name: &str) -> Value {
+        self.wait_for_event_of(&[name])["data"].take()
+    }
+
+    /// Waits for an event of one of these names, and takes it; those before it are dropped.
+    #[track_caller]
+    pub fn wait_for_event_of(&mut self, names: &[&str]) -> Value {
         let deadline = Deadline::default();
         loop {
-            let mut event = self.next_event(name, deadline);
-            if event["event"] == name {
-                return event["data"].take();
+            let event = self.next_event(format_args!("{names:?}"), deadline);
+            if names.iter().any(|name| event["event"] == *name) {
+                return event;
             }
         }
     }

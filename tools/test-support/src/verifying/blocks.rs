@@ -27,9 +27,24 @@ struct Block {
     readers: u32,
 }
 
+/// A write, for tests that compare copies of the disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Write {
+    /// The block.
+    pub block: usize,
+    /// What it holds then.
+    pub value: u64,
+    /// When it was asked for.
+    pub asked: Moment,
+    /// When it was answered.
+    pub answered: Option<Moment>,
+}
+
 /// What each block may hold.
 #[derive(Debug)]
 pub struct Blocks {
+    /// All writes in the order in which they were asked for, if they are recorded. The value of the first one is 1.
+    pub history: Option<Vec<Write>>,
     blocks: Vec<Block>,
     now: Moment,
     last_value: u64,
@@ -50,6 +65,7 @@ impl Blocks {
         };
         Blocks {
             blocks: (0..count).map(block).collect(),
+            history: None,
             now: 0,
             last_value: 0,
         }
@@ -81,12 +97,29 @@ impl Blocks {
             answered: None,
             replaced: None,
         });
+        if let Some(history) = &mut self.history {
+            history.push(Write {
+                block,
+                value,
+                asked,
+                answered: None,
+            });
+        }
         value
+    }
+
+    /// The last moment.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.now
     }
 
     /// A write is answered. Panics if it was before.
     pub fn write_answered(&mut self, block: usize, value: u64) {
         let now = self.moment();
+        if let Some(history) = &mut self.history {
+            history[usize::try_from(value - 1).unwrap()].answered = Some(now);
+        }
         let Block { versions, readers } = &mut self.blocks[block];
         let known = versions.iter_mut().find(|version| version.value == value);
         let known = known.expect("it was asked for");

@@ -1,0 +1,109 @@
+//! A guest that writes without a pause, and knows which writes a copy of its disk may have.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use test_support::verifying::blocks::{BLOCK, Blocks, Moment, Write, bytes};
+use test_support::verifying::device::{Device, Op};
+use test_support::verifying::guest::Guest;
+use test_support::verifying::random::Random;
+use test_support::vhost_user::wire::Wire;
+
+pub const QUEUES: usize = 4;
+
+/// A guest on a thread.
+pub struct Load {
+    now: Arc<AtomicU64>,
+    end: Arc<AtomicBool>,
+    thread: JoinHandle<Blocks>,
+}
+
+impl Load {
+    /// Begins to write to the blocks of a disk, in an order in which no block is written twice at once.
+    pub fn begin(socket: PathBuf, device: Device, blocks: u64) -> Self {
+        let (now, end) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (shown, ends) = (now.clone(), end.clone());
+        let thread = std::thread::spawn(move || {
+            let mut random = Random(11);
+            let wire = Wire::connect(&socket);
+            let mut guest = Guest::new(device, false, QUEUES, blocks);
+            guest.blocks.history = Some(Vec::new());
+            guest.introduce(&wire, || ()).unwrap();
+            let queues = guest.request_queues();
+            for turn in 0u64.. {
+                if ends.load(Ordering::SeqCst) {
+                    break;
+                }
+                // 4099 and the number of blocks have no common factor.
+                let block = usize::try_from(turn.wrapping_mul(4099) % blocks).unwrap();
+                let queue = usize::try_from(turn).unwrap() % QUEUES + queues.start;
+                guest.ask(queue, Op::Write, block);
+                guest.drains_to(random.below(12), &wire);
+                shown.store(guest.blocks.now(), Ordering::SeqCst);
+            }
+            guest.drains_to(0, &wire);
+            guest.blocks
+        });
+        Load { now, end, thread }
+    }
+
+    /// The moment up to which everything has happened.
+    pub fn now(&self) -> Moment {
+        self.now.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many things have happened in addition.
+    pub fn goes_on(&self, count: u64) {
+        let until = self.now() + count;
+        test_support::deadline::eventually("the guest writes", || {
+            assert!(!self.thread.is_finished(), "the guest has failed");
+            self.now() >= until
+        });
+    }
+
+    /// All writes.
+    pub fn end(self) -> Vec<Write> {
+        self.end.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap().history.unwrap()
+    }
+}
+
+/// The content is that of the disk at one moment between these: no write is missing that was answered before one was asked for that
+/// is there, each block is whole, and so is the order of the writes.
+#[track_caller]
+pub fn assert_is_of_one_moment(content: &[u8], writes: &[Write], after: Moment, before: Moment) {
+    let blocks = content.len() / BLOCK;
+    let mut values = vec![0; blocks];
+    for (block, value) in values.iter_mut().enumerate() {
+        let found = &content[block * BLOCK..(block + 1) * BLOCK];
+        *value = u64::from_le_bytes(found[..8].try_into().unwrap());
+        assert!(found == bytes(block, *value), "block {block} is torn");
+    }
+    for (block, value) in values.iter().enumerate().filter(|(_, value)| **value > 0) {
+        let write = &writes[usize::try_from(value - 1).unwrap()];
+        assert_eq!(write.block, block, "it is of another block");
+    }
+    let is_contained = |write: &&Write| values[write.block] >= write.value;
+    let last_asked = writes.iter().filter(is_contained).map(|write| write.asked);
+    let last_asked = last_asked.max().unwrap_or(0);
+    let missing = writes.iter().filter(|write| !is_contained(write));
+    let first_answered = missing.filter_map(|write| write.answered).min();
+    let first_answered = first_answered.unwrap_or(Moment::MAX);
+    assert!(
+        last_asked < first_answered,
+        "a write is missing that was answered at {first_answered}, before one was asked for at {last_asked}"
+    );
+    assert!(
+        first_answered > after,
+        "a write is missing that was answered at {first_answered}, before the job began at {after}"
+    );
+    assert!(
+        last_asked <= before + 1,
+        "a write was copied that was asked for at {last_asked}, after the job had begun at {before}"
+    );
+}

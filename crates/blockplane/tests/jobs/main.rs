@@ -1,0 +1,86 @@
+//! Jobs of the real program: copies of disks as of one moment, while front-ends write.
+//!
+//! - `moment`: full and incremental backups are what the disk was at their moment, whatever is written meanwhile.
+//! - `several_disks`: a transaction copies several disks as of the same moment.
+//! - `bitmaps`: what is clean after a job that succeeds, fails or is cancelled.
+//! - `errors`: disks that fail or are full, and their policies.
+//! - `control`: commands and events, as qemu-storage-daemon has them; what is refused meanwhile.
+//! - `ends`: jobs that are cancelled, or end with the daemon; live upgrades.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is"
+)]
+
+mod bitmaps;
+mod control;
+mod ends;
+mod errors;
+mod load;
+mod moment;
+mod several_disks;
+
+use client::Client;
+use process::{Folder, Process};
+use serde_json::{Value, json};
+use test_support::{guest, process, qmp as client};
+
+const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
+const MIB: u64 = 1 << 20;
+
+/// The program with a monitor and these options besides, and a client of it.
+fn start(folder: &Folder, line: &str) -> (Process, Client) {
+    let mut program = Process::spawn(folder.command(process::words(&format!("{line} {MONITOR}"))));
+    let client = Client::of(program.connection(&folder.join("qmp")));
+    (program, client)
+}
+
+/// A file of these bytes, which are not zero, and another one, both opened; the first one is exported.
+fn start_with_disks(folder: &Folder, bytes: u64, further: &str) -> (Process, Client) {
+    let content: Vec<u8> = (0..bytes).map(|at| (at / 512 % 251 + 1) as u8).collect();
+    std::fs::write(folder.join("disk.img"), content).unwrap();
+    folder.image("copy.img", bytes);
+    start(
+        folder,
+        &format!(
+            "--blockdev file,node-name=disk,filename=disk.img,cache.direct=off \
+             --blockdev file,node-name=copy,filename=copy.img,cache.direct=off {further}"
+        ),
+    )
+}
+
+/// Arguments of a backup of `disk` to `copy` by the job `j`, and others that replace them.
+fn backup(sync: &str, others: Value) -> Value {
+    let mut arguments = json!({"job-id": "j", "device": "disk", "target": "copy", "sync": sync});
+    for (key, value) in others.as_object().unwrap() {
+        arguments[key] = value.clone();
+    }
+    arguments
+}
+
+/// Waits for the end of the job `j`, and returns its event.
+#[track_caller]
+fn completed(client: &mut Client) -> Value {
+    let data = client.wait_for_event("BLOCK_JOB_COMPLETED");
+    assert_eq!(data["device"], "j");
+    data
+}
+
+/// The file has the same content as another one.
+#[track_caller]
+fn assert_same_content(folder: &Folder, one: &str, two: &str) {
+    let [one, two] = [one, two].map(|name| std::fs::read(folder.join(name)).unwrap());
+    assert!(one == two);
+}
+
+/// The bitmaps of a node.
+fn bitmap(client: &mut Client, node: &str, name: &str) -> Value {
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    let mut nodes = nodes.as_array().unwrap().iter();
+    let found = nodes.find(|found| found["node-name"] == node).unwrap();
+    let mut bitmaps = found["dirty-bitmaps"].as_array().unwrap().iter();
+    bitmaps
+        .find(|bitmap| bitmap["name"] == name)
+        .unwrap()
+        .clone()
+}

@@ -1,0 +1,173 @@
+//! A transaction copies several disks as of the same moment.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::guest::{Guest, OUT};
+use crate::process::Folder;
+use crate::start;
+
+const BLOCKS: u64 = 2048;
+const BLOCK: usize = crate::guest::BLOCK;
+const BYTES: u64 = BLOCKS * BLOCK as u64;
+
+fn line() -> String {
+    let disk = |name: &str, iothread: &str| {
+        format!(
+            " --object iothread,id={iothread} \
+             --blockdev file,node-name={name},filename={name}.img,cache.direct=off \
+             --blockdev file,node-name=to-{name},filename=to-{name}.img,cache.direct=off \
+             --export vhost-user-blk,id=e-{name},node-name={name},writable=on,iothread={iothread},\
+addr.type=unix,addr.path={name}.sock"
+        )
+    };
+    disk("a", "io0") + &disk("b", "io1")
+}
+
+fn action(disk: &str, others: Value) -> Value {
+    let mut data =
+        json!({"job-id": disk, "device": disk, "target": format!("to-{disk}"), "sync": "full"});
+    for (key, value) in others.as_object().unwrap() {
+        data[key] = value.clone();
+    }
+    json!({"type": "blockdev-backup", "data": data})
+}
+
+/// Blocks that were written, from the first one on.
+fn written_blocks(folder: &Folder, name: &str) -> usize {
+    let content = std::fs::read(folder.join(name)).unwrap();
+    let written: Vec<bool> = content.chunks(BLOCK).map(|block| block[0] != 0).collect();
+    let count = written.iter().filter(|written| **written).count();
+    assert!(written[..count].iter().all(|written| *written), "no prefix");
+    for block in content.chunks(BLOCK) {
+        assert!(block.iter().all(|byte| *byte == block[0]), "torn");
+    }
+    count
+}
+
+/// A guest writes a block of one disk, and then the same block of the other one.
+#[test]
+fn disks_that_are_backed_up_together_are_of_one_moment() {
+    for round in 0..6u64 {
+        let folder = Folder::new();
+        for name in ["a", "b", "to-a", "to-b"] {
+            folder.image(&format!("{name}.img"), BYTES);
+        }
+        let (program, mut client) = start(&folder, &line());
+        let [mut a, mut b] =
+            ["a.sock", "b.sock"].map(|socket| Guest::connect(&folder.join(socket), 1));
+        let begun = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for block in 0..BLOCKS {
+                    a.request(0, OUT, block, 1);
+                    b.request(0, OUT, block, 2);
+                    begun.store(block > 100 + 150 * round, Ordering::SeqCst);
+                }
+            });
+            while !begun.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            let actions = json!([action("a", json!({})), action("b", json!({}))]);
+            client.done("transaction", json!({"actions": actions}));
+            for _ in 0..2 {
+                let data = client.wait_for_event("BLOCK_JOB_COMPLETED");
+                assert!(data.get("error").is_none(), "{data}");
+            }
+        });
+        let [in_a, in_b] = ["to-a.img", "to-b.img"].map(|name| written_blocks(&folder, name));
+        assert!(in_a > 100, "{in_a}");
+        assert!(in_a == in_b || in_a == in_b + 1, "{in_a} and {in_b}");
+        program.stop();
+    }
+}
+
+/// One of two jobs cannot write.
+#[test]
+fn jobs_that_are_grouped_fail_together() {
+    let folder = Folder::new();
+    for name in ["a", "b", "to-a", "to-b"] {
+        std::fs::write(folder.join(&format!("{name}.img")), vec![1; 1 << 20]).unwrap();
+    }
+    let (program, mut client) = start(&folder, &line());
+    let rule = json!([{"iotype": "write", "errno": 5}]);
+    let filter =
+        json!({"driver": "blkdebug", "node-name": "bad", "image": "to-b", "inject-error": rule});
+    client.done("blockdev-add", filter);
+    for (mode, other) in [
+        ("individual", "BLOCK_JOB_COMPLETED"),
+        ("grouped", "BLOCK_JOB_CANCELLED"),
+    ] {
+        let actions = json!([
+            action("a", json!({})),
+            action("b", json!({"target": "bad"}))
+        ]);
+        let properties = json!({"completion-mode": mode});
+        client.done(
+            "transaction",
+            json!({"actions": actions, "properties": properties}),
+        );
+        let mut ends = std::collections::HashMap::new();
+        while ends.len() < 2 {
+            let event = client.wait_for_event_of(&["BLOCK_JOB_COMPLETED", "BLOCK_JOB_CANCELLED"]);
+            let id = event["data"]["device"].as_str().unwrap().to_owned();
+            let error = event["data"]["error"].as_str().map(str::to_owned);
+            ends.insert(id, (event["event"].as_str().unwrap().to_owned(), error));
+        }
+        assert_eq!(ends["a"], (other.to_owned(), None), "{mode}");
+        let error = Some("Input/output error".to_owned());
+        assert_eq!(
+            ends["b"],
+            ("BLOCK_JOB_COMPLETED".to_owned(), error),
+            "{mode}"
+        );
+    }
+    assert_eq!(client.done("query-jobs", json!({})), json!([]));
+    program.stop();
+}
+
+#[test]
+fn transaction_that_fails_starts_no_job_and_adds_no_bitmap() {
+    let folder = Folder::new();
+    for name in ["a", "b", "to-a", "to-b"] {
+        folder.image(&format!("{name}.img"), 1 << 20);
+    }
+    let (program, mut client) = start(&folder, &line());
+    let add = json!({"type": "block-dirty-bitmap-add", "data": {"node": "a", "name": "b"}});
+    let bad = json!({"type": "block-dirty-bitmap-remove", "data": {"node": "a", "name": "x"}});
+    let abort = json!({"type": "abort", "data": {}});
+    for (last, error) in [
+        (bad, "Dirty bitmap 'x' not found"),
+        (abort, "Transaction aborted using Abort action"),
+        (action("b", json!({"target": "to-a"})), "is busy"),
+        (
+            action("b", json!({"job-id": "a"})),
+            "Job ID 'a' already in use",
+        ),
+        (
+            action("b", json!({"sync": "bitmap"})),
+            "must provide a valid bitmap name",
+        ),
+    ] {
+        let actions = json!({"actions": [add, action("a", json!({})), last]});
+        let said = client.fails("transaction", actions);
+        assert!(said.contains(error), "{said}");
+        assert_eq!(client.done("query-jobs", json!({})), json!([]));
+        let nodes = client.done("query-named-block-nodes", json!({}));
+        assert!(!nodes.to_string().contains("dirty-bitmaps"), "{nodes}");
+    }
+    let grouped = json!({"actions": [add], "properties": {"completion-mode": "grouped"}});
+    let said = client.fails("transaction", grouped);
+    assert!(
+        said.contains("does not support transaction property"),
+        "{said}"
+    );
+    // It is not reserved, and has no filter any more.
+    client.done(
+        "transaction",
+        json!({"actions": [add, action("a", json!({}))]}),
+    );
+    client.wait_for_event("BLOCK_JOB_COMPLETED");
+    program.stop();
+}
