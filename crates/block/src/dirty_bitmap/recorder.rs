@@ -265,11 +265,7 @@ impl NodeBitmaps {
         let bitmap = find(&state.list, name)?;
         bitmap.check_not_busy(1)?;
         bitmap.check_consistent()?;
-        Ok(BitmapUse {
-            node: self.clone(),
-            name: name.to_owned(),
-            _user: bitmap.users.clone(),
-        })
+        Ok(BitmapUse::new(self, bitmap))
     }
 }
 
@@ -282,7 +278,9 @@ pub(super) fn find<'a>(
     found.ok_or_else(|| BitmapError::NotFound(name.to_owned()))
 }
 
-/// The use of a bitmap by an export or a job. Meanwhile no command changes the bitmap; it records as before.
+/// The use of a bitmap by an export or a job. Meanwhile no command changes the bitmap; it records as before. The
+/// [successor](super::BitmapChange::BeginSuccessor) of a job's bitmap ends with it: what was dirty stays dirty, unless
+/// [`end_successor`](Self::end_successor) says what is clean.
 pub struct BitmapUse {
     node: Arc<NodeBitmaps>,
     name: String,
@@ -290,6 +288,14 @@ pub struct BitmapUse {
 }
 
 impl BitmapUse {
+    pub(super) fn new(node: &Arc<NodeBitmaps>, bitmap: &NamedBitmap) -> Self {
+        BitmapUse {
+            node: node.clone(),
+            name: bitmap.name.clone(),
+            _user: bitmap.users.clone(),
+        }
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -320,20 +326,24 @@ impl BitmapUse {
         Ok(())
     }
 
-    /// Ends the use by a job, and that of the [successor](super::BitmapChange::BeginSuccessor): with `still_dirty` the bitmap has
-    /// the changes since then and these ranges, otherwise all that it had, and the changes.
-    pub fn end_successor(self, still_dirty: Option<impl Iterator<Item = Range<u64>>>) {
+    /// Ends the use by a job whose copy makes the bitmap clean: it has the changes since the moment of its
+    /// [successor](super::BitmapChange::BeginSuccessor), and these ranges.
+    pub fn end_successor(self, still_dirty: impl Iterator<Item = Range<u64>>) {
+        self.take_successor(|bitmap, successor| bitmap.replace_bits(successor, still_dirty));
+    }
+
+    /// Ends the successor, if there is one.
+    fn take_successor(&self, adopt: impl FnOnce(&mut NamedBitmap, Arc<BitmapBits>)) {
         let mut state = self.node.lock_state();
         let recorders = state.live_recorders();
-        let mut stopped = StoppedRecorders::stop(&recorders);
         let mut bitmaps = state.list.iter_mut();
         if let Some(bitmap) = bitmaps.find(|bitmap| bitmap.name == self.name)
             && let Some(successor) = bitmap.successor.take()
-            && let Some(still_dirty) = still_dirty
         {
-            bitmap.replace_bits(successor, still_dirty);
+            let mut stopped = StoppedRecorders::stop(&recorders);
+            adopt(bitmap, successor);
+            stopped.record_in_bitmaps_of(&state);
         }
-        stopped.record_in_bitmaps_of(&state);
     }
 
     /// The dirty and clean parts of a range, in at most `most` pieces, which may be less than all. Any thread may call this.
@@ -342,5 +352,11 @@ impl BitmapUse {
     /// As for [`bits`](Self::bits).
     pub fn extents(&self, range: Range<u64>, most: usize) -> Result<Vec<DirtyExtent>, BitmapError> {
         Ok(self.bits()?.extents(range, most))
+    }
+}
+
+impl Drop for BitmapUse {
+    fn drop(&mut self) {
+        self.take_successor(|_, _| ());
     }
 }

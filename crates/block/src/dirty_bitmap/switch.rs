@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::recorder::{NamedBitmap, NodeBitmaps, NodeBitmapsState, StoppedRecorders, find};
+use super::recorder::{
+    BitmapUse, NamedBitmap, NodeBitmaps, NodeBitmapsState, StoppedRecorders, find,
+};
 use super::{BitmapBits, BitmapError, MAX_NAME_BYTES};
 use crate::sync::MutexGuard;
 
@@ -37,8 +39,8 @@ pub enum BitmapChange {
     Enable(bool),
     /// It gets the dirty bits of others, too.
     Merge(Vec<(Arc<NodeBitmaps>, String)>),
-    /// A job begins to copy what is dirty: changes from now on are recorded in a successor as well, also if the bitmap does not
-    /// record. It ends with [`BitmapUse::end_successor`](super::BitmapUse::end_successor).
+    /// A job begins to use the bitmap, which later actions cannot change any more: changes from now on are recorded in a successor
+    /// as well, also if the bitmap does not record. It ends with the [use](BitmapUse).
     BeginSuccessor,
     /// Nothing changes, and none of the actions is carried out.
     Abort,
@@ -66,13 +68,17 @@ const LIST_COPIES: usize = 2;
 ///
 /// Bitmaps that record from now on miss requests of routes without [recorders](NodeBitmaps::let_new_routes_record).
 ///
+/// Returns the uses by jobs that have begun, in the order of their actions.
+///
 /// # Errors
 /// [`BitmapError`] of the first action that is not possible. Nothing has changed then.
-pub fn switch(actions: &[BitmapAction]) -> Result<(), BitmapError> {
+pub fn switch(actions: &[BitmapAction]) -> Result<Vec<BitmapUse>, BitmapError> {
+    // Dropped after the locks, which their end takes.
+    let mut uses = Vec::new();
     let mut staged = lock_nodes(actions);
     let mut merges = Vec::new();
     for action in actions {
-        stage(&mut staged, action, &mut merges)?;
+        stage(&mut staged, action, &mut merges, &mut uses)?;
     }
     let recorders: Vec<_> = staged
         .iter()
@@ -91,7 +97,7 @@ pub fn switch(actions: &[BitmapAction]) -> Result<(), BitmapError> {
         staged.state.list = list;
         stopped.record_in_bitmaps_of(&staged.state);
     }
-    Ok(())
+    Ok(uses)
 }
 
 /// Locks the nodes of the actions, in the order of their addresses.
@@ -131,6 +137,7 @@ fn stage(
     staged: &mut [StagedNode<'_>],
     action: &BitmapAction,
     merges: &mut Vec<StagedMerge>,
+    uses: &mut Vec<BitmapUse>,
 ) -> Result<(), BitmapError> {
     let name = &action.bitmap;
     let list = list_of(staged, &action.node);
@@ -170,6 +177,7 @@ fn stage(
             let bitmap = find_usable(list, name)?;
             let (size, granularity) = (bitmap.bits.size(), bitmap.bits.granularity());
             bitmap.successor = Some(Arc::new(BitmapBits::new(size, granularity)?));
+            uses.push(BitmapUse::new(&action.node, bitmap));
         }
         BitmapChange::Abort => return Err(BitmapError::Aborted),
     }

@@ -184,7 +184,7 @@ fn an_action_that_is_not_possible_leaves_all_bitmaps_as_they_were() {
             action(&node, "new", BitmapChange::Remove),
             last,
         ];
-        assert_eq!(switch(&actions), Err(error));
+        assert_eq!(switch(&actions).map(drop), Err(error));
         assert_eq!(node.bitmaps().statuses(), before);
     }
     write(&mut io, &disk, 4);
@@ -206,7 +206,7 @@ fn a_bitmap_in_use_records_and_is_not_changed() {
         BitmapChange::Enable(false),
     ] {
         let busy = Err(BitmapError::Busy("a".into()));
-        assert_eq!(switch(&[action(&node, "a", change)]), busy);
+        assert_eq!(switch(&[action(&node, "a", change)]).map(drop), busy);
     }
     write(&mut io, &disk, 1);
     let extents = bitmap.extents(0..3 * GRANULE, 9).unwrap();
@@ -271,10 +271,9 @@ fn a_job_knows_all_changes_since_it_has_begun_and_leaves_those_that_the_bitmap_r
             action(&node, "b", BitmapChange::Enable(enabled)),
             action(&node, "b", BitmapChange::BeginSuccessor),
         ];
-        switch(&begin).unwrap();
+        let used = switch(&begin).unwrap().remove(0);
         assert!(node.bitmaps().has_recording());
         write(&mut io, &disk, 3);
-        let used = node.bitmaps().begin_use("b").unwrap();
         let known = BitmapBits::new(node.size(), GRANULE).unwrap();
         used.mark_with_successor(&known).unwrap();
         assert_eq!(known.next_dirty(0, node.size()), Some(GRANULE..4 * GRANULE));
@@ -282,9 +281,39 @@ fn a_job_knows_all_changes_since_it_has_begun_and_leaves_those_that_the_bitmap_r
         write(&mut io, &disk, 4);
         // The first granule could not be copied.
         let not_copied = GRANULE..2 * GRANULE;
-        used.end_successor(clears.then(|| std::iter::once(not_copied)));
+        match clears {
+            true => used.end_successor(std::iter::once(not_copied)),
+            false => drop(used),
+        }
         write(&mut io, &disk, 5);
         assert_eq!(dirty(&node, "b"), expected, "{enabled} {clears}");
         assert_eq!(node.bitmaps().has_recording(), enabled);
     }
+}
+
+#[test]
+fn a_bitmap_that_a_job_begins_to_use_is_changed_by_earlier_actions_only() {
+    let node = recording_null();
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &node);
+    switch(&[add(&node, "b", true), add(&node, "other", true)]).unwrap();
+    write(&mut io, &disk, 1);
+    let begin = || action(&node, "b", BitmapChange::BeginSuccessor);
+    let merge = BitmapChange::Merge(vec![(node.bitmaps().clone(), "b".to_owned())]);
+    for later in [
+        begin(),
+        action(&node, "b", BitmapChange::Clear),
+        action(&node, "b", BitmapChange::Remove),
+        action(&node, "b", BitmapChange::Enable(false)),
+        action(&node, "other", merge),
+    ] {
+        let refused = switch(&[begin(), later]).map(drop);
+        assert_eq!(refused, Err(BitmapError::Busy("b".to_owned())));
+        assert_eq!(dirty(&node, "b"), [1]);
+    }
+    let used = switch(&[action(&node, "b", BitmapChange::Clear), begin()]).unwrap();
+    assert_eq!(used.len(), 1);
+    let known = BitmapBits::new(node.size(), GRANULE).unwrap();
+    used[0].mark_with_successor(&known).unwrap();
+    assert_eq!(known.dirty_bytes(), 0);
 }

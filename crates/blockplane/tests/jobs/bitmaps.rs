@@ -166,3 +166,28 @@ fn bitmap_that_is_merged_for_a_backup_has_what_is_dirty_at_its_moment() {
     assert_eq!(dirty(&mut client), 1);
     program.stop();
 }
+
+/// As in QEMU: actions are carried out in their order, and a job keeps its bitmap from later ones.
+#[test]
+fn bitmap_is_not_changed_by_the_actions_after_its_backup() {
+    let folder = Folder::new();
+    let (program, mut client, _guest) = with_two_dirty_granules(&folder);
+    let of_bitmap = |kind: &str| json!({"type": kind, "data": {"node": "disk", "name": "b"}});
+    let backup = || {
+        let data = backup("incremental", json!({"bitmap": "b"}));
+        json!({"type": "blockdev-backup", "data": data})
+    };
+    let busy = "Bitmap 'b' is currently in use by another operation and cannot be used";
+    for kind in ["clear", "remove", "disable", "enable"] {
+        let later = of_bitmap(&format!("block-dirty-bitmap-{kind}"));
+        let said = client.fails("transaction", json!({"actions": [backup(), later]}));
+        assert_eq!(said, busy, "{kind}");
+        assert_eq!(client.done("query-jobs", json!({})), json!([]));
+        assert_eq!(bitmap(&mut client, "disk", "b")["busy"], false);
+        assert_eq!(dirty(&mut client), 2);
+    }
+    let earlier = of_bitmap("block-dirty-bitmap-clear");
+    client.done("transaction", json!({"actions": [earlier, backup()]}));
+    assert_eq!(completed(&mut client)["len"], 0);
+    program.stop();
+}

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use block::Node;
-use block::dirty_bitmap::{self, BitmapAction, BitmapChange, SaveKind};
+use block::dirty_bitmap::{self, BitmapAction, BitmapChange, BitmapUse, SaveKind};
 
 use super::users::{NodeUser, check_no_export_draining, reattach_users, users_of_node};
 use crate::disk::bitmap_file::BitmapFile;
@@ -91,19 +91,27 @@ impl BitmapPlan {
     }
 
     /// Carries it out, all of it or nothing, and saves which persistent bitmaps there are. This waits for requests in flight if
-    /// it [may](Self::may_wait). `then` is called after all bitmaps were switched, before routes stop to record.
-    pub fn carry_out(&self, then: impl FnOnce() -> Result<(), BoxError>) -> Result<(), BoxError> {
+    /// it [may](Self::may_wait). `then` is called after all bitmaps were switched, before routes stop to record, with the uses
+    /// by jobs that have begun.
+    pub fn carry_out<T>(
+        &self,
+        then: impl FnOnce(Vec<BitmapUse>) -> Result<T, BoxError>,
+    ) -> Result<T, BoxError> {
         for affected in self.nodes.iter().filter(|affected| affected.begins) {
             affected.let_routes_record(true);
         }
         let switched = dirty_bitmap::switch(&self.actions);
-        let switched = switched.map_err(BoxError::from).and_then(|()| then());
+        let done = switched.map_err(BoxError::from).and_then(then);
+        let done = done.and_then(|done| self.save_files().map(|()| done));
         for affected in &self.nodes {
             if !affected.node.bitmaps().has_recording() {
                 affected.let_routes_record(false);
             }
         }
-        switched?;
+        done
+    }
+
+    fn save_files(&self) -> Result<(), BoxError> {
         for (node, file) in &self.files {
             file.save(node, SaveKind::InUse).map_err(|error| {
                 format!("the bitmaps are changed, but would not be there after a crash: {error}")

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use block::dirty_bitmap::{BitmapAction, BitmapUse};
 use block::{CopyMoment, Node};
 
-use super::backup::{BackupPlan, PlannedBitmap};
+use super::backup::BackupPlan;
 use super::bitmaps::{self, BitmapPlan};
 use super::users::{reattach_users, wait_for_requests_of_users};
 use crate::error::BoxError;
@@ -30,17 +30,14 @@ pub(crate) struct TransactionPlan {
 }
 
 impl TransactionPlan {
-    /// Plans changes of bitmaps, with the node of each, and backups as of `moment`.
+    /// Plans changes of bitmaps in this order, with the node of each, and backups as of `moment`. The changes have the
+    /// [beginnings of the backups](BackupPlan::bitmap_action) in their places.
     pub fn new(
         objects: &DaemonObjects,
-        mut changes: Vec<(Arc<Node>, BitmapAction)>,
+        changes: Vec<(Arc<Node>, BitmapAction)>,
         backups: Vec<BackupPlan>,
         moment: Arc<CopyMoment>,
     ) -> Result<Self, BoxError> {
-        for backup in &backups {
-            let action = backup.bitmap_action();
-            changes.extend(action.map(|action| (backup.source.clone(), action)));
-        }
         check_backups_apart(&backups)?;
         let (nodes, actions): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
         Ok(TransactionPlan {
@@ -94,27 +91,27 @@ impl TransactionPlan {
         for backup in &self.backups {
             reattach_users(&backup.users);
         }
-        let mut uses = Vec::new();
-        let done = self.bitmaps.carry_out(|| {
+        let done = self.bitmaps.carry_out(|begun| {
             self.moment.begin();
+            let mut begun = begun.into_iter();
+            let mut uses = Vec::new();
             for backup in &self.backups {
                 wait_for_requests_of_users(&backup.users);
-                uses.push(begin_bitmap_use(backup)?);
+                let bitmap = backup.bitmap.as_ref();
+                let bitmap = bitmap.and_then(|_| begun.next());
+                limit_to_dirty(backup, bitmap.as_ref())?;
+                uses.push(bitmap);
             }
-            Ok(())
+            Ok(uses)
         });
-        if let Err(failure) = done {
-            self.end_backups(uses);
-            return Err(failure);
+        if done.is_err() {
+            self.end_backups();
         }
-        Ok(uses)
+        done
     }
 
     /// Takes the filters away again.
-    fn end_backups(&self, uses: Vec<Option<BitmapUse>>) {
-        for bitmap in uses.into_iter().flatten() {
-            bitmap.end_successor(None::<std::iter::Empty<_>>);
-        }
+    fn end_backups(&self) {
         for backup in &self.backups {
             backup.copy.end();
             backup.source.set_copy_before_write(None);
@@ -123,20 +120,16 @@ impl TransactionPlan {
     }
 }
 
-/// Begins to use the bitmap of a backup: what is dirty at its moment is what it copies.
-fn begin_bitmap_use(backup: &BackupPlan) -> Result<Option<BitmapUse>, BoxError> {
-    let Some(PlannedBitmap { name, limits, .. }) = &backup.bitmap else {
-        return Ok(None);
-    };
-    let bitmap = backup.source.bitmaps().begin_use(name)?;
+/// Limits a backup to what is dirty at its moment in the bitmap that it uses, if it copies only that.
+fn limit_to_dirty(backup: &BackupPlan, bitmap: Option<&BitmapUse>) -> Result<(), BoxError> {
+    let limits = backup.bitmap.as_ref().is_some_and(|bitmap| bitmap.limits);
     let mut marked = Ok(());
-    if *limits {
+    if let Some(bitmap) = bitmap.filter(|_| limits) {
         backup
             .copy
             .limit_to_dirty(|wanted| marked = bitmap.mark_with_successor(wanted));
     }
-    marked?;
-    Ok(Some(bitmap))
+    Ok(marked?)
 }
 
 /// Refuses backups of one transaction that use the same disk or id.

@@ -145,7 +145,10 @@ fn plan_actions(
                 };
                 let objects = &mut control.objects;
                 let plan = BackupPlan::new(objects, options, &moment, &new_bitmaps, on_failed);
-                backups.push(plan.map_err(|failure| error_of_failed_action(&failure))?);
+                let plan = plan.map_err(|failure| error_of_failed_action(&failure))?;
+                let action = plan.bitmap_action();
+                changes.extend(action.map(|action| (plan.source.clone(), action)));
+                backups.push(plan);
             }
             kind => {
                 let (node, action) = read_action(&control.objects, kind, data)?;

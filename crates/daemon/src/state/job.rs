@@ -233,7 +233,9 @@ impl Job {
             BitmapMode::OnSuccess => succeeded,
             BitmapMode::Always => true,
         };
-        bitmap.end_successor(clears.then(|| self.copy.pending_ranges()));
+        if clears {
+            bitmap.end_successor(self.copy.pending_ranges());
+        }
     }
 
     /// Whether it uses a node: as one of its disks, or below one.
