@@ -127,6 +127,52 @@ fn jobs_that_are_grouped_fail_together() {
     program.stop();
 }
 
+/// Routes of a job to its target are not exchanged while it runs.
+#[test]
+fn bitmap_of_a_target_records_all_of_the_backup_or_is_refused() {
+    let folder = Folder::new();
+    for name in ["a", "b", "to-a", "to-b"] {
+        std::fs::write(folder.join(&format!("{name}.img")), vec![1; 1 << 20]).unwrap();
+    }
+    let (program, mut client) = start(&folder, &line());
+    let window = json!({"driver": "raw", "node-name": "window", "file": "to-a"});
+    client.done("blockdev-add", window);
+    let mut guest = Guest::connect(&folder.join("a.sock"), 1);
+    let bitmap = |name: &str| json!({"node": "to-a", "name": name});
+    let action_of = |kind: &str| json!({"type": kind, "data": bitmap("b")});
+    let add = action_of("block-dirty-bitmap-add");
+    let enable = action_of("block-dirty-bitmap-enable");
+    for (change, target) in [(&add, "to-a"), (&add, "window"), (&enable, "to-a")] {
+        let backup = action("a", json!({"target": target, "sync": "none"}));
+        for actions in [json!([change, backup]), json!([backup, change])] {
+            let said = client.fails("transaction", json!({"actions": actions}));
+            assert!(
+                said.contains("Node 'to-a' is busy: backup 'a' begins"),
+                "{said}"
+            );
+        }
+        client.ask(
+            "block-dirty-bitmap-add",
+            json!({"node": "to-a", "name": "b", "disabled": true}),
+        );
+    }
+    client.done("block-dirty-bitmap-enable", bitmap("b"));
+    let backup = action("a", json!({"target": "window", "sync": "none"}));
+    let other = json!({"type": "block-dirty-bitmap-add", "data": bitmap("other")});
+    client.done("transaction", json!({"actions": [other, backup]}));
+    guest.request(0, OUT, 20, 1);
+    for name in ["b", "other"] {
+        assert_eq!(
+            crate::bitmap(&mut client, "to-a", name)["count"],
+            65536,
+            "{name}"
+        );
+    }
+    client.done("job-cancel", json!({"id": "a"}));
+    client.wait_for_event("BLOCK_JOB_CANCELLED");
+    program.stop();
+}
+
 #[test]
 fn transaction_that_fails_starts_no_job_and_adds_no_bitmap() {
     let folder = Folder::new();

@@ -57,7 +57,7 @@ pub(crate) fn plan(
         });
     }
     for affected in &mut affected {
-        if affected.begins && !affected.node.bitmaps().new_routes_record() {
+        if affected.begins_to_record() {
             check_no_export_draining(objects, &affected.node)?;
             objects.check_not_written_by_job(&affected.node)?;
         }
@@ -83,6 +83,15 @@ impl BitmapPlan {
                 // The last bitmap that records may be removed.
                 !affected.users.is_empty() && (records || affected.begins)
             })
+    }
+
+    /// The nodes whose routes do not record, and will.
+    pub fn nodes_that_begin_to_record(&self) -> impl Iterator<Item = &Arc<Node>> {
+        let nodes = self
+            .nodes
+            .iter()
+            .filter(|affected| affected.begins_to_record());
+        nodes.map(|affected| &affected.node)
     }
 
     /// The nodes whose bitmaps change.
@@ -122,6 +131,10 @@ impl BitmapPlan {
 }
 
 impl AffectedNode {
+    fn begins_to_record(&self) -> bool {
+        self.begins && !self.node.bitmaps().new_routes_record()
+    }
+
     /// Gives all users new routes, which record or do not, and waits for requests on the old ones.
     fn let_routes_record(&self, records: bool) {
         let bitmaps = self.node.bitmaps();

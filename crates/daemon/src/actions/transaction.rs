@@ -40,8 +40,10 @@ impl TransactionPlan {
     ) -> Result<Self, BoxError> {
         check_backups_apart(&backups)?;
         let (nodes, actions): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
+        let bitmaps = bitmaps::plan(objects, &nodes, actions)?;
+        check_targets_recorded_before(&bitmaps, &backups)?;
         Ok(TransactionPlan {
-            bitmaps: bitmaps::plan(objects, &nodes, actions)?,
+            bitmaps,
             backups,
             moment,
             reserved: Vec::new(),
@@ -130,6 +132,27 @@ fn limit_to_dirty(backup: &BackupPlan, bitmap: Option<&BitmapUse>) -> Result<(),
             .limit_to_dirty(|wanted| marked = bitmap.mark_with_successor(wanted));
     }
     Ok(marked?)
+}
+
+/// Refuses a bitmap that begins to record on a disk in the transaction in which a backup begins to write there: routes to targets, which
+/// are made first, would not record.
+fn check_targets_recorded_before(
+    bitmaps: &BitmapPlan,
+    backups: &[BackupPlan],
+) -> Result<(), BoxError> {
+    for node in bitmaps.nodes_that_begin_to_record() {
+        let mut backups = backups.iter();
+        if let Some(backup) = backups.find(|backup| backup.target.leads_through(node)) {
+            return Err(format!(
+                "Node '{}' is busy: backup '{}' begins to write there in this transaction, so no bitmap can begin to record; let it \
+                 record in a command before",
+                node.name(),
+                backup.id
+            )
+            .into());
+        }
+    }
+    Ok(())
 }
 
 /// Refuses backups of one transaction that use the same disk or id.
