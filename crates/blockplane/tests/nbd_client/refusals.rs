@@ -1,8 +1,10 @@
 //! Exports that cannot be served: the error says why, and what to do.
 
+use serde_json::json;
+
 use crate::process::Folder;
 use crate::servers::Server;
-use crate::{SOCKET, line, words};
+use crate::{MIB, SOCKET, line, start, words};
 
 /// The error of a start with these options.
 #[track_caller]
@@ -88,6 +90,85 @@ fn one_connection_is_served_by_one_iothread() {
         "{error}"
     );
     assert!(error.contains("not io0, io1"), "{error}");
+}
+
+/// A job writes to its target from its own iothread, and from those of the exports of the disk that it copies.
+#[test]
+fn one_connection_is_used_by_jobs_and_exports_of_one_iothread() {
+    let folder = Folder::new();
+    for name in ["image", "disk", "copy"] {
+        folder.image(name, MIB);
+    }
+    let Some(server) = Server::qemu_nbd(&folder, "--shared 1", &folder.join("image")) else {
+        return;
+    };
+    let (program, mut client) = start(
+        &folder,
+        &format!(
+            "--object iothread,id=io0 --object iothread,id=io1 --object iothread,id=io2 \
+             --blockdev nbd,node-name=d,server.type=unix,server.path={} \
+             --blockdev file,node-name=disk,filename=disk --blockdev file,node-name=copy,filename=copy \
+             --export vhost-user-scsi,id=scsi,addr.type=unix,addr.path=scsi,iothread=io2",
+            server.socket().display()
+        ),
+    );
+    let export = |node: &str, iothreads: &[&str]| {
+        let id = format!("{node}-{}", iothreads.join("-"));
+        let addr = json!({"type": "unix", "path": format!("{id}.sock")});
+        json!({"id": id, "type": "vhost-user-blk", "node-name": node, "writable": true, "num-queues": 2,
+            "iothread": iothreads, "addr": addr})
+    };
+    let backup = |device: &str, target: &str| json!({"job-id": "j", "device": device, "target": target, "sync": "none"});
+    let end_of_job = |client: &mut crate::Client| {
+        client.done("job-cancel", json!({"id": "j"}));
+        client.wait_for_event("BLOCK_JOB_CANCELLED");
+    };
+    let refused = |client: &mut crate::Client, command, arguments, iothreads: &str| {
+        let said = client.fails(command, arguments);
+        assert!(
+            said.contains("whose server allows one connection"),
+            "{said}"
+        );
+        assert!(said.contains(&format!("not {iothreads}")), "{said}");
+    };
+    let both = export("disk", &["io0", "io1"]);
+    client.done("block-export-add", both.clone());
+    refused(
+        &mut client,
+        "blockdev-backup",
+        backup("disk", "d"),
+        "io0, io1",
+    );
+    client.done("block-export-del", json!({"id": both["id"]}));
+    client.wait_for_event("BLOCK_EXPORT_DELETED");
+    client.done("block-export-add", export("disk", &["io0"]));
+    client.done("blockdev-backup", backup("disk", "d"));
+    refused(
+        &mut client,
+        "block-export-add",
+        export("disk", &["io1"]),
+        "io0, io1",
+    );
+    let lun = json!({"id": "scsi", "node-name": "disk", "lun": 1});
+    refused(&mut client, "scsi-lun-add", lun, "io0, io2");
+    end_of_job(&mut client);
+    // As the source of a job, it is used on the iothread of the first export.
+    client.done("block-export-add", export("d", &["io1"]));
+    client.done("blockdev-backup", backup("d", "copy"));
+    refused(
+        &mut client,
+        "block-export-add",
+        export("d", &["io0"]),
+        "io0, io1",
+    );
+    end_of_job(&mut client);
+    refused(
+        &mut client,
+        "blockdev-backup",
+        backup("disk", "d"),
+        "io0, io1",
+    );
+    program.stop();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use unix_socket::listener::{AllowedPeers, Listener};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
 
-use crate::actions::nbd::check_one_iothread_if_one_connection;
+use crate::actions::one_connection::check_iothreads_of_export;
 use crate::devices::export_server::ExportServer;
 use crate::devices::image_use::ImageUse;
 use crate::devices::queues::QueueStarter;
@@ -33,7 +33,7 @@ pub(crate) fn create_and_start_export(
     options: &ExportOptions,
     objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
-    check_one_iothread_if_one_connection(options, objects)?;
+    check_iothreads_of_export(options, objects)?;
     match &options.kind {
         ExportKind::VhostUserBlk { addr, disk } => {
             create_and_start_virtio_blk_export(options, addr, disk, objects)

@@ -8,6 +8,7 @@ pub(crate) mod export;
 pub(crate) mod jobs;
 pub(crate) mod nbd;
 pub(crate) mod node;
+pub(crate) mod one_connection;
 pub(crate) mod rbd;
 pub(crate) mod reopen;
 pub(crate) mod resize;

@@ -1,4 +1,4 @@
-//! Opening of exports of NBD servers (driver `nbd`), and the iothreads that may use them.
+//! Opening of exports of NBD servers (driver `nbd`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,10 @@ use block::{Node, NodeError};
 use nbd::client::{
     BlockSizes, ClientOptions, Disk, Negotiated, ReplyStyle, ServerAddress, launcher,
 };
-use options::{BlockdevOptions, Discard, ExportOptions, NbdOptions, NbdServerType};
-
+use options::{BlockdevOptions, Discard, NbdOptions, NbdServerType};
 use serde_json::{Value, json};
 
 use crate::error::BoxError;
-use crate::state::objects::{DEFAULT_IOTHREAD, DaemonObjects};
 use crate::state::tls::TlsOfNewNode;
 
 /// Opens an export as a node; for reading only if its options allow that and the export is read-only. A node that is reopened
@@ -110,60 +108,4 @@ pub(crate) fn check_may_connect(nbd: &NbdOptions) -> Result<(), BoxError> {
         return Err(text.into());
     }
     Ok(())
-}
-
-/// Refuses an export of a node on several iothreads, or on another one than the other exports of its disk, if the NBD server of
-/// the disk allows one connection only.
-pub(crate) fn check_one_iothread_if_one_connection(
-    options: &ExportOptions,
-    objects: &DaemonObjects,
-) -> Result<(), BoxError> {
-    let luns = options.kind.luns().into_iter().flatten();
-    let names = luns.map(|lun| &lun.node_name).chain([&options.node_name]);
-    for open in names.filter_map(|name| objects.find_node(name)) {
-        check_iothreads_of_node(options, &open.node, objects)?;
-    }
-    Ok(())
-}
-
-fn check_iothreads_of_node(
-    options: &ExportOptions,
-    node: &Node,
-    objects: &DaemonObjects,
-) -> Result<(), BoxError> {
-    let Some(disk) = node.underlying_nbd() else {
-        return Ok(());
-    };
-    if disk.features().multi_conn {
-        return Ok(());
-    }
-    let uses_disk = |node: &Node| {
-        let other = node.underlying_nbd();
-        other.is_some_and(|other| Arc::ptr_eq(other, disk))
-    };
-    let others = objects.exports.iter().filter(|export| {
-        let mut disks = export.disks.iter();
-        disks.any(|disk| uses_disk(&disk.node.get()))
-    });
-    let others = others.map(|export| &export.options);
-    let mut iothreads: Vec<&str> = Vec::new();
-    for export in others.chain([options]) {
-        match export.iothreads.as_slice() {
-            [] => iothreads.push(DEFAULT_IOTHREAD),
-            named => iothreads.extend(named.iter().map(String::as_str)),
-        }
-    }
-    iothreads.sort_unstable();
-    iothreads.dedup();
-    match iothreads.as_slice() {
-        [_] | [] => Ok(()),
-        several => Err(format!(
-            "node '{}' is {}, whose server allows one connection (it does not offer NBD_FLAG_CAN_MULTI_CONN): only one \
-             iothread can serve it, not {}",
-            node.name(),
-            disk.options(),
-            several.join(", ")
-        )
-        .into()),
-    }
 }

@@ -16,6 +16,7 @@ use block::{CopyMoment, Node};
 
 use super::backup::BackupPlan;
 use super::bitmaps::{self, BitmapPlan};
+use super::one_connection::check_iothreads_of_backups;
 use super::users::{reattach_users, wait_for_requests_of_users};
 use crate::error::BoxError;
 use crate::state::objects::DaemonObjects;
@@ -42,6 +43,7 @@ impl TransactionPlan {
         let (nodes, actions): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
         let bitmaps = bitmaps::plan(objects, &nodes, actions)?;
         check_targets_recorded_before(&bitmaps, &backups)?;
+        check_iothreads_of_backups(&backups, objects)?;
         Ok(TransactionPlan {
             bitmaps,
             backups,

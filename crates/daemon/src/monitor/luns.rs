@@ -13,6 +13,7 @@ use vhost_user::FrontEndHandle;
 use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
 use super::running_object_names::names_of_running_objects;
 use super::{option_types, str_arg_or_empty};
+use crate::actions::one_connection::check_iothreads_of_nodes;
 use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
 use crate::devices::export_server;
@@ -51,6 +52,7 @@ struct VirtioScsiExport {
     front_ends: FrontEndHandle,
     writable: bool,
     luns: Vec<LunOptions>,
+    iothreads: Vec<String>,
 }
 
 /// Finds a virtio-scsi export by its id; an error if it has another type or is being removed.
@@ -77,6 +79,7 @@ fn find_virtio_scsi_export(objects: &DaemonObjects, id: &str) -> Result<VirtioSc
             front_ends,
             writable: export.options.settings.writable,
             luns: luns.clone(),
+            iothreads: export.options.iothreads.clone(),
         }),
         (_, _, kind) => Err(Error::generic(format!(
             "Export '{id}' is of type '{}': LUNs can be added and removed only in one of type 'vhost-user-scsi'",
@@ -211,6 +214,8 @@ fn find_export_and_validate_lun(
         &export.luns,
     );
     let lun = lun.map_err(|problem| error_of_invalid_options(&problem))?;
+    let checked = check_iothreads_of_nodes([&lun.node_name], &export.iothreads, &control.objects);
+    checked.map_err(|failure| error_of_failed_action(&failure))?;
     Ok((export, lun))
 }
 

@@ -115,7 +115,7 @@ pub(crate) struct JobDisks {
 }
 
 impl JobDisks {
-    fn nodes(&self) -> [&Arc<Node>; 2] {
+    pub fn nodes(&self) -> [&Arc<Node>; 2] {
         [&self.source, &self.target]
     }
 }
