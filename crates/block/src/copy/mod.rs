@@ -30,6 +30,8 @@ pub(crate) use piece::{CopyRoutes, copy_pending, zero_pending};
 pub const COPY_CLUSTER_BYTES: u64 = 64 << 10;
 /// The most bytes that are read and written at once.
 pub const MAX_COPY_PIECE_BYTES: u64 = 1 << 20;
+/// Bytes of a disk in which the end of a part is searched.
+const SEARCH_BYTES: u64 = 64 << 20;
 
 /// The moment as of which disks are copied; copies that share it are of the same moment.
 #[derive(Default)]
@@ -149,16 +151,22 @@ impl BlockCopy {
         })
     }
 
-    /// The first part of a range, in whole clusters, that is still to be copied.
+    /// The first part of a range, in whole clusters, that is still to be copied, or a beginning of this part: what follows is not
+    /// searched far, since the next call would search it again.
     #[must_use]
     pub fn next_pending(&self, range: Range<u64>) -> Option<Range<u64>> {
         let mut from = range.start;
         while from < range.end {
+            let window = from..range.end.min(from + SEARCH_BYTES);
             let wanted = match &self.wanted {
                 Some(wanted) if self.is_limited.load(Ordering::Acquire) => {
-                    wanted.next_dirty(from, range.end)?
+                    wanted.next_dirty(window.start, window.end)
                 }
-                _ => from..range.end,
+                _ => Some(window.clone()),
+            };
+            let Some(wanted) = wanted else {
+                from = window.end;
+                continue;
             };
             match self.done.next_dirty(wanted.start, wanted.end) {
                 None => return Some(wanted),

@@ -1,5 +1,7 @@
 //! Copies as of one moment, while other iothreads write.
 
+mod long_ranges;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -74,10 +76,19 @@ impl Rig {
 
 /// A filter with one rule for writes.
 fn fault(below: &Arc<Node>, action: FaultAction) -> (Arc<Node>, Arc<Faults>) {
+    fault_in(below, None, action)
+}
+
+/// The same in a range.
+fn fault_in(
+    below: &Arc<Node>,
+    bytes: Option<std::ops::Range<u64>>,
+    action: FaultAction,
+) -> (Arc<Node>, Arc<Faults>) {
     let rule = FaultRule {
         begins: None,
         op: Some(Op::Write),
-        bytes: None,
+        bytes,
         times: None,
         one_in: 1,
         action,

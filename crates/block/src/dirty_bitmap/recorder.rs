@@ -68,24 +68,6 @@ impl NamedBitmap {
         self.records() || self.successor.is_some()
     }
 
-    /// Replaces its bits by those of the changes since a moment, none if it does not record, and by ranges that are still dirty. Without
-    /// memory it keeps the old ones, which are dirty as well as needed.
-    fn replace_bits(
-        &mut self,
-        changes: Arc<BitmapBits>,
-        still_dirty: impl Iterator<Item = Range<u64>>,
-    ) {
-        let bits = match self.records() {
-            true => changes,
-            false => match BitmapBits::new(self.bits.size(), self.bits.granularity()) {
-                Ok(clean) => Arc::new(clean),
-                Err(_) => return,
-            },
-        };
-        still_dirty.for_each(|range| bits.mark(range));
-        self.bits = bits;
-    }
-
     /// Refuses a bitmap that is in use, or removed already.
     pub fn check_not_busy(&self, list_copies: usize) -> Result<(), BitmapError> {
         if self.removed || Arc::strong_count(&self.users) > list_copies {
@@ -329,19 +311,21 @@ impl BitmapUse {
     /// Ends the use by a job whose copy makes the bitmap clean: it has the changes since the moment of its
     /// [successor](super::BitmapChange::BeginSuccessor), and these ranges.
     pub fn end_successor(self, still_dirty: impl Iterator<Item = Range<u64>>) {
-        self.take_successor(|bitmap, successor| bitmap.replace_bits(successor, still_dirty));
-    }
-
-    /// Ends the successor, if there is one.
-    fn take_successor(&self, adopt: impl FnOnce(&mut NamedBitmap, Arc<BitmapBits>)) {
         let mut state = self.node.lock_state();
         let recorders = state.live_recorders();
         let mut bitmaps = state.list.iter_mut();
-        if let Some(bitmap) = bitmaps.find(|bitmap| bitmap.name == self.name)
-            && let Some(successor) = bitmap.successor.take()
+        let bitmap = bitmaps.find(|bitmap| bitmap.name == self.name);
+        // Without memory it keeps its bits, which are dirty as well as needed.
+        if let Some(bitmap) = bitmap
+            && let Some(successor) = &bitmap.successor
+            && let Ok(bits) = BitmapBits::new(successor.size(), successor.granularity())
         {
+            still_dirty.for_each(|range| bits.mark(range));
             let mut stopped = StoppedRecorders::stop(&recorders);
-            adopt(bitmap, successor);
+            if bitmap.records() {
+                bits.merge(successor);
+            }
+            bitmap.bits = Arc::new(bits);
             stopped.record_in_bitmaps_of(&state);
         }
     }
@@ -357,6 +341,13 @@ impl BitmapUse {
 
 impl Drop for BitmapUse {
     fn drop(&mut self) {
-        self.take_successor(|_, _| ());
+        let mut state = self.node.lock_state();
+        let recorders = state.live_recorders();
+        let mut bitmaps = state.list.iter_mut();
+        if let Some(bitmap) = bitmaps.find(|bitmap| bitmap.name == self.name)
+            && bitmap.successor.take().is_some()
+        {
+            StoppedRecorders::stop(&recorders).record_in_bitmaps_of(&state);
+        }
     }
 }
