@@ -5,6 +5,7 @@
 //! range is locked only while it is copied.
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use engine::{Errno, Request};
 
-use super::{BlockCopy, CopyRoutes, copy_pending};
+use super::{BlockCopy, CopyRoutes, MAX_COPY_PIECE_BYTES, copy_pending};
 use crate::range_lock::RangeLockTicket;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{OpHandler, Route};
@@ -59,30 +60,41 @@ impl TaskNode for CopyBeforeWriteTask {
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
         Box::pin(async move {
             let range = self.copy.clusters_of(request.offset, request.len);
-            if !self.copy.must_copy_before_write(&range) {
-                return cx.run_on_route(&self.routes.source, request).await;
-            }
-            let locked = self.lock_counting_waits(range.clone()).await;
-            // Read with the range locked.
             if !self.copy.moment.has_come() {
-                let written = cx.run_on_route(&self.routes.source, request).await;
-                drop(locked);
-                return written;
+                let locked = self.copy.lock_range(range.clone()).await;
+                // Read with the range locked.
+                if !self.copy.moment.has_come() {
+                    let written = cx.run_on_route(&self.routes.source, request).await;
+                    drop(locked);
+                    return written;
+                }
             }
-            if self.copy.must_copy_before_write(&range)
-                && let Err(failure) = copy_pending(&cx, &self.copy, &self.routes, range).await
-            {
-                self.copy.fail_write_copy(failure);
-            }
-            drop(locked);
+            self.copy_before_write(&cx, range).await;
             cx.run_on_route(&self.routes.source, request).await
         })
     }
 }
 
 impl CopyBeforeWriteTask {
+    /// Copies what is pending in a range. A long range is not locked as a whole: others would wait for all of its copies.
+    async fn copy_before_write(&self, cx: &TaskContext, range: Range<u64>) {
+        let (mut from, mut buffer) = (range.start, None);
+        while self.copy.must_copy_before_write(&(from..range.end)) {
+            let piece = from..range.end.min(from + MAX_COPY_PIECE_BYTES);
+            from = piece.end;
+            let _locked = self.lock_counting_waits(piece.clone()).await;
+            if !self.copy.must_copy_before_write(&piece) {
+                continue;
+            }
+            let copied = copy_pending(cx, &self.copy, &self.routes, piece, &mut buffer).await;
+            if let Err(failure) = copied {
+                self.copy.fail_write_copy(failure);
+            }
+        }
+    }
+
     /// Locks a range. Counts the write if it has to wait: the copier copies less at once then.
-    async fn lock_counting_waits(&self, range: std::ops::Range<u64>) -> RangeLockTicket<'_> {
+    async fn lock_counting_waits(&self, range: Range<u64>) -> RangeLockTicket<'_> {
         let mut lock = pin!(self.copy.ranges.lock_async(range));
         let mut has_waited = false;
         let locked = poll_fn(|cx| {
@@ -91,7 +103,7 @@ impl CopyBeforeWriteTask {
             polled
         });
         let locked = locked.await;
-        if has_waited && self.copy.moment.has_come() {
+        if has_waited {
             self.copy.guest_waits.fetch_add(1, Ordering::Relaxed);
         }
         locked

@@ -32,14 +32,14 @@ impl CopyRoutes {
 }
 
 /// Copies what is pending in a range, which is locked. The task has reserved
-/// [`CopyRoutes::needed_buffer_bytes`].
+/// [`CopyRoutes::needed_buffer_bytes`]; `buffer` is for all ranges that it copies, of which none is longer than the first.
 pub(crate) async fn copy_pending(
     cx: &TaskContext,
     copy: &Arc<BlockCopy>,
     routes: &CopyRoutes,
     range: Range<u64>,
+    buffer: &mut Option<TaskBuffer>,
 ) -> Result<(), CopyFailure> {
-    let mut buffer = None;
     let mut from = range.start;
     while let Some(pending) = copy.next_pending(from..range.end) {
         let end = pending.end.min(pending.start + MAX_COPY_PIECE_BYTES);

@@ -404,6 +404,24 @@ fn holes_stay_holes_and_what_was_in_their_place_is_zeroed() {
     program.stop();
 }
 
+#[test]
+fn holes_that_have_to_be_zeroed_count_against_the_speed() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, MIB, "");
+    folder.image("sparse.img", MIB);
+    let node = json!({"driver": "file", "node-name": "sparse", "filename": "sparse.img"});
+    client.done("blockdev-add", node);
+    let others = json!({"device": "sparse", "target": "disk", "speed": 1});
+    client.done("blockdev-backup", backup("full", others));
+    while job(&mut client)["offset"] == 0 {
+        std::thread::yield_now();
+    }
+    client.done("job-cancel", json!({"id": "j"}));
+    let data = client.wait_for_event("BLOCK_JOB_CANCELLED");
+    assert_eq!(data["offset"], 65536);
+    program.stop();
+}
+
 /// The last cluster is not whole, and the target is larger.
 #[test]
 fn disk_of_any_size_is_copied_to_a_larger_one() {

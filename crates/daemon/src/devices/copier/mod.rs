@@ -144,13 +144,13 @@ impl Copier {
 
     fn submit_part(&mut self, part: Part, io: &mut dyn DiskIo) {
         let op = match part.kind {
-            PartKind::Data => {
-                self.pace.count(part.len(), self.now_ns);
-                Op::Read
-            }
+            PartKind::Data => Op::Read,
             PartKind::Hole => Op::WriteZeroes { unmap: true },
             PartKind::SharedHole => Op::Discard,
         };
+        if part.kind != PartKind::SharedHole {
+            self.pace.count(part.len(), self.now_ns);
+        }
         let (start, len) = (part.range.start, part.len());
         let number = self.add_in_flight(InFlight::Part(part));
         // SAFETY: there is no memory.

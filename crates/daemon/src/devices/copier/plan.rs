@@ -13,8 +13,6 @@ use block::{BlockCopy, COPY_CLUSTER_BYTES, Node};
 const WINDOW_BYTES: u64 = 64 << 20;
 /// The most pieces of a disk in one search.
 const MAX_PIECES: usize = 1024;
-/// The most bytes that are zeroed by one request.
-const MAX_HOLE_BYTES: u64 = 16 << 20;
 
 /// What is at the source, and at the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +109,7 @@ pub(super) struct CopyPlan {
 }
 
 impl CopyPlan {
-    /// The next part: pending, and `chunk` bytes at most if it has data.
+    /// The next part: pending, and `chunk` bytes at most if the target is written.
     pub fn next_part(&mut self, copy: &BlockCopy, chunk: u64) -> Option<Part> {
         while let Some(first) = self.parts.front_mut() {
             let Some(pending) = copy.next_pending(first.range.clone()) else {
@@ -119,8 +117,8 @@ impl CopyPlan {
                 continue;
             };
             let most = match first.kind {
-                PartKind::Data => chunk,
-                PartKind::Hole | PartKind::SharedHole => MAX_HOLE_BYTES,
+                PartKind::Data | PartKind::Hole => chunk,
+                PartKind::SharedHole => pending.end - pending.start,
             };
             let end = pending.end.min(pending.start + most);
             first.range.start = end;
@@ -154,5 +152,28 @@ impl CopyPlan {
     pub fn begin_again_if_pending(&mut self, copy: &BlockCopy) -> bool {
         self.cursor = 0;
         copy.next_pending(0..copy.size()).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_write_to_the_target_are_as_long_as_the_pace_allows() {
+        const MIB: u64 = 1 << 20;
+        let copy = BlockCopy::new(64 * MIB, Arc::default(), false, |_| ());
+        let copy = copy.expect("there is memory");
+        for (kind, expected) in [
+            (PartKind::Data, 0..MIB),
+            (PartKind::Hole, 0..MIB),
+            (PartKind::SharedHole, 0..64 * MIB),
+        ] {
+            let mut plan = CopyPlan::default();
+            let range = 0..64 * MIB;
+            plan.parts.push_back(Part { kind, range });
+            let next = plan.next_part(&copy, MIB).map(|part| part.range);
+            assert_eq!(next, Some(expected), "{kind:?}");
+        }
     }
 }
