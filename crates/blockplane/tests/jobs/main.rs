@@ -6,6 +6,7 @@
 //! - `errors`: disks that fail or are full, and their policies.
 //! - `control`: commands and events, as qemu-storage-daemon has them; what is refused meanwhile.
 //! - `ends`: jobs that are cancelled, or end with the daemon; live upgrades.
+//! - `waits`: jobs that begin or end while an iothread or a target hangs.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,6 +20,10 @@ mod errors;
 mod load;
 mod moment;
 mod several_disks;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../qmp/stopped_thread.rs"]
+mod stopped_thread;
+mod waits;
 
 use client::Client;
 use process::{Folder, Process};

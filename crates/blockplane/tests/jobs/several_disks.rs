@@ -209,7 +209,10 @@ fn transaction_that_fails_starts_no_job_and_adds_no_bitmap() {
         said.contains("does not support transaction property"),
         "{said}"
     );
-    // It is not reserved, and has no filter any more.
+    // It is not reserved, and no filter keeps the target, or its lock.
+    client.done("blockdev-del", json!({"node-name": "to-a"}));
+    let again = json!({"driver": "file", "node-name": "to-a", "filename": "to-a.img", "cache": {"direct": false}});
+    client.done("blockdev-add", again);
     client.done(
         "transaction",
         json!({"actions": [add, action("a", json!({}))]}),

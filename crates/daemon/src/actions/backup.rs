@@ -161,7 +161,7 @@ fn check_job_id(objects: &DaemonObjects, id: &str) -> Result<(), BoxError> {
     if !is_well_formed {
         return Err(format!("Invalid job ID '{id}'").into());
     }
-    match objects.jobs.iter().any(|job| job.id == id) {
+    match objects.has_job(id) {
         true => Err(format!("Job ID '{id}' already in use").into()),
         false => Ok(()),
     }

@@ -19,6 +19,7 @@ use super::bitmaps::{self, BitmapPlan};
 use super::one_connection::check_iothreads_of_backups;
 use super::users::{reattach_users, wait_for_requests_of_users};
 use crate::error::BoxError;
+use crate::state::job::StartingJob;
 use crate::state::objects::DaemonObjects;
 
 /// Changes that were checked as far as the state allows.
@@ -26,8 +27,20 @@ pub(crate) struct TransactionPlan {
     bitmaps: BitmapPlan,
     pub backups: Vec<BackupPlan>,
     moment: Arc<CopyMoment>,
-    /// Names of the nodes that are reserved until it is done.
-    reserved: Vec<String>,
+}
+
+/// What is reserved until a transaction is done.
+pub(crate) struct TransactionReservation {
+    nodes: Vec<String>,
+    jobs: Vec<String>,
+}
+
+impl TransactionReservation {
+    pub fn release(self, objects: &mut DaemonObjects) {
+        objects.release_nodes(&self.nodes);
+        let jobs = &mut objects.starting_jobs;
+        jobs.retain(|job| !self.jobs.contains(&job.id));
+    }
 }
 
 impl TransactionPlan {
@@ -48,7 +61,6 @@ impl TransactionPlan {
             bitmaps,
             backups,
             moment,
-            reserved: Vec::new(),
         })
     }
 
@@ -57,9 +69,8 @@ impl TransactionPlan {
         self.bitmaps.may_wait() || !self.backups.is_empty()
     }
 
-    /// Reserves all nodes of the disks, so that no other command exchanges their nodes meanwhile, and lets new routes copy before
-    /// they write.
-    pub fn reserve_nodes(&mut self, objects: &mut DaemonObjects) -> Result<(), BoxError> {
+    /// Reserves all nodes of the disks, so that no other command exchanges their nodes meanwhile, and the ids of the jobs.
+    pub fn reserve(&self, objects: &mut DaemonObjects) -> Result<TransactionReservation, BoxError> {
         let disks = self.backups.iter();
         let disks = disks.flat_map(|backup| [&backup.source, &backup.target]);
         let affected: Vec<_> = self.bitmaps.affected_nodes().chain(disks).collect();
@@ -72,30 +83,22 @@ impl TransactionPlan {
             false => "blockdev-backup",
         };
         objects.reserve_nodes(&names, command)?;
-        self.reserved = names;
-        for BackupPlan {
-            source,
-            target,
-            copy,
-            ..
-        } in &self.backups
-        {
-            source.set_copy_before_write(Some((copy.clone(), target.clone())));
-        }
-        Ok(())
-    }
-
-    /// Names of the nodes that are reserved for it.
-    pub fn reserved_node_names(&self) -> &[String] {
-        &self.reserved
+        let jobs = self.backups.iter().map(|backup| StartingJob {
+            id: backup.id.clone(),
+            iothread: backup.iothread.id().to_owned(),
+        });
+        objects.starting_jobs.extend(jobs);
+        let ids = self.backups.iter().map(|backup| backup.id.clone());
+        Ok(TransactionReservation {
+            nodes: names,
+            jobs: ids.collect(),
+        })
     }
 
     /// Carries it out, all of it or nothing, and returns the uses of the backups' bitmaps. This waits for requests in flight.
     pub fn carry_out(&self) -> Result<Vec<Option<BitmapUse>>, BoxError> {
-        for backup in &self.backups {
-            reattach_users(&backup.users);
-        }
-        let done = self.bitmaps.carry_out(|begun| {
+        let filters = FiltersOfBackups::set(&self.backups);
+        let uses = self.bitmaps.carry_out(|begun| {
             self.moment.begin();
             let mut begun = begun.into_iter();
             let mut uses = Vec::new();
@@ -107,16 +110,36 @@ impl TransactionPlan {
                 uses.push(bitmap);
             }
             Ok(uses)
-        });
-        if done.is_err() {
-            self.end_backups();
+        })?;
+        filters.leave_to_jobs();
+        Ok(uses)
+    }
+}
+
+/// The filters *copy before write* of backups that have not begun. They are taken away if it is dropped.
+struct FiltersOfBackups<'a>(&'a [BackupPlan]);
+
+impl<'a> FiltersOfBackups<'a> {
+    /// Gives all routes of the sources a filter.
+    fn set(backups: &'a [BackupPlan]) -> Self {
+        let filters = FiltersOfBackups(backups);
+        for backup in backups {
+            let filter = (backup.copy.clone(), backup.target.clone());
+            backup.source.set_copy_before_write(Some(filter));
+            reattach_users(&backup.users);
         }
-        done
+        filters
     }
 
-    /// Takes the filters away again.
-    fn end_backups(&self) {
-        for backup in &self.backups {
+    /// The backups have begun.
+    fn leave_to_jobs(mut self) {
+        self.0 = &[];
+    }
+}
+
+impl Drop for FiltersOfBackups<'_> {
+    fn drop(&mut self) {
+        for backup in self.0 {
             backup.copy.end();
             backup.source.set_copy_before_write(None);
             reattach_users(&backup.users);

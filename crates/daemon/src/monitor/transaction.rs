@@ -83,15 +83,7 @@ pub(super) fn run_actions(
     mode: CompletionMode,
     reply: ReplySender,
 ) {
-    let planned = plan_actions(control, actions);
-    let planned = planned.and_then(|mut plan| {
-        if plan.may_wait() {
-            let reserved = plan.reserve_nodes(&mut control.objects);
-            reserved.map_err(|failure| error_of_failed_action(&failure))?;
-        }
-        Ok(plan)
-    });
-    let plan = match planned {
+    let plan = match plan_actions(control, actions) {
         Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
     };
@@ -100,7 +92,10 @@ pub(super) fn run_actions(
         let done = done.map_err(|failure| error_of_failed_action(&failure));
         return reply.send(done.map(|_| json!({})));
     }
-    let reserved = plan.reserved_node_names().to_vec();
+    let reservation = match plan.reserve(&mut control.objects) {
+        Ok(reservation) => reservation,
+        Err(failure) => return reply.send(Err(error_of_failed_action(&failure))),
+    };
     control.spawn_command_thread_and_reply_later(
         "transaction".to_owned(),
         CommandOnShutdown::Wait,
@@ -111,7 +106,7 @@ pub(super) fn run_actions(
             Ok((plan, uses))
         },
         move |control, done| {
-            control.objects.release_nodes(&reserved);
+            reservation.release(&mut control.objects);
             let (plan, uses) = done?;
             let group = plan.backups.first().map(|first| first.number);
             let group = group.filter(|_| mode == CompletionMode::Grouped);

@@ -120,6 +120,13 @@ impl JobDisks {
     }
 }
 
+/// A job whose transaction is being carried out.
+pub(crate) struct StartingJob {
+    pub id: String,
+    /// The iothread of its copier.
+    pub iothread: String,
+}
+
 /// A job.
 pub(crate) struct Job {
     pub id: String,
@@ -282,6 +289,23 @@ impl DaemonObjects {
             }
         }
         self.jobs.clear();
+    }
+
+    /// Whether a job has this id, or is about to.
+    pub fn has_job(&self, id: &str) -> bool {
+        self.jobs.iter().any(|job| job.id == id)
+            || self.starting_jobs.iter().any(|job| job.id == id)
+    }
+
+    /// A job that an iothread works for, or will: until its disks are free.
+    pub fn id_of_job_on_iothread(&self, iothread: &str) -> Option<&str> {
+        let jobs = self.jobs.iter().filter(|job| job.disks.is_some());
+        let jobs = jobs.map(|job| (&job.id, &job.iothread));
+        let starting = self.starting_jobs.iter();
+        let starting = starting.map(|job| (&job.id, &job.iothread));
+        let mut all = jobs.chain(starting);
+        let found = all.find(|(_, name)| *name == iothread);
+        found.map(|(id, _)| id.as_str())
     }
 
     /// The nodes that jobs copy.

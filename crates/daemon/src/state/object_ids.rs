@@ -1,7 +1,6 @@
 //! Objects of all types by their id: an id belongs to one object, and an object that is in use cannot be removed.
 
 use super::export::Export;
-use super::job::Job;
 use super::objects::{DEFAULT_IOTHREAD, DaemonObjects};
 use crate::error::BoxError;
 
@@ -66,11 +65,9 @@ impl DaemonObjects {
             )
             .into());
         }
-        let runs_on = |job: &&Job| job.copier.is_some() && job.iothread == id;
-        if let Some(job) = self.jobs.iter().find(runs_on) {
+        if let Some(job) = self.id_of_job_on_iothread(id) {
             return Err(format!(
-                "object '{id}' is in use, can not be deleted: job '{}' runs on it",
-                job.id
+                "object '{id}' is in use, can not be deleted: job '{job}' runs on it"
             )
             .into());
         }

@@ -1,0 +1,62 @@
+//! Jobs that begin or end while an iothread or a target hangs.
+
+use serde_json::json;
+use test_support::deadline::eventually;
+
+use crate::client::Client;
+use crate::guest::{Guest, OUT};
+use crate::process::Folder;
+use crate::stopped_thread::StoppedThread;
+use crate::{MIB, backup, start_with_disks};
+
+const LINE: &str = "--object iothread,id=io0 --blockdev blkdebug,node-name=target,image=copy \
+    --blockdev null-co,node-name=null0,size=1M --blockdev null-co,node-name=null1,size=1M \
+    --export vhost-user-blk,id=e,node-name=disk,writable=on,iothread=io0,addr.type=unix,addr.path=e.sock";
+
+/// Waits until a command of another client has reserved the disk.
+fn until_reserved(client: &mut Client, command: &str) {
+    let refused = format!("Node 'disk' is busy: a {command} waits");
+    eventually(format_args!("a {command} waits"), || {
+        let add = json!({"node": "disk", "name": "probe"});
+        let answer = client.ask("block-dirty-bitmap-add", add);
+        let text = answer["error"]["desc"].as_str();
+        text.is_some_and(|text| text.starts_with(&refused))
+    });
+}
+
+#[test]
+fn ids_of_jobs_are_taken_while_they_begin() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, MIB, LINE);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    guest.request(0, OUT, 0, 1);
+    let iothread = StoppedThread::of_name(program.pid(), "IO io0");
+    client.send("blockdev-backup", &backup("full", json!({"speed": 1})));
+    let mut other = Client::connect(&folder.join("qmp"));
+    until_reserved(&mut other, "blockdev-backup");
+    let of_others = json!({"device": "null0", "target": "null1"});
+    let said = other.fails("blockdev-backup", backup("full", of_others));
+    assert_eq!(said, "Job ID 'j' already in use");
+    drop(iothread);
+    assert_eq!(client.answer()["return"], json!({}));
+    client.done("job-cancel", json!({"id": "j"}));
+    client.wait_for_event("BLOCK_JOB_CANCELLED");
+    program.stop();
+}
+
+#[test]
+fn iothread_of_a_job_is_not_removed_before_the_job_has_ended() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, MIB, LINE);
+    client.done("blockdev-backup", backup("full", json!({"speed": 1})));
+    client.done("block-export-del", json!({"id": "e"}));
+    client.wait_for_event("BLOCK_EXPORT_DELETED");
+    let iothread = StoppedThread::of_name(program.pid(), "IO io0");
+    client.done("job-cancel", json!({"id": "j"}));
+    let said = client.fails("object-del", json!({"id": "io0"}));
+    assert!(said.contains("job 'j' runs on it"), "{said}");
+    drop(iothread);
+    client.wait_for_event("BLOCK_JOB_CANCELLED");
+    client.done("object-del", json!({"id": "io0"}));
+    program.stop();
+}
