@@ -283,8 +283,9 @@ impl MainThread {
     /// The orderly shutdown. Commands that are changing a disk are finished first, and jobs are cancelled; commands that have not
     /// begun are refused by dropping them. Connections of monitors are closed last.
     pub fn shut_down(mut self) -> Result<(), BoxError> {
-        // Some commands wait for requests that a filter delays until their queue stops.
+        // Some commands wait for requests that a filter delays until their queue stops, or that wait for those of a job.
         self.objects.begin_stop_exports();
+        self.objects.begin_stop_jobs();
         while self.pending_command_count > 0 {
             match self.inbox.recv() {
                 Ok(MainThreadMessage::Run(task)) => task(&mut self),

@@ -60,3 +60,32 @@ fn iothread_of_a_job_is_not_removed_before_the_job_has_ended() {
     client.done("object-del", json!({"id": "io0"}));
     program.stop();
 }
+
+/// A command waits for a guest's write, which waits for the job's write.
+#[test]
+fn daemon_ends_while_a_target_hangs_and_a_command_waits_for_it() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, 8 * MIB, LINE);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let hang = json!([{"iotype": "write", "sector": 2048, "action": "hang"}]);
+    client.done(
+        "x-blkdebug-set",
+        json!({"node-name": "target", "inject-error": hang}),
+    );
+    client.done(
+        "blockdev-backup",
+        backup("full", json!({"target": "target"})),
+    );
+    eventually("later parts are copied", || {
+        let jobs = client.done("query-jobs", json!({}));
+        jobs[0]["current-progress"].as_u64() >= Some(4 * MIB)
+    });
+    guest.ask(0, 0, OUT, 256, 1);
+    client.send(
+        "block-dirty-bitmap-add",
+        &json!({"node": "disk", "name": "b"}),
+    );
+    let mut other = Client::connect(&folder.join("qmp"));
+    until_reserved(&mut other, "change of dirty bitmaps");
+    program.stop();
+}

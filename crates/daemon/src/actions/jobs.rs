@@ -124,7 +124,8 @@ impl MainThread {
             "BLOCK_JOB_ERROR",
             json!({"device": job.id, "operation": operation, "action": action.name()}),
         );
-        if action == ErrorAction::Stop {
+        // A client may have resumed it since.
+        if action == ErrorAction::Stop && job.is_paused() {
             job.io_status = match failure.errno {
                 Errno::NOSPC => IoStatus::NoSpace,
                 _ => IoStatus::Failed,

@@ -276,10 +276,20 @@ impl JobVerb {
 }
 
 impl DaemonObjects {
+    /// All jobs begin to end, for the shutdown: nothing is copied any more, and what is in flight does not hang.
+    pub fn begin_stop_jobs(&self) {
+        for job in &self.jobs {
+            job.copy.end();
+            if let Some(copier) = &job.copier {
+                copier.begin_stop();
+            }
+        }
+    }
+
     /// Cancels all jobs, for the shutdown: waits for their requests in flight.
     pub fn cancel_jobs_and_wait(&mut self) {
+        self.begin_stop_jobs();
         for job in &mut self.jobs {
-            job.copy.end();
             if let Some(copier) = job.copier.take() {
                 copier.stop();
             }
