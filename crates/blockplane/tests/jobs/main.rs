@@ -42,7 +42,9 @@ fn start(folder: &Folder, line: &str) -> (Process, Client) {
 
 /// A file of these bytes, which are not zero, and another one, both opened; the first one is exported.
 fn start_with_disks(folder: &Folder, bytes: u64, further: &str) -> (Process, Client) {
-    let content: Vec<u8> = (0..bytes).map(|at| (at / 512 % 251 + 1) as u8).collect();
+    let content: Vec<u8> = (0..bytes)
+        .map(|at| u8::try_from(at / 512 % 251 + 1).unwrap())
+        .collect();
     std::fs::write(folder.join("disk.img"), content).unwrap();
     folder.image("copy.img", bytes);
     start(
