@@ -176,3 +176,21 @@ fn flush_of_the_target_that_fails_fails_the_job() {
     assert_eq!(data["offset"], data["len"], "all was copied");
     program.stop();
 }
+
+/// The kernel reports lost data once: a second flush would succeed.
+#[test]
+fn flush_of_the_target_that_fails_once_fails_the_job_whatever_the_policy() {
+    for policy in ["ignore", "stop", "enospc"] {
+        let folder = Folder::new();
+        let (program, mut client, _guest) = started(&folder);
+        let once = json!([{"iotype": "flush", "errno": 28, "once": true}]);
+        set_rules(&mut client, "target", once);
+        client.done(
+            "blockdev-backup",
+            filtered(json!({"on-target-error": policy})),
+        );
+        let data = completed(&mut client);
+        assert_eq!(data["error"], "No space left on device", "{policy}");
+        program.stop();
+    }
+}

@@ -35,7 +35,7 @@ pub(super) fn users_of_node(objects: &DaemonObjects, node: &Node) -> Vec<NodeUse
 pub(super) fn reattach_users(users: &[NodeUser]) {
     let no_hang_guards = prevent_hangs(users);
     for NodeUser { slot, front_ends } in users {
-        front_ends.exchange_node_and_wait(slot, &slot.get());
+        front_ends.renew_routes_and_wait(slot);
         // Those of queues that are about to stop.
         front_ends.wait_for_admitted_requests();
     }

@@ -83,6 +83,17 @@ impl ExportFrontEndHandle {
     /// opened disk, queues do not stop: requests in flight stay on the old node while new ones go to the new one. Otherwise
     /// requests in flight complete first.
     pub fn exchange_node_and_wait(&self, slot: &NodeSlot, node: &Arc<Node>) {
+        let _exchange = slot.begin_exchange();
+        self.send_node_and_wait(slot, node);
+    }
+
+    /// Gives queues new routes to their node, and returns when no request uses the old ones any more.
+    pub fn renew_routes_and_wait(&self, slot: &NodeSlot) {
+        let _exchange = slot.begin_exchange();
+        self.send_node_and_wait(slot, &slot.get());
+    }
+
+    fn send_node_and_wait(&self, slot: &NodeSlot, node: &Arc<Node>) {
         let set_node = || slot.set(node.clone());
         match self {
             ExportFrontEndHandle::VhostUser(front_ends) if slot.get().shares_disk_with(node) => {

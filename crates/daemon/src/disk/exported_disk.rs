@@ -1,6 +1,6 @@
 //! The disks of an export: the node behind each of them, and the device that a guest sees.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Node;
 use telemetry::queue::QueueStats;
@@ -11,17 +11,27 @@ use crate::disk::pr_file::PrFile;
 
 /// The node behind an exported disk. Reopening replaces it.
 #[derive(Clone)]
-pub(crate) struct NodeSlot(Arc<Mutex<Arc<Node>>>);
+pub(crate) struct NodeSlot(Arc<NodeAndExchange>);
+
+struct NodeAndExchange {
+    node: Mutex<Arc<Node>>,
+    /// Held while queues are sent a node.
+    exchange: Mutex<()>,
+}
 
 impl NodeSlot {
     /// A slot with this node.
     pub fn new(node: Arc<Node>) -> Self {
-        NodeSlot(Arc::new(Mutex::new(node)))
+        NodeSlot(Arc::new(NodeAndExchange {
+            node: Mutex::new(node),
+            exchange: Mutex::default(),
+        }))
     }
 
     /// The present node.
     pub fn get(&self) -> Arc<Node> {
         self.0
+            .node
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -29,7 +39,13 @@ impl NodeSlot {
 
     /// Replaces the node. Queues that run keep the old one until they are sent the new one.
     pub fn set(&self, node: Arc<Node>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = node;
+        *self.0.node.lock().unwrap_or_else(PoisonError::into_inner) = node;
+    }
+
+    /// Waits until no other thread sends queues a node, and keeps others from it: of two threads the second would send an old one.
+    pub fn begin_exchange(&self) -> MutexGuard<'_, ()> {
+        let exchange = self.0.exchange.lock();
+        exchange.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

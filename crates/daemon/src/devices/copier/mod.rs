@@ -193,7 +193,10 @@ impl Copier {
             CopySide::Source => self.settings.on_source_error,
             CopySide::Target => self.settings.on_target_error,
         };
-        let action = policy.action(failure.errno);
+        self.act_on_error(failure, policy.action(failure.errno));
+    }
+
+    fn act_on_error(&mut self, failure: CopyFailure, action: ErrorAction) {
         match action {
             _ if self.copy.is_over() => {
                 self.state = State::Ended;
@@ -278,8 +281,9 @@ impl SocketDevice for Copier {
                 (Some(InFlight::Part(part)), result) => self.on_part_done(&part, result),
                 (Some(InFlight::Flush), Ok(())) => self.end(Ok(())),
                 (Some(InFlight::Flush), Err(errno)) => {
+                    // Whatever the policy: the kernel reports data that it lost once, and the next flush succeeds.
                     let side = CopySide::Target;
-                    self.on_error(CopyFailure { side, errno });
+                    self.act_on_error(CopyFailure { side, errno }, ErrorAction::Report);
                 }
                 (None, _) => debug_assert!(false, "a completion of no request"),
             }
