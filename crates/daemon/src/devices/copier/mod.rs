@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block::{BlockCopy, CopyFailure, CopySide, DiskCall, DiskIo, Node, Op, Request};
 use iothread::event_loop::Interest;
-use iothread::{Completion, Errno, ErrorAction, MAX_WATCHED_DESCRIPTORS, OnError, SocketDevice};
+use iothread::{Completion, ErrorAction, MAX_WATCHED_DESCRIPTORS, OnError, SocketDevice};
 
 use self::pace::CopyPace;
 use self::plan::{CopyPlan, Part, PartKind, Query};
@@ -78,8 +78,10 @@ pub(crate) struct Copier {
     report: Box<dyn Fn(CopierReport) + Send>,
     plan: CopyPlan,
     pace: CopyPace,
-    /// By number.
-    in_flight: Vec<Option<InFlight>>,
+    /// By number, with the stops before it began.
+    in_flight: Vec<Option<(InFlight, u64)>>,
+    /// How often an error has stopped it.
+    stops: u64,
     state: State,
     now_ns: u64,
     /// An error was ignored: wait before the next part.
@@ -107,6 +109,7 @@ impl Copier {
             report: Box::new(report),
             plan: CopyPlan::default(),
             in_flight: Vec::new(),
+            stops: 0,
             state: State::Copying,
             now_ns: 0,
             waits_to_retry: false,
@@ -120,7 +123,7 @@ impl Copier {
 
     fn has_query_in_flight(&self) -> bool {
         let mut all = self.in_flight.iter().flatten();
-        all.any(|one| matches!(one, InFlight::Query(_)))
+        all.any(|(one, _)| matches!(one, InFlight::Query(_)))
     }
 
     /// Whether it may begin something now.
@@ -136,8 +139,8 @@ impl Copier {
         let free = self.in_flight.iter().position(Option::is_none);
         let index = free.unwrap_or(self.in_flight.len());
         match self.in_flight.get_mut(index) {
-            Some(slot) => *slot = Some(request),
-            None => self.in_flight.push(Some(request)),
+            Some(slot) => *slot = Some((request, self.stops)),
+            None => self.in_flight.push(Some((request, self.stops))),
         }
         u32::try_from(index).unwrap_or(u32::MAX)
     }
@@ -187,16 +190,13 @@ impl Copier {
         (self.report)(CopierReport::Ended(result));
     }
 
-    /// Acts on an error as the policy of its disk says.
-    fn on_error(&mut self, failure: CopyFailure) {
+    /// Acts on an error as the policy of its disk says. The request began after so many stops.
+    fn on_error(&mut self, failure: CopyFailure, stops: u64) {
         let policy = match failure.side {
             CopySide::Source => self.settings.on_source_error,
             CopySide::Target => self.settings.on_target_error,
         };
-        self.act_on_error(failure, policy.action(failure.errno));
-    }
-
-    fn act_on_error(&mut self, failure: CopyFailure, action: ErrorAction) {
+        let action = policy.action(failure.errno);
         match action {
             _ if self.copy.is_over() => {
                 self.state = State::Ended;
@@ -206,9 +206,12 @@ impl Copier {
             ErrorAction::Report => self.state = State::Failing(failure),
             ErrorAction::Ignore if self.waits_to_retry => return,
             ErrorAction::Ignore => self.waits_to_retry = true,
-            // Others in flight may fail as well.
-            ErrorAction::Stop if self.control.paused.swap(true, Ordering::AcqRel) => return,
-            ErrorAction::Stop => {}
+            // Others were in flight, and fail as well; perhaps after a client has resumed the job.
+            ErrorAction::Stop if self.stops != stops => return,
+            ErrorAction::Stop => {
+                self.stops += 1;
+                self.control.paused.store(true, Ordering::Release);
+            }
         }
         (self.report)(CopierReport::Failed(failure, action));
     }
@@ -277,13 +280,17 @@ impl SocketDevice for Copier {
             let number = block::token::request_number(completion.token) as usize;
             let request = self.in_flight.get_mut(number).and_then(Option::take);
             match (request, completion.result) {
-                (Some(InFlight::Query(query)), _) => self.plan.add_parts_of(&query),
-                (Some(InFlight::Part(part)), result) => self.on_part_done(&part, result),
-                (Some(InFlight::Flush), Ok(())) => self.end(Ok(())),
-                (Some(InFlight::Flush), Err(errno)) => {
-                    // Whatever the policy: the kernel reports data that it lost once, and the next flush succeeds.
+                (Some((InFlight::Query(query), _)), _) => self.plan.add_parts_of(&query),
+                (Some((InFlight::Part(part), stops)), Err(errno)) => {
+                    let failed = self.copy.take_failed_side(part.range.start);
+                    let side = failed.unwrap_or(CopySide::Source);
+                    self.on_error(CopyFailure { side, errno }, stops);
+                }
+                (Some((InFlight::Part(_), _)), Ok(())) => {}
+                (Some((InFlight::Flush, _)), Ok(())) => self.end(Ok(())),
+                (Some((InFlight::Flush, stops)), Err(errno)) => {
                     let side = CopySide::Target;
-                    self.act_on_error(CopyFailure { side, errno }, ErrorAction::Report);
+                    self.on_error(CopyFailure { side, errno }, stops);
                 }
                 (None, _) => debug_assert!(false, "a completion of no request"),
             }
@@ -304,15 +311,5 @@ impl SocketDevice for Copier {
 
     fn disconnect_and_stop(&mut self) {
         self.state = State::Ended;
-    }
-}
-
-impl Copier {
-    fn on_part_done(&mut self, part: &Part, result: Result<(), Errno>) {
-        if let Err(errno) = result {
-            let failed = self.copy.take_failed_side(part.range.start);
-            let side = failed.unwrap_or(CopySide::Source);
-            self.on_error(CopyFailure { side, errno });
-        }
     }
 }
