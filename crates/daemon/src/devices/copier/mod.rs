@@ -196,7 +196,10 @@ impl Copier {
             CopySide::Source => self.settings.on_source_error,
             CopySide::Target => self.settings.on_target_error,
         };
-        let action = policy.action(failure.errno);
+        self.act_on_error(failure, policy.action(failure.errno), stops);
+    }
+
+    fn act_on_error(&mut self, failure: CopyFailure, action: ErrorAction, stops: u64) {
         match action {
             _ if self.copy.is_over() => {
                 self.state = State::Ended;
@@ -289,8 +292,9 @@ impl SocketDevice for Copier {
                 (Some((InFlight::Part(_), _)), Ok(())) => {}
                 (Some((InFlight::Flush, _)), Ok(())) => self.end(Ok(())),
                 (Some((InFlight::Flush, stops)), Err(errno)) => {
+                    // Whatever the policy: the kernel reports data that it lost once, and the next flush succeeds.
                     let side = CopySide::Target;
-                    self.on_error(CopyFailure { side, errno }, stops);
+                    self.act_on_error(CopyFailure { side, errno }, ErrorAction::Report, stops);
                 }
                 (None, _) => debug_assert!(false, "a completion of no request"),
             }
