@@ -41,6 +41,29 @@ impl Authority {
     /// Puts the authority's certificate, and one for a side with its key, into a folder, which is made if it is missing. The
     /// subject is as `/O=Example/CN=host`. With negative days it has expired.
     pub fn issue(&self, to: &Path, side: Side, subject: &str, days: i32) {
+        let certificate = self.request(to, side, subject);
+        self.openssl(&format!(
+            "x509 -req -in request -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial -extfile extensions \
+             -days {days} -out {certificate}"
+        ));
+    }
+
+    /// As [`issue`](Self::issue), but it expires soon.
+    pub fn issue_for_seconds(&self, to: &Path, side: Side, subject: &str, seconds: u32) {
+        let certificate = self.request(to, side, subject);
+        let end = format!("--date=now + {seconds} seconds");
+        let mut date = Command::new("date");
+        let end = date.args(["--utc", &end, "+%y%m%d%H%M%SZ"]).output();
+        let end = String::from_utf8(end.unwrap().stdout).unwrap();
+        self.write_config();
+        self.openssl(&format!(
+            "ca -batch -config config -keyfile ca-key.pem -cert ca-cert.pem -in request -extfile extensions \
+             -enddate {end} -notext -out {certificate}"
+        ));
+    }
+
+    /// Makes a key and a request for a certificate, and copies the authority's own; where the certificate will be.
+    fn request(&self, to: &Path, side: Side, subject: &str) -> String {
         let (name, usage) = match side {
             Side::Client => ("client", "extendedKeyUsage=clientAuth"),
             Side::Server => (
@@ -56,23 +79,26 @@ impl Authority {
         self.openssl(&format!(
             "req -new {NEW_KEY} -keyout {to}/{name}-key.pem -out request -subj {subject}"
         ));
-        self.openssl(&format!(
-            "x509 -req -in request -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial -extfile extensions \
-             -days {days} -out {to}/{name}-cert.pem"
-        ));
+        format!("{to}/{name}-cert.pem")
     }
 
     /// Writes `ca-crl.pem`, by which the client's certificate in `of` is revoked, into a folder.
     pub fn revoke(&self, of: &Path, into: &Path) {
-        let config = "[ca]\ndefault_ca=a\n[a]\ndatabase=index\ndefault_md=sha256\ndefault_crl_days=10\n\
-             crlnumber=number\ncrl_extensions=e\n[e]\nauthorityKeyIdentifier=keyid:always\n";
-        fs::write(self.folder.join("config"), config).unwrap();
-        fs::write(self.folder.join("index"), "").unwrap();
-        fs::write(self.folder.join("number"), "01").unwrap();
+        self.write_config();
         let (of, into) = (of.display(), into.display());
         let ca = "ca -config config -keyfile ca-key.pem -cert ca-cert.pem";
         self.openssl(&format!("{ca} -revoke {of}/client-cert.pem"));
         self.openssl(&format!("{ca} -gencrl -out {into}/ca-crl.pem"));
+    }
+
+    /// What `openssl ca` needs besides the authority.
+    fn write_config(&self) {
+        let config = "[ca]\ndefault_ca=a\n[a]\ndatabase=index\ndefault_md=sha256\ndefault_crl_days=10\n\
+             crlnumber=number\ncrl_extensions=e\nrand_serial=yes\nnew_certs_dir=.\npolicy=p\n\
+             [e]\nauthorityKeyIdentifier=keyid:always\n[p]\ncommonName=supplied\n";
+        fs::write(self.folder.join("config"), config).unwrap();
+        fs::write(self.folder.join("index"), "").unwrap();
+        fs::write(self.folder.join("number"), "01").unwrap();
     }
 
     fn openssl(&self, line: &str) {

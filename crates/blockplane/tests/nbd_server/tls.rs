@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use nbd::wire::{OPTION_MAGIC, OptionHeader, OptionReplyHeader, option, option_reply};
 use serde_json::{Value, json};
@@ -381,6 +382,29 @@ fn certificates_survive_an_upgrade_which_closes_connections() {
     assert_eq!((class, value), (json!("tls-creds-x509"), json!("server")));
     daemon.upgrade();
     assert!(is_served(&daemon.folder, "client"));
+}
+
+#[test]
+fn a_certificate_that_has_expired_while_the_server_ran_does_not_prevent_an_upgrade() {
+    const SECONDS: u32 = 30;
+    let folder = Folder::new();
+    let Some(authority) = certificates(&folder) else {
+        return;
+    };
+    let server = folder.join("server");
+    authority.issue_for_seconds(&server, Side::Server, "/CN=localhost", SECONDS);
+    folder.image("disk", MIB);
+    let mut daemon = Daemon::start_in(folder, &tls_line("", ""), &[]);
+    std::thread::sleep(Duration::from_secs(u64::from(SECONDS) + 1));
+    let creds = "--object tls-creds-x509,id=tls0,dir=server,endpoint=server";
+    let anew = daemon.folder.run(creds);
+    anew.assert_fails_naming(&["server-cert.pem: it has expired"]);
+    daemon.upgrade();
+    let mut client = greeted(&daemon.folder);
+    client.send(&option_bytes(true, option::STARTTLS, &[]));
+    assert_eq!(reply_kind(&mut client), option_reply::ACK);
+    // Nor the one after.
+    daemon.upgrade();
 }
 
 trait Property {

@@ -289,39 +289,3 @@ impl DaemonObjects {
             .then(|| "a node is being opened with it; try again when that is done".to_owned())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use test_support::certificates::{Authority, Side};
-
-    use super::*;
-
-    #[test]
-    fn an_own_certificate_may_expire_before_an_upgrade_but_not_before_a_start() {
-        let folder = tempfile::tempdir().unwrap();
-        let Some(authority) = Authority::new(&folder.path().join("authority")) else {
-            return;
-        };
-        for (side, endpoint) in [
-            (Side::Server, TlsEndpoint::Server),
-            (Side::Client, TlsEndpoint::Client),
-        ] {
-            authority.issue(folder.path(), side, "/CN=localhost", -1);
-            let options = TlsCredsOptions {
-                id: "tls0".to_owned(),
-                dir: folder.path().to_owned(),
-                endpoint,
-                verify_peer: true,
-                sanity_check: true,
-            };
-            let new = |handed_over| TlsCreds::new(&options, handed_over, SecretFiles::Any);
-            let error = new(None).err().unwrap().to_string();
-            assert!(error.ends_with("-cert.pem: it has expired"), "{error}");
-            let mut files = read_files(&options, SecretFiles::Any).unwrap();
-            assert!(new(Some(files.clone())).is_ok());
-            files.key = None;
-            let error = new(Some(files)).err().unwrap().to_string();
-            assert!(error.contains("-key.pem: it is missing"), "{error}");
-        }
-    }
-}
