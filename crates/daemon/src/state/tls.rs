@@ -47,8 +47,9 @@ impl TlsCreds {
         if let Err(error) = &credentials
             && is_handed_over
             && options.sanity_check
+            && options.endpoint == TlsEndpoint::Server
         {
-            // An own certificate may have expired while the old process used it.
+            // It may have expired while the old process used it. (Without that of a client, disks would lose their connections.)
             let unchecked = Credentials::new(options, &files, false);
             if unchecked.is_ok() {
                 warn_of_own_certificate(&options.id, error);
