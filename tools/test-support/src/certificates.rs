@@ -39,8 +39,13 @@ impl Authority {
     }
 
     /// Puts the authority's certificate, and one for a side with its key, into a folder, which is made if it is missing. The
-    /// subject is as `/O=Example/CN=host`. With negative days it has expired.
+    /// subject is as `/O=Example/CN=host`. With negative days it has expired; it has only the subject's `CN` then.
     pub fn issue(&self, to: &Path, side: Side, subject: &str, days: i32) {
+        if days < 0 {
+            // openssl 3.5 takes no negative days.
+            let validity = "-startdate 200101000000Z -enddate 200102000000Z";
+            return self.issue_with_validity(to, side, subject, validity);
+        }
         let certificate = self.request(to, side, subject);
         self.openssl(&format!(
             "x509 -req -in request -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial -extfile extensions \
@@ -50,15 +55,19 @@ impl Authority {
 
     /// As [`issue`](Self::issue), but it expires soon.
     pub fn issue_for_seconds(&self, to: &Path, side: Side, subject: &str, seconds: u32) {
-        let certificate = self.request(to, side, subject);
         let end = format!("--date=now + {seconds} seconds");
         let mut date = Command::new("date");
         let end = date.args(["--utc", &end, "+%y%m%d%H%M%SZ"]).output();
         let end = String::from_utf8(end.unwrap().stdout).unwrap();
+        self.issue_with_validity(to, side, subject, &format!("-enddate {end}"));
+    }
+
+    fn issue_with_validity(&self, to: &Path, side: Side, subject: &str, validity: &str) {
+        let certificate = self.request(to, side, subject);
         self.write_config();
         self.openssl(&format!(
             "ca -batch -config config -keyfile ca-key.pem -cert ca-cert.pem -in request -extfile extensions \
-             -enddate {end} -notext -out {certificate}"
+             {validity} -notext -out {certificate}"
         ));
     }
 

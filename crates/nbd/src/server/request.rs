@@ -121,10 +121,10 @@ impl Transmission {
         let Some(header) = self.decode_header(bytes)? else {
             return Ok(None);
         };
-        let has_payload = match self.style {
-            ReplyStyle::Extended => header.flags & command_flag::PAYLOAD_LEN != 0,
-            ReplyStyle::Simple | ReplyStyle::Structured => header.command == command::WRITE,
-        };
+        // QEMU (10.0) does not set the flag of a write.
+        let has_payload = header.command == command::WRITE
+            || (self.style == ReplyStyle::Extended
+                && header.flags & command_flag::PAYLOAD_LEN != 0);
         let payload = match u32::try_from(header.length) {
             _ if !has_payload => 0,
             Ok(length @ ..=MAX_PAYLOAD_BYTES) => length,
@@ -132,7 +132,7 @@ impl Transmission {
         };
         let kind = match header.command {
             command::DISC => RequestKind::Disconnect,
-            _ => match self.check(&header, has_payload, size) {
+            _ => match self.check(&header, size) {
                 Ok(operation) => RequestKind::Valid {
                     operation,
                     len: header.length,
@@ -181,7 +181,7 @@ impl Transmission {
     }
 
     /// The operation of a request, if it is valid.
-    fn check(&self, header: &Header, has_payload: bool, size: u64) -> Result<Operation, Refusal> {
+    fn check(&self, header: &Header, size: u64) -> Result<Operation, Refusal> {
         let (operation, own_flags) = match header.command {
             command::READ => (Operation::Read, command_flag::DF),
             command::WRITE => (Operation::Write, command_flag::PAYLOAD_LEN),
@@ -226,12 +226,6 @@ impl Transmission {
         );
         if changes && self.has_flag(transmission_flag::READ_ONLY) {
             return refused(NbdErrno::Perm, "the export is read-only");
-        }
-        if operation == Operation::Write && !has_payload {
-            return refused(
-                NbdErrno::Inval,
-                "a write has no data: NBD_CMD_FLAG_PAYLOAD_LEN is missing",
-            );
         }
         self.check_range(operation, header, size)?;
         Ok(operation)
