@@ -2,12 +2,11 @@
 //!
 //! A plain one is read and written by one system call, straight from and to the buffers of requests. With TLS data is copied once more.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
-use tls::Session;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use tls::{NonBlockingSocket, Session, socket_errno};
 
 /// A non-blocking socket.
 pub(crate) struct ClientSocket {
@@ -30,7 +29,7 @@ impl ClientSocket {
         let Some(session) = &mut self.session else {
             return Ok(Some(None));
         };
-        match session.handshake(&mut SocketIo(self.fd.as_fd())) {
+        match session.handshake(&mut NonBlockingSocket(self.fd.as_fd())) {
             Ok(()) => Ok(Some(session.peer_name())),
             Err(error) if is_temporary(&error) => Ok(None),
             Err(error) => Err(error),
@@ -43,7 +42,7 @@ impl ClientSocket {
         let Some(session) = &mut self.session else {
             return rustix::io::readv(&self.fd, pieces);
         };
-        let stream = &mut SocketIo(self.fd.as_fd());
+        let stream = &mut NonBlockingSocket(self.fd.as_fd());
         session.begin_turn();
         let mut received = 0;
         for piece in pieces {
@@ -53,7 +52,7 @@ impl ClientSocket {
                     Ok(0) => return Ok(received),
                     Ok(bytes) => (filled, received) = (filled + bytes, received + bytes),
                     Err(_) if received > 0 => return Ok(received),
-                    Err(error) => return Err(to_errno(&error)),
+                    Err(error) => return Err(socket_errno(&error)),
                 }
             }
         }
@@ -64,11 +63,12 @@ impl ClientSocket {
     /// [`has_unsent`](Self::has_unsent).
     pub fn send(&mut self, pieces: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
         let Some(session) = &mut self.session else {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let no_descriptors = &mut SendAncillaryBuffer::default();
-            return sendmsg(&self.fd, pieces, no_descriptors, SEND_FLAGS);
+            return sendmsg(&self.fd, pieces, no_descriptors, flags);
         };
-        let sent = session.write(&mut SocketIo(self.fd.as_fd()), pieces);
-        sent.map_err(|error| to_errno(&error))
+        let sent = session.write(&mut NonBlockingSocket(self.fd.as_fd()), pieces);
+        sent.map_err(|error| socket_errno(&error))
     }
 
     /// Whether the socket was too full for encrypted bytes.
@@ -95,35 +95,8 @@ impl AsFd for ClientSocket {
 impl Drop for ClientSocket {
     fn drop(&mut self) {
         if let Some(session) = &mut self.session {
-            session.close(&mut SocketIo(self.fd.as_fd()));
+            session.close(&mut NonBlockingSocket(self.fd.as_fd()));
         }
-    }
-}
-
-const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
-
-/// The socket, as a session uses it.
-struct SocketIo<'a>(BorrowedFd<'a>);
-
-impl Read for SocketIo<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let (received, _) = recv(self.0, bytes, RecvFlags::DONTWAIT)?;
-        Ok(received)
-    }
-}
-
-impl Write for SocketIo<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let no_descriptors = &mut SendAncillaryBuffer::default();
-        Ok(sendmsg(self.0, pieces, no_descriptors, SEND_FLAGS)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -133,13 +106,4 @@ fn is_temporary(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
     )
-}
-
-/// The error as a plain socket has it.
-fn to_errno(error: &io::Error) -> Errno {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => Errno::AGAIN,
-        io::ErrorKind::Interrupted => Errno::INTR,
-        _ => Errno::from_io_error(error).unwrap_or(Errno::PROTO),
-    }
 }

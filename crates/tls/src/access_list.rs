@@ -1,6 +1,6 @@
 //! Lists of names of peers: the first rule that matches a name decides.
 
-/// What applies to a peer.
+/// The decision on a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is let in.

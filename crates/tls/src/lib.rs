@@ -2,16 +2,18 @@
 //!
 //! | module | has |
 //! |---|---|
-//! | `access_list` | lists of names of peers, each with what applies to it |
+//! | `access_list` | lists of names of peers, each with the decision on it |
 //! | `credentials` | certificates and keys in QEMU's files, read and checked |
 //! | `distinguished_name` | the name of a certificate's owner as text |
 //! | `session` | a session, without a stream of its own |
+//! | `socket` | a socket that does not block, as such a stream |
 //! | `stream` | a session with a stream that blocks |
 
 mod access_list;
 mod credentials;
 mod distinguished_name;
 mod session;
+mod socket;
 mod stream;
 
 pub use access_list::{AccessList, AccessRule, NameMatch, Verdict};
@@ -20,4 +22,5 @@ pub use credentials::{
 };
 pub use distinguished_name::distinguished_name;
 pub use session::{ServerName, Session};
+pub use socket::{NonBlockingSocket, socket_errno};
 pub use stream::Stream;

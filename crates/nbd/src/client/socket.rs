@@ -7,8 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use engine::Errno;
 use libc::iovec;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
-use tls::{Session, Stream};
+use tls::{NonBlockingSocket, Session, Stream, socket_errno};
 
 use super::segments::copy_from;
 
@@ -49,8 +48,8 @@ impl Encryption {
 
     /// Reads data.
     pub fn read(&mut self, socket: BorrowedFd<'_>, data: &mut [u8]) -> Result<usize, Errno> {
-        let read = self.session.read(&mut SocketIo(socket), data);
-        read.map_err(|error| to_errno(&error))
+        let read = self.session.read(&mut NonBlockingSocket(socket), data);
+        read.map_err(|error| socket_errno(&error))
     }
 
     /// Sends the data of a list, and returns how much of it was taken.
@@ -86,10 +85,10 @@ impl Encryption {
 
     fn write_gathered(&mut self, socket: BorrowedFd<'_>) -> Result<u64, Errno> {
         let data = [IoSlice::new(&self.gathered)];
-        let taken = self.session.write(&mut SocketIo(socket), &data);
+        let taken = self.session.write(&mut NonBlockingSocket(socket), &data);
         taken
             .map(|bytes| bytes as u64)
-            .map_err(|error| to_errno(&error))
+            .map_err(|error| socket_errno(&error))
     }
 
     /// Whether the socket was too full for encrypted bytes.
@@ -99,10 +98,10 @@ impl Encryption {
 
     /// Sends encrypted bytes that wait. False: the socket is full.
     pub fn send_unsent(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
-        match self.session.send_unsent(&mut SocketIo(socket)) {
+        match self.session.send_unsent(&mut NonBlockingSocket(socket)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(to_errno(&error)),
+            Err(error) => Err(socket_errno(&error)),
         }
     }
 }
@@ -114,7 +113,7 @@ impl Socket {
 
     /// Sends a last message, and ends TLS. A socket that is full or broken is closed without.
     pub fn send_last(&mut self, message: &[u8]) {
-        let mut io = SocketIo(self.fd.as_fd());
+        let mut io = NonBlockingSocket(self.fd.as_fd());
         match &mut self.tls {
             Some(tls) => {
                 let _ = tls.session.write(&mut io, &[IoSlice::new(message)]);
@@ -128,41 +127,5 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-/// The socket, as a session uses it.
-struct SocketIo<'a>(BorrowedFd<'a>);
-
-impl Read for SocketIo<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let (received, _) = recv(self.0, bytes, RecvFlags::DONTWAIT)?;
-        Ok(received)
-    }
-}
-
-impl Write for SocketIo<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let no_descriptors = &mut SendAncillaryBuffer::default();
-        Ok(sendmsg(self.0, pieces, no_descriptors, flags)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The error as a plain socket has it.
-fn to_errno(error: &io::Error) -> Errno {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => Errno::AGAIN,
-        // The rest has to wait for the next turn.
-        io::ErrorKind::Interrupted => Errno::INTR,
-        _ => Errno::from_io_error(error).unwrap_or(Errno::PROTO),
     }
 }
