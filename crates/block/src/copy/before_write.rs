@@ -26,23 +26,15 @@ struct CopyBeforeWriteTask {
 
 /// The route with the filter in front of all that changes data. It keeps the target attached.
 pub(crate) fn add_copy_before_write(copy: Arc<BlockCopy>, below: Route, target: Route) -> Route {
-    let mut storage = below.storage.clone();
-    storage.extend(target.storage.iter().cloned());
     let routes = CopyRoutes {
         source: below.clone(),
         target,
     };
+    let storage = routes.storage();
     let task: Rc<dyn TaskNode> = Rc::new(CopyBeforeWriteTask { copy, routes });
-    let handler = || OpHandler::Task(task.clone());
     Route {
-        write: handler(),
-        zeroes: handler(),
-        discard: match below.discard {
-            OpHandler::Nothing => OpHandler::Nothing,
-            _ => handler(),
-        },
         storage,
-        ..below
+        ..below.with_changes_by(|| OpHandler::Task(task.clone()))
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use engine::{Errno, Op, Request};
 
 use super::{BlockCopy, CopyFailure, CopySide, MAX_COPY_PIECE_BYTES};
-use crate::route::Route;
 use crate::route::task::{TaskBuffer, TaskContext};
 use crate::route::zero_detection::is_zero;
+use crate::route::{AttachedStorage, Route};
 
 /// The routes to both disks of a copy, on one iothread.
 pub(crate) struct CopyRoutes {
@@ -17,6 +17,14 @@ pub(crate) struct CopyRoutes {
 }
 
 impl CopyRoutes {
+    /// The storage of both disks, for a route that leads to them.
+    pub fn storage(&self) -> Vec<AttachedStorage> {
+        let both = [&self.source, &self.target];
+        both.into_iter()
+            .flat_map(|route| route.storage.clone())
+            .collect()
+    }
+
     /// Bytes of the buffer for a copy of so many bytes.
     fn buffer_bytes(len: u64) -> usize {
         usize::try_from(len.min(MAX_COPY_PIECE_BYTES)).unwrap_or(usize::MAX)

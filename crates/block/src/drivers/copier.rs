@@ -32,12 +32,12 @@ impl Driver for CopierDriver {
     /// Attaches both disks; an async task carries out all requests.
     fn attach_route(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
         let (source, target) = (cx.attach_route(&self.source), cx.attach_route(&self.target));
-        let mut storage = source.storage.clone();
-        storage.extend(target.storage.iter().cloned());
         let disk = source.disk.clone();
+        let routes = CopyRoutes { source, target };
+        let storage = routes.storage();
         let task: Rc<dyn TaskNode> = Rc::new(CopierTask {
             copy: self.copy.clone(),
-            routes: CopyRoutes { source, target },
+            routes,
         });
         let handler = || OpHandler::Task(task.clone());
         Route {

@@ -34,16 +34,7 @@ impl MarkedRoute {
             base: 0,
             below: below.clone(),
         });
-        let handler = || OpHandler::Marked(marked.clone());
-        Route {
-            write: handler(),
-            zeroes: handler(),
-            discard: match below.discard {
-                OpHandler::Nothing => OpHandler::Nothing,
-                _ => handler(),
-            },
-            ..below
-        }
+        below.with_changes_by(|| OpHandler::Marked(marked.clone()))
     }
 
     /// The marked route as a window that begins at `offset` sees it; `below` is the window's route.

@@ -129,6 +129,19 @@ pub(crate) struct Route {
 }
 
 impl Route {
+    /// The route with such handlers for all that changes data. A discard that does nothing stays so.
+    pub(crate) fn with_changes_by(self, handler: impl Fn() -> OpHandler) -> Route {
+        Route {
+            write: handler(),
+            zeroes: handler(),
+            discard: match self.discard {
+                OpHandler::Nothing => OpHandler::Nothing,
+                _ => handler(),
+            },
+            ..self
+        }
+    }
+
     /// What carries out requests with this operation.
     #[inline]
     pub(crate) fn handler(&self, op: Op) -> &OpHandler {
