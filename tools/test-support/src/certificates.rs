@@ -39,21 +39,22 @@ impl Authority {
     }
 
     /// Puts the authority's certificate, and one for a side with its key, into a folder, which is made if it is missing. The
-    /// subject is as `/O=Example/CN=host`. With negative days it has expired; it has only the subject's `CN` then.
-    pub fn issue(&self, to: &Path, side: Side, subject: &str, days: i32) {
-        if days < 0 {
-            // openssl 3.5 takes no negative days.
-            let validity = "-startdate 200101000000Z -enddate 200102000000Z";
-            return self.issue_with_validity(to, side, subject, validity);
-        }
+    /// subject is as `/O=Example/CN=host`.
+    pub fn issue(&self, to: &Path, side: Side, subject: &str) {
         let certificate = self.request(to, side, subject);
         self.openssl(&format!(
             "x509 -req -in request -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial -extfile extensions \
-             -days {days} -out {certificate}"
+             -days 10 -out {certificate}"
         ));
     }
 
-    /// As [`issue`](Self::issue), but it expires soon.
+    /// As [`issue`](Self::issue), but it has expired. It has only the subject's `CN`.
+    pub fn issue_expired(&self, to: &Path, side: Side, subject: &str) {
+        let validity = "-startdate 200101000000Z -enddate 200102000000Z";
+        self.issue_with_validity(to, side, subject, validity);
+    }
+
+    /// As [`issue_expired`](Self::issue_expired), but it expires only so many seconds from now.
     pub fn issue_for_seconds(&self, to: &Path, side: Side, subject: &str, seconds: u32) {
         let end = format!("--date=now + {seconds} seconds");
         let mut date = Command::new("date");

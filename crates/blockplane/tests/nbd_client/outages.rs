@@ -18,6 +18,33 @@ fn file_server(folder: &Folder) -> Option<Server> {
     Server::nbdkit(folder, &format!("file {}", image.display()))
 }
 
+/// Kills the server of the file `image` so many times while a front-end with two queues writes, and starts it again after a while.
+/// No request fails, and the file has what was written.
+#[track_caller]
+pub fn assert_kills_are_a_pause(
+    folder: &Folder,
+    server: &mut Server,
+    line: &str,
+    kills: u32,
+    downtime: Duration,
+) {
+    let (mut program, mut client) = start(folder, line);
+    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
+    for _ in 0..kills {
+        load.run(500);
+        load.fill();
+        server.kill();
+        load.fill();
+        thread::sleep(downtime);
+        server.start();
+    }
+    load.run(500);
+    load.read_all();
+    assert_eq!(failed_requests(&mut client), 0);
+    assert_eq!(program.stop().code, Some(0));
+    load.assert_content(&std::fs::read(folder.join("image")).unwrap());
+}
+
 #[test]
 fn a_killed_server_is_a_pause_within_the_reconnect_delay() {
     let folder = Folder::new();
@@ -29,21 +56,7 @@ fn a_killed_server_is_a_pause_within_the_reconnect_delay() {
         "--object iothread,id=io0 --object iothread,id=io1 {}",
         line(&server, ",reconnect-delay=60", queues)
     );
-    let (mut program, mut client) = start(&folder, &line);
-    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
-    for _ in 0..4 {
-        load.run(500);
-        load.fill();
-        server.kill();
-        load.fill();
-        thread::sleep(Duration::from_millis(500));
-        server.start();
-    }
-    load.run(500);
-    load.read_all();
-    assert_eq!(failed_requests(&mut client), 0);
-    assert_eq!(program.stop().code, Some(0));
-    load.assert_content(&std::fs::read(folder.join("image")).unwrap());
+    assert_kills_are_a_pause(&folder, &mut server, &line, 4, Duration::from_millis(500));
 }
 
 #[test]
@@ -54,23 +67,8 @@ fn the_same_holds_for_a_server_with_one_connection() {
     let Some(mut server) = Server::qemu_nbd(&folder, "--shared 1", &image) else {
         return;
     };
-    let (mut program, mut client) = start(
-        &folder,
-        &line(&server, ",reconnect-delay=60", ",num-queues=2"),
-    );
-    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
-    for _ in 0..3 {
-        load.run(500);
-        load.fill();
-        server.kill();
-        load.fill();
-        server.start();
-    }
-    load.run(500);
-    load.read_all();
-    assert_eq!(failed_requests(&mut client), 0);
-    assert_eq!(program.stop().code, Some(0));
-    load.assert_content(&std::fs::read(image).unwrap());
+    let line = line(&server, ",reconnect-delay=60", ",num-queues=2");
+    assert_kills_are_a_pause(&folder, &mut server, &line, 3, Duration::ZERO);
 }
 
 #[test]

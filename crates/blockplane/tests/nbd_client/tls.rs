@@ -2,22 +2,22 @@
 
 use std::fs;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use test_support::certificates::{Authority, Side};
 use test_support::report;
 
 use crate::load::Load;
-use crate::process::{Folder, Process, words};
+use crate::outages::assert_kills_are_a_pause;
+use crate::process::Folder;
 use crate::servers::Server;
 use crate::{MIB, SOCKET, failed_requests, start};
 
 /// Certificates in `server` and `client`. `None`: there is no openssl.
 fn certificates(folder: &Folder) -> Option<Authority> {
     let authority = Authority::new(&folder.join("authority"))?;
-    authority.issue(&folder.join("server"), Side::Server, "/CN=localhost", 10);
-    authority.issue(&folder.join("client"), Side::Client, "/CN=client", 10);
+    authority.issue(&folder.join("server"), Side::Server, "/CN=localhost");
+    authority.issue(&folder.join("client"), Side::Client, "/CN=client");
     Some(authority)
 }
 
@@ -85,21 +85,7 @@ fn a_killed_server_with_tls_is_a_pause() {
         "--object iothread,id=io0 --object iothread,id=io1 {}",
         line(&server, "client", ",reconnect-delay=60", queues)
     );
-    let (mut program, mut client) = start(&folder, &line);
-    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
-    for _ in 0..3 {
-        load.run(500);
-        load.fill();
-        server.kill();
-        load.fill();
-        thread::sleep(Duration::from_millis(500));
-        server.start();
-    }
-    load.run(500);
-    load.read_all();
-    assert_eq!(failed_requests(&mut client), 0);
-    assert_eq!(program.stop().code, Some(0));
-    load.assert_content(&fs::read(image).unwrap());
+    assert_kills_are_a_pause(&folder, &mut server, &line, 3, Duration::from_millis(500));
 }
 
 #[test]
@@ -142,14 +128,6 @@ fn large_requests_pass_through_a_client_and_a_server_with_tls() {
     assert_eq!(program.stop().code, Some(0));
 }
 
-/// The error of a start with these options.
-#[track_caller]
-fn error_of(folder: &Folder, line: &str) -> String {
-    let output = Process::spawn(folder.command(words(line))).ended();
-    assert_eq!(output.code, Some(1), "{output:?}");
-    output.stderr
-}
-
 #[test]
 fn servers_that_are_not_the_right_ones_are_refused() {
     let folder = Folder::new();
@@ -157,7 +135,7 @@ fn servers_that_are_not_the_right_ones_are_refused() {
         return;
     };
     let other = Authority::new(&folder.join("other-authority")).unwrap();
-    other.issue(&folder.join("stranger"), Side::Client, "/CN=client", 10);
+    other.issue(&folder.join("stranger"), Side::Client, "/CN=client");
     fs::create_dir(folder.join("anonymous")).unwrap();
     let ca = "ca-cert.pem";
     fs::copy(
@@ -168,10 +146,7 @@ fn servers_that_are_not_the_right_ones_are_refused() {
     let Some(server) = nbdkit(&folder, "memory 1M") else {
         return;
     };
-    let fails_with = |line: &str, expected: &str| {
-        let error = error_of(&folder, line);
-        assert!(error.contains(expected), "{expected}: {error}");
-    };
+    let fails_with = |line: &str, expected: &str| folder.run(line).assert_fails_naming(&[expected]);
     let right = line(&server, "client", "", "");
     fails_with(
         &line(&server, "stranger", "", ""),
@@ -207,7 +182,7 @@ fn servers_that_are_not_the_right_ones_are_refused() {
         assert_eq!(program.stop().code, Some(0));
     }
     drop(server);
-    authority.issue(&folder.join("server"), Side::Server, "/CN=localhost", -1);
+    authority.issue_expired(&folder.join("server"), Side::Server, "/CN=localhost");
     let Some(expired) = nbdkit(&folder, "memory 1M") else {
         return;
     };

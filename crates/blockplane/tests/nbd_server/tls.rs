@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use test_support::certificates::{Authority, Side};
 use test_support::report;
 
-use crate::process::{Folder, Process, STUCK_AFTER, words};
+use crate::process::{Folder, Process, STUCK_AFTER};
 use crate::raw_client::RawClient;
 use crate::upgraded_daemon::Daemon;
 use crate::{MIB, start};
@@ -20,8 +19,8 @@ use crate::{MIB, start};
 fn certificates(folder: &Folder) -> Option<Authority> {
     let authority = Authority::new(&folder.join("authority"))?;
     let (server, client) = (folder.join("server"), folder.join("client"));
-    authority.issue(&server, Side::Server, "/CN=localhost", 10);
-    authority.issue(&client, Side::Client, "/C=GB/O=Example/CN=client", 10);
+    authority.issue(&server, Side::Server, "/CN=localhost");
+    authority.issue(&client, Side::Client, "/C=GB/O=Example/CN=client");
     Some(authority)
 }
 
@@ -161,12 +160,12 @@ fn clients_without_the_right_certificate_are_refused() {
         return;
     };
     folder.image("disk", MIB);
-    authority.issue(&folder.join("expired"), Side::Client, "/CN=client", -1);
-    authority.issue(&folder.join("revoked"), Side::Client, "/CN=client", 10);
+    authority.issue_expired(&folder.join("expired"), Side::Client, "/CN=client");
+    authority.issue(&folder.join("revoked"), Side::Client, "/CN=client");
     authority.revoke(&folder.join("revoked"), &folder.join("server"));
     fs::create_dir(folder.join("anonymous")).unwrap();
     let other = Authority::new(&folder.join("other-authority")).unwrap();
-    other.issue(&folder.join("stranger"), Side::Client, "/CN=client", 10);
+    other.issue(&folder.join("stranger"), Side::Client, "/CN=client");
     for without_own in ["anonymous", "stranger"] {
         // They accept the server.
         let (from, to) = (folder.join("client/ca-cert.pem"), folder.join(without_own));
@@ -193,7 +192,7 @@ fn tls_authz_lets_in_the_clients_that_it_names() {
         return;
     };
     folder.image("disk", MIB);
-    authority.issue(&folder.join("eve"), Side::Client, "/O=Example/CN=eve", 10);
+    authority.issue(&folder.join("eve"), Side::Client, "/O=Example/CN=eve");
     for (rule, client, eve) in [
         (
             "rules.0.match=C=GB,,O=Example,,CN=client,rules.0.policy=allow",
@@ -463,14 +462,6 @@ fn monitors_add_certificates_which_are_kept_while_the_server_runs() {
     program.stop();
 }
 
-/// The error of a start with these options.
-#[track_caller]
-fn error_of(folder: &Folder, line: &str) -> String {
-    let output = Process::spawn(folder.command(words(line))).ended();
-    assert_eq!(output.code, Some(1), "{output:?}");
-    output.stderr
-}
-
 #[test]
 fn certificates_that_cannot_be_used_are_named() {
     let folder = Folder::new();
@@ -480,10 +471,7 @@ fn certificates_that_cannot_be_used_are_named() {
     folder.image("disk", MIB);
     let line = tls_line("", "");
     let server = |name: &str| folder.join("server").join(name);
-    let fails_with = |expected: &str| {
-        let error = error_of(&folder, &line);
-        assert!(error.contains(expected), "{expected}: {error}");
-    };
+    let fails_with = |expected: &str| folder.run(&line).assert_fails_naming(&[expected]);
     let exchanged = |name: &str, content: &[u8], expected: &str| {
         let old = fs::read(server(name)).unwrap();
         fs::write(server(name), content).unwrap();
@@ -503,18 +491,13 @@ fn certificates_that_cannot_be_used_are_named() {
     let other_key = fs::read(folder.join("client/client-key.pem")).unwrap();
     exchanged("server-key.pem", &other_key, "server-key.pem: ");
     exchanged("ca-cert.pem", b"-----BEGIN", "ca-cert.pem: ");
-    authority.issue(
-        Path::new(&folder.join("server")),
-        Side::Server,
-        "/CN=localhost",
-        -1,
-    );
+    authority.issue_expired(&folder.join("server"), Side::Server, "/CN=localhost");
     fails_with("server-cert.pem: ");
     fs::remove_file(server("server-cert.pem")).unwrap();
     fails_with("server-cert.pem: it is missing, and its key is not");
     fs::remove_file(server("ca-cert.pem")).unwrap();
     fails_with("there is no server/ca-cert.pem");
     let refused = line.replace("endpoint=server", "endpoint=server,passwordid=x");
-    let error = error_of(&folder, &refused);
-    assert!(error.contains("'passwordid' is not supported"), "{error}");
+    let output = folder.run(&refused);
+    output.assert_fails_naming(&["'passwordid' is not supported"]);
 }

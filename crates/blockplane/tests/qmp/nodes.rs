@@ -144,13 +144,9 @@ fn failed_blockdev_add_leaves_nothing() {
 
 /// The processor time of all threads of a process: what it does, however busy the machine is.
 fn cpu_time(program: &Process) -> Duration {
-    let threads = std::fs::read_dir(format!("/proc/{}/task", program.pid())).unwrap();
-    let times = threads.map(|thread| {
-        let statistics = std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap();
-        let run_ns = statistics.split(' ').next().unwrap();
-        Duration::from_nanos(run_ns.parse().unwrap())
-    });
-    times.sum()
+    let pid = program.pid().as_raw_nonzero().get().cast_unsigned();
+    let threads = bench::procfs::threads(pid).unwrap();
+    Duration::from_nanos(bench::procfs::total(&threads).cpu_ns)
 }
 
 #[test]
