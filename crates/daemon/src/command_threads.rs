@@ -15,7 +15,7 @@ use crate::control::{MainThread, MainThreadMessage, MainThreadTask};
 /// with the error instead, and does not wait.
 type CommandThread = Box<dyn FnOnce(Result<(), Error>) -> MainThreadTask + Send>;
 
-/// What happens to a command that is still waiting when the daemon shuts down.
+/// The end of a command that still waits when the daemon shuts down.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandOnShutdown {
     /// The shutdown waits for it: it is changing a disk.

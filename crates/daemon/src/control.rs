@@ -39,6 +39,14 @@ pub(crate) enum MainThreadMessage {
 /// Work for the main thread.
 pub(crate) type MainThreadTask = Box<dyn FnOnce(&mut MainThread) + Send>;
 
+/// Has the main thread do some work, unless the daemon shuts down.
+pub(crate) fn run_on_main_thread(
+    sender: &Sender<MainThreadMessage>,
+    task: impl FnOnce(&mut MainThread) + Send + 'static,
+) {
+    let _ = sender.send(MainThreadMessage::Run(Box::new(task)));
+}
+
 /// Everything that the main thread owns.
 pub(crate) struct MainThread {
     /// Iothreads, nodes and exports.
@@ -90,12 +98,13 @@ impl MainThread {
         let activation_sender = message_sender.clone();
         let on_image_resized = move |node: &str| {
             let node = node.to_owned();
-            let adopt = move |control: &mut MainThread| adopt_image_size(control, &node);
-            drop(resized_sender.send(MainThreadMessage::Run(Box::new(adopt))));
+            run_on_main_thread(&resized_sender, move |control| {
+                adopt_image_size(control, &node);
+            });
         };
         let stop_fd = signals.spawn_thread_exiting_on_second_signal(
             move || drop(stop_sender.send(MainThreadMessage::Stop)),
-            move || drop(upgrade_sender.send(MainThreadMessage::Run(Box::new(upgrade)))),
+            move || run_on_main_thread(&upgrade_sender, upgrade),
         )?;
         let events = ServerHandle::new()?;
         let reports = reports::spawn_reports_thread(events.clone())?;
@@ -109,8 +118,9 @@ impl MainThread {
                 Arc::new(move |id| drop(drained_sender.send(MainThreadMessage::ExportDrained(id)))),
                 Arc::new(on_image_resized),
                 new_activator(Box::new(move |task| {
-                    let run = move |control: &mut MainThread| task(&mut control.objects);
-                    drop(activation_sender.send(MainThreadMessage::Run(Box::new(run))));
+                    run_on_main_thread(&activation_sender, move |control| {
+                        task(&mut control.objects);
+                    });
                 })),
                 service.take_inherited_sockets(),
             ),

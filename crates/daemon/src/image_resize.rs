@@ -6,7 +6,7 @@ use block::SECTOR_BYTES;
 
 use crate::actions::resize;
 use crate::command_threads::CommandOnShutdown;
-use crate::control::{MainThread, MainThreadMessage};
+use crate::control::{MainThread, run_on_main_thread};
 
 /// The time after which an adoption is tried again while a command has reserved the nodes.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -66,9 +66,7 @@ fn adopt_later(control: &MainThread, node_name: &str) {
         .name("resize later".to_owned())
         .spawn(move || {
             std::thread::sleep(RETRY_AFTER);
-            let task = move |control: &mut MainThread| adopt_announced_size(control, &name);
-            // Fails only if the daemon shuts down.
-            let _ = sender.send(MainThreadMessage::Run(Box::new(task)));
+            run_on_main_thread(&sender, move |control| adopt_announced_size(control, &name));
         });
     if let Err(error) = spawned {
         tracing::error!(node = node_name, %error, "no thread to adopt the image's new size");

@@ -4,7 +4,7 @@ use std::io;
 
 use tls::{AccessList, ServerCredentials, Session};
 
-/// What clients have to show before they are served. All connections of a server with TLS are encrypted.
+/// Certificates of a server, and of the clients that it serves. All of its connections are encrypted.
 pub struct ServerTls {
     /// Certificate and authority.
     pub credentials: ServerCredentials,

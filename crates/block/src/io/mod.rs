@@ -55,10 +55,10 @@ pub(crate) type Workers = engine::Pool<WorkerJob>;
 /// wake-up of a thread.
 const WORKER_COST_BYTES: u64 = 256 << 10;
 
-/// What each request that the kernel takes costs in addition while other files of the iothread wait, in the same unit.
+/// Additional cost of each request that the kernel takes while other files of the iothread wait, in the same unit.
 const CALL_COST_BYTES: u64 = 32 << 10;
 
-/// What each byte costs in addition that the kernel copies within the call meanwhile.
+/// Additional cost of each byte that the kernel copies within the call meanwhile.
 const COPIED_BYTE_FACTOR: u64 = 4;
 
 /// The I/O of one iothread.

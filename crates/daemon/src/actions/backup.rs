@@ -14,7 +14,7 @@ use crate::state::job::{BitmapMode, JOB_TYPE};
 use crate::state::node::OpenNode;
 use crate::state::objects::DaemonObjects;
 
-/// What is copied.
+/// The part of a disk that is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackupSync {
     /// The whole disk.

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::backup::BackupPlan;
 use super::users::{reattach_users, users_of_node};
 use crate::command_threads::CommandOnShutdown;
-use crate::control::{MainThread, MainThreadMessage};
+use crate::control::{MainThread, run_on_main_thread};
 use crate::devices::copier::{Copier, CopierReport};
 use crate::errno_text::errno_text;
 use crate::error::BoxError;
@@ -31,10 +31,9 @@ impl MainThread {
             plan.settings,
             &plan.control,
             move |report| {
-                let handle =
-                    move |control: &mut MainThread| control.on_copier_report(number, report);
-                // Fails only if the daemon shuts down.
-                let _ = sender.send(MainThreadMessage::Run(Box::new(handle)));
+                run_on_main_thread(&sender, move |control| {
+                    control.on_copier_report(number, report);
+                });
             },
         );
         tracing::info!(

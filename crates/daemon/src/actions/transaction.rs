@@ -29,7 +29,7 @@ pub(crate) struct TransactionPlan {
     moment: Arc<CopyMoment>,
 }
 
-/// What is reserved until a transaction is done.
+/// Names that are reserved until a transaction is done.
 pub(crate) struct TransactionReservation {
     nodes: Vec<String>,
     jobs: Vec<String>,

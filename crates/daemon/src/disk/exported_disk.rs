@@ -42,7 +42,7 @@ impl NodeSlot {
         *self.0.node.lock().unwrap_or_else(PoisonError::into_inner) = node;
     }
 
-    /// Waits until no other thread sends queues a node, and keeps others from it: of two threads the second would send an old one.
+    /// Begins to send queues a node. Other threads wait with that: of two at once, the later one might send an old node.
     pub fn begin_exchange(&self) -> MutexGuard<'_, ()> {
         let exchange = self.0.exchange.lock();
         exchange.unwrap_or_else(PoisonError::into_inner)

@@ -110,7 +110,7 @@ pub(super) fn qmp_events() -> Vec<Event> {
     ]
 }
 
-/// What a query and events say of a block job's progress.
+/// Members of a query and of events on a block job's progress.
 fn progress_members() -> Vec<Member> {
     required(&[
         ("type", Type::Named("JobType")),

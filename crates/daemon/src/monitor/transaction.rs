@@ -14,10 +14,10 @@ use super::{job_types, str_arg_or_empty};
 use crate::actions::backup::{BackupOptions, BackupPlan, BackupSync};
 use crate::actions::transaction::TransactionPlan;
 use crate::command_threads::CommandOnShutdown;
-use crate::control::{MainThread, MainThreadMessage};
+use crate::control::{MainThread, run_on_main_thread};
 use crate::state::job::BitmapMode;
 
-/// How the jobs of a transaction end.
+/// The end of the jobs of a transaction: each by itself, or together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompletionMode {
     /// Each by itself.
@@ -132,11 +132,9 @@ fn plan_actions(
                 let options = read_backup(data)?;
                 let sender = control.message_sender.clone();
                 let on_failed = move |number, failure| {
-                    let handle = move |control: &mut MainThread| {
-                        control.on_failed_write_copy(number, failure)
-                    };
-                    // Fails only if the daemon shuts down.
-                    let _ = sender.send(MainThreadMessage::Run(Box::new(handle)));
+                    run_on_main_thread(&sender, move |control| {
+                        control.on_failed_write_copy(number, failure);
+                    });
                 };
                 let objects = &mut control.objects;
                 let plan = BackupPlan::new(objects, options, &moment, &new_bitmaps, on_failed);

@@ -87,6 +87,11 @@ impl JobVerb {
             JobVerb::Dismiss => status == Concluded,
         }
     }
+
+    /// Whether it makes sense only before the work has ended.
+    fn needs_work(self) -> bool {
+        matches!(self, JobVerb::Pause | JobVerb::Resume | JobVerb::SetSpeed)
+    }
 }
 
 /// When the bits of what was copied are cleared.
@@ -265,13 +270,6 @@ impl Job {
             self.id
         )
         .into()
-    }
-}
-
-impl JobVerb {
-    /// Whether it makes sense only before the work has ended.
-    fn needs_work(self) -> bool {
-        matches!(self, JobVerb::Pause | JobVerb::Resume | JobVerb::SetSpeed)
     }
 }
 

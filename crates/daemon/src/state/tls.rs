@@ -152,7 +152,7 @@ fn to_access_list(options: &AuthzListOptions) -> AccessList {
     }
 }
 
-/// How a node that a command opens, on any thread, encrypts its connections. The certificates cannot be removed meanwhile.
+/// Encryption of the connections of a node that a command opens, on any thread. The certificates cannot be removed meanwhile.
 #[derive(Clone)]
 pub(crate) struct TlsOfNewNode(Option<(Arc<TlsCreds>, ClientTls)>);
 

@@ -35,7 +35,7 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// How connections are encrypted.
+/// Certificates with which connections are encrypted.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     /// The authority of the server's certificate, and the client's own one.

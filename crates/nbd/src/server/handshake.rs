@@ -54,7 +54,7 @@ pub enum HandshakeStep {
     End,
 }
 
-/// Whether a connection is encrypted.
+/// Encryption of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Encryption {
     /// The server has no certificate.

@@ -35,7 +35,7 @@ pub(crate) struct CopierSettings {
     pub copies_all: bool,
 }
 
-/// What other threads change while the copier runs. It looks when it gets a turn.
+/// Settings that other threads change while the copier runs. It looks when it gets a turn.
 #[derive(Default)]
 pub(crate) struct CopierControl {
     pub paused: AtomicBool,
@@ -43,7 +43,7 @@ pub(crate) struct CopierControl {
     pub speed: AtomicU64,
 }
 
-/// What a copier reports.
+/// A report of a copier to its job.
 pub(crate) enum CopierReport {
     /// A part could not be copied. With [`ErrorAction::Stop`] the copier has paused itself.
     Failed(CopyFailure, ErrorAction),
@@ -58,7 +58,7 @@ enum InFlight {
     Flush,
 }
 
-/// How far it is.
+/// The progress of a copier towards its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Copying,

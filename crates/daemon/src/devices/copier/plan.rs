@@ -14,7 +14,7 @@ const WINDOW_BYTES: u64 = 64 << 20;
 /// The most pieces of a disk in one search.
 const MAX_PIECES: usize = 1024;
 
-/// What is at the source, and at the target.
+/// The content of a part, at the source and at the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartKind {
     /// Data.
