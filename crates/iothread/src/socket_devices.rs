@@ -229,10 +229,12 @@ impl RunningSocketDevice {
         self.in_flight.reply_when_current_requests_end(reply);
     }
 
-    /// Replaces the disks of this node, or of an earlier one of its name. Requests in flight use the old ones until they are done.
+    /// Replaces the disks of this node, or of an earlier one of its name; the only disk of a device in any case. Requests in
+    /// flight use the old ones until they are done.
     pub fn replace_disks_of_node(&mut self, node: &Node, mut attach: impl FnMut() -> AttachedDisk) {
+        let is_only = self.disks.len() == 1;
         for disk in &mut self.disks {
-            if disk.node().name() == node.name() {
+            if is_only || disk.node().name() == node.name() {
                 self.in_flight
                     .retire_disk(std::mem::replace(disk, attach()));
             }

@@ -268,6 +268,11 @@ impl Export {
         }
     }
 
+    /// Names another node in reports of errors.
+    pub fn set_node_name(&self, name: &str) {
+        self.settings.reports.set_node(name);
+    }
+
     /// Replaces the node by one that leads to the same disk, and returns when no request uses the old one. `set_node` has new
     /// connections use the new one.
     pub fn exchange_while_running(&self, set_node: impl FnOnce(), node: &Arc<Node>) {

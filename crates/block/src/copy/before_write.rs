@@ -4,17 +4,13 @@
 //! Before the moment each write locks its range until it has ended, so that no copy begins in the middle of one. Afterwards a
 //! range is locked only while it is copied.
 
-use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use engine::{Errno, Request};
 
 use super::{BlockCopy, CopyRoutes, MAX_COPY_PIECE_BYTES, copy_pending};
-use crate::range_lock::RangeLockTicket;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{OpHandler, Route};
 
@@ -74,7 +70,7 @@ impl CopyBeforeWriteTask {
         while self.copy.must_copy_before_write(&(from..range.end)) {
             let piece = from..range.end.min(from + MAX_COPY_PIECE_BYTES);
             from = piece.end;
-            let _locked = self.lock_counting_waits(piece.clone()).await;
+            let _locked = self.copy.lock_range_counting_waits(piece.clone()).await;
             if !self.copy.must_copy_before_write(&piece) {
                 continue;
             }
@@ -83,21 +79,5 @@ impl CopyBeforeWriteTask {
                 self.copy.fail_write_copy(failure);
             }
         }
-    }
-
-    /// Locks a range. Counts the write if it has to wait: the copier copies less at once then.
-    async fn lock_counting_waits(&self, range: Range<u64>) -> RangeLockTicket<'_> {
-        let mut lock = pin!(self.copy.ranges.lock_async(range));
-        let mut has_waited = false;
-        let locked = poll_fn(|cx| {
-            let polled = lock.as_mut().poll(cx);
-            has_waited |= polled.is_pending();
-            polled
-        });
-        let locked = locked.await;
-        if has_waited {
-            self.copy.guest_waits.fetch_add(1, Ordering::Relaxed);
-        }
-        locked
     }
 }

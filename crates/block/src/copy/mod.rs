@@ -1,5 +1,6 @@
-//! The state of a copy of a disk as it was at one moment, while guests write to it: the *copier* copies one part after the
-//! other, and a [filter in front of the disk](before_write) copies what a guest is about to change, before that.
+//! The state of a copy of a disk while guests write to it: the *copier* copies one part after the other. A [mirror] follows the disk.
+//! Any other copy is of the disk as it was at one moment: a [filter in front of the disk](before_write) copies what a guest is about
+//! to change, before that.
 //!
 //! - *The moment* ([`CopyMoment`]) is one atomic flag, which the copies of several disks may share. A write that takes its
 //!   range before it has come is in the copy, and any later one is not.
@@ -10,11 +11,14 @@
 //! A write never fails because of its copy: if the copy fails, it is over, and the write goes on.
 
 mod before_write;
+mod mirror;
 mod piece;
 #[cfg(test)]
 mod tests;
 
+use std::future::poll_fn;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -22,8 +26,11 @@ use engine::Errno;
 
 use crate::dirty_bitmap::{BitmapBits, BitmapError};
 use crate::range_lock::{RangeLock, RangeLockTicket};
+use mirror::MirrorState;
 
 pub(crate) use before_write::add_copy_before_write;
+pub use mirror::MirrorMode;
+pub(crate) use mirror::{add_mirror_filter, add_mirror_marks};
 pub(crate) use piece::{CopyRoutes, copy_pending, zero_pending};
 
 /// Bytes of a cluster, the unit in which a copy remembers what is done.
@@ -71,6 +78,7 @@ pub struct BlockCopy {
     size: u64,
     moment: Arc<CopyMoment>,
     ranges: RangeLock,
+    mirror: Option<MirrorState>,
     /// The clusters to copy, if not all of them; without bits until [`Self::limit_to_dirty`].
     wanted: Option<BitmapBits>,
     is_limited: AtomicBool,
@@ -97,21 +105,34 @@ impl BlockCopy {
         of_dirty: bool,
         on_failed_write_copy: impl Fn(CopyFailure) + Send + Sync + 'static,
     ) -> Result<Arc<Self>, BitmapError> {
-        let bits = || BitmapBits::new(size, COPY_CLUSTER_BYTES);
-        Ok(Arc::new(BlockCopy {
+        let mut copy = Self::new_of_all(size, on_failed_write_copy)?;
+        copy.moment = moment;
+        if of_dirty {
+            copy.wanted = Some(BitmapBits::new(size, COPY_CLUSTER_BYTES)?);
+        }
+        Ok(Arc::new(copy))
+    }
+
+    /// A copy of a whole disk, with a moment of its own.
+    fn new_of_all(
+        size: u64,
+        on_failed_write_copy: impl Fn(CopyFailure) + Send + Sync + 'static,
+    ) -> Result<Self, BitmapError> {
+        Ok(BlockCopy {
             size,
-            moment,
+            moment: Arc::default(),
             ranges: RangeLock::default(),
-            wanted: of_dirty.then(bits).transpose()?,
+            mirror: None,
+            wanted: None,
             is_limited: AtomicBool::new(false),
-            done: bits()?,
+            done: BitmapBits::new(size, COPY_CLUSTER_BYTES)?,
             copied_bytes: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             failed_write_copy: OnceLock::new(),
             on_failed_write_copy: Box::new(on_failed_write_copy),
             guest_waits: AtomicU64::new(0),
             failed_sides: Mutex::default(),
-        }))
+        })
     }
 
     /// Limits a copy `of_dirty` clusters to those that `merge_dirty` marks. What the filter has copied before stays copied.
@@ -138,7 +159,8 @@ impl BlockCopy {
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         let ranges = self.pending_ranges();
-        ranges.map(|range| range.end - range.start).sum()
+        let pending: u64 = ranges.map(|range| range.end - range.start).sum();
+        pending + self.bytes_in_transfer()
     }
 
     /// All ranges that are still to be copied.
@@ -188,10 +210,10 @@ impl BlockCopy {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// Whether the copy has been ended, or a write could not be copied before.
+    /// Whether the copy has been ended, a write could not be copied, or guests use the target.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
+        self.is_over.load(Ordering::Acquire) || self.has_switched_over()
     }
 
     /// Why a guest's write could not be copied before, which has ended the copy.
@@ -233,6 +255,22 @@ impl BlockCopy {
     /// Locks a range for the copier.
     pub(crate) async fn lock_range(&self, range: Range<u64>) -> RangeLockTicket<'_> {
         self.ranges.lock_async(range).await
+    }
+
+    /// Locks a range for a guest's write, which is counted if it has to wait: the copier copies less at once then.
+    async fn lock_range_counting_waits(&self, range: Range<u64>) -> RangeLockTicket<'_> {
+        let mut lock = pin!(self.ranges.lock_async(range));
+        let mut has_waited = false;
+        let locked = poll_fn(|cx| {
+            let polled = lock.as_mut().poll(cx);
+            has_waited |= polled.is_pending();
+            polled
+        });
+        let locked = locked.await;
+        if has_waited {
+            self.guest_waits.fetch_add(1, Ordering::Relaxed);
+        }
+        locked
     }
 
     /// Counts what is pending in a range, which is locked, as copied: the target has the same data already.

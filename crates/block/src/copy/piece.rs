@@ -26,7 +26,7 @@ impl CopyRoutes {
     }
 
     /// Bytes of the buffer for a copy of so many bytes.
-    fn buffer_bytes(len: u64) -> usize {
+    pub fn buffer_bytes(len: u64) -> usize {
         usize::try_from(len.min(MAX_COPY_PIECE_BYTES)).unwrap_or(usize::MAX)
     }
 
@@ -55,11 +55,10 @@ pub(crate) async fn copy_pending(
         let buffer = buffer.get_or_insert_with(|| {
             cx.take_buffer(CopyRoutes::buffer_bytes(range.end - range.start))
         });
-        copy_piece(cx, routes, buffer, piece.clone()).await?;
-        // At the end of a job guests no longer wait: one may have written while the piece was read.
-        if !copy.is_over() {
-            copy.mark_done(piece);
-        }
+        copy.begin_piece(&piece);
+        let copied = copy_piece(cx, copy, routes, buffer, piece.clone()).await;
+        copy.end_piece(piece, copied.is_ok());
+        copied?;
         from = end;
     }
     Ok(())
@@ -68,6 +67,7 @@ pub(crate) async fn copy_pending(
 /// Reads one piece, and writes it to the target. Zeroes are written as such, so that holes stay holes.
 async fn copy_piece(
     cx: &TaskContext,
+    copy: &BlockCopy,
     routes: &CopyRoutes,
     buffer: &TaskBuffer,
     piece: Range<u64>,
@@ -85,12 +85,17 @@ async fn copy_piece(
     read.map_err(|errno| CopySide::Source.failed(errno))?;
     // SAFETY: the memory is the task's, and no request uses it now.
     if unsafe { is_zero(segment.iov_base.cast(), segment.iov_len) } {
-        match write_zeroes(cx, routes, piece).await {
+        if copy.target_has_zeroes(&piece) {
+            return Ok(());
+        }
+        copy.note_write_to_target(&piece);
+        match write_zeroes(cx, routes, piece.clone()).await {
             // A server that has no such operation gets the data.
             Err(failure) if failure.errno == Errno::OPNOTSUPP => {}
             zeroed => return zeroed,
         }
     }
+    copy.note_write_to_target(&piece);
     let written = cx.run_on_route(&routes.target, write).await;
     written.map_err(|errno| CopySide::Target.failed(errno))
 }
@@ -121,7 +126,7 @@ async fn write_zeroes(
 }
 
 impl CopySide {
-    fn failed(self, errno: Errno) -> CopyFailure {
+    pub(super) fn failed(self, errno: Errno) -> CopyFailure {
         CopyFailure { side: self, errno }
     }
 }

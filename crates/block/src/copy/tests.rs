@@ -49,7 +49,7 @@ impl Rig {
             failed.lock().unwrap().push(failure);
         });
         let copy = copy.unwrap();
-        source.set_copy_before_write(Some((copy.clone(), target.clone())));
+        source.set_copy_before_write(&copy, &target);
         Rig {
             folder,
             source,
@@ -350,7 +350,7 @@ fn zeroes_of_the_source_take_no_space_in_the_target() {
 #[test]
 fn a_disk_without_a_copy_has_the_routes_of_before() {
     let rig = Rig::new(Aio::Threads);
-    rig.source.set_copy_before_write(None);
+    rig.source.remove_copy_filter();
     rig.moment.begin();
     let mut io = testing::io();
     let disk = testing::attach(&mut io, &rig.source);

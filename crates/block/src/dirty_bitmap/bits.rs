@@ -12,7 +12,7 @@ pub const MAX_GRANULARITY: u64 = 2 << 30;
 /// The most bits of one bitmap: 1 GiB of memory.
 const MAX_BITS: u64 = 8 << 30;
 
-/// The bits of a dirty bitmap. Several threads set them; a bit is never cleared here: clearing a bitmap gives it new bits.
+/// The bits of a dirty bitmap. Several threads set them. Bits of named bitmaps are never cleared here: clearing one gives it new bits.
 pub struct BitmapBits {
     /// Bytes of the disk.
     size: u64,
@@ -104,6 +104,24 @@ impl BitmapBits {
         let added = (mask & !before).count_ones();
         self.set_count
             .fetch_add(u64::from(added), Ordering::Relaxed);
+    }
+
+    /// Clears the bits of all granules that a range touches. A bit that is clear is only read.
+    pub fn clear(&self, bytes: Range<u64>) {
+        let end = bytes.end.min(self.size);
+        if bytes.start >= end {
+            return;
+        }
+        let (first, last) = (bytes.start >> self.shift, (end - 1) >> self.shift);
+        for (index, mask) in masks_of_bits(first, last) {
+            let word = &self.words[index];
+            if word.load(Ordering::Relaxed) & mask == 0 {
+                continue;
+            }
+            let removed = (word.fetch_and(!mask, Ordering::Release) & mask).count_ones();
+            self.set_count
+                .fetch_sub(u64::from(removed), Ordering::Relaxed);
+        }
     }
 
     /// The first dirty range at or behind `from`, as long as it is, but not beyond `end`.
@@ -273,6 +291,19 @@ mod tests {
             let alternate = |pair: &[DirtyExtent]| pair[0].dirty != pair[1].dirty;
             assert!(extents.windows(2).all(alternate));
         }
+    }
+
+    #[test]
+    fn cleared_granules_are_clean_and_the_others_stay() {
+        let bits = BitmapBits::new(1 << 20, 4096).unwrap();
+        bits.mark(0..1 << 20);
+        bits.clear(4095..8193);
+        bits.clear(4096..8192);
+        bits.clear((1 << 20) - 1..2 << 20);
+        assert_eq!(bits.dirty_bytes(), (1 << 20) - 4 * 4096);
+        let ranges: Vec<_> = bits.dirty_ranges().collect();
+        let all_but_the_ends = 3 * 4096..(1 << 20) - 4096;
+        assert_eq!(ranges, [all_but_the_ends]);
     }
 
     #[test]

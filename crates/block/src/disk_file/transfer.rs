@@ -52,7 +52,7 @@ impl<'a> Segments<'a> {
     }
 
     /// Copies from the front of the segments, and removes what was copied.
-    fn copy_to_slice_and_advance(&mut self, mut bytes: &mut [u8]) {
+    pub fn copy_to_slice_and_advance(&mut self, mut bytes: &mut [u8]) {
         while let (Some(segment), false) = (self.0.first(), bytes.is_empty()) {
             let count = segment.iov_len.min(bytes.len());
             // SAFETY: `new`'s caller promises that the segment is valid; `bytes` is ours and has the room.

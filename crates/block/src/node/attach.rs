@@ -21,15 +21,14 @@ impl<'a> AttachContext<'a> {
         AttachContext { io, watch }
     }
 
-    /// Attaches to a node. If its dirty bitmaps record, so does the route, and if a job copies it, the route copies before it
-    /// writes.
+    /// Attaches to a node. If its dirty bitmaps record, so does the route, and if a job copies it, the route has the job's filter.
     pub fn attach_route(&mut self, node: &Node) -> Route {
         let route = node.driver.attach_route(node, self);
         let route = match node.detect_zeroes.get() {
             Some(mode) => route.detecting_zeroes(*mode),
             None => route,
         };
-        let route = node.copy_before_write.add_to_route(route, self);
+        let route = node.copy_filter.add_to_route(route, self);
         node.bitmaps().add_recorder_to_route(route)
     }
 

@@ -4,7 +4,7 @@
 //! the node open while the request is in flight.
 
 mod attach;
-mod before_write;
+mod copy_filter;
 mod driver;
 
 pub(crate) use attach::AttachContext;
@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use engine::Errno;
 use rustix::fs::{AtFlags, StatxFlags};
 
-use self::before_write::CopyBeforeWriteSlot;
+use self::copy_filter::CopyFilterSlot;
 use crate::aio::Aio;
 use crate::dirty_bitmap::NodeBitmaps;
 use crate::disk_file::DiskFile;
@@ -79,7 +79,7 @@ pub struct Node {
     /// What becomes of writes of zeroes, if they are detected.
     detect_zeroes: OnceLock<DetectZeroes>,
     bitmaps: OnceLock<Arc<NodeBitmaps>>,
-    copy_before_write: CopyBeforeWriteSlot,
+    copy_filter: CopyFilterSlot,
     pub(crate) driver: Box<dyn Driver>,
 }
 
@@ -101,7 +101,7 @@ impl Node {
             passes_discards,
             detect_zeroes: OnceLock::new(),
             bitmaps: OnceLock::new(),
-            copy_before_write: CopyBeforeWriteSlot::default(),
+            copy_filter: CopyFilterSlot::default(),
             driver,
         })
     }
@@ -124,7 +124,7 @@ impl Node {
             passes_discards: passes_discards && below.passes_discards,
             detect_zeroes: OnceLock::new(),
             bitmaps: OnceLock::new(),
-            copy_before_write: CopyBeforeWriteSlot::default(),
+            copy_filter: CopyFilterSlot::default(),
             driver,
         })
     }
@@ -288,6 +288,9 @@ impl Node {
         len: u64,
         most: usize,
     ) -> Result<Vec<Allocation>, Errno> {
+        if let Some(target) = self.copy_filter.node_of_all_requests() {
+            return target.allocations(offset, len, most);
+        }
         let known = self.driver.allocations(offset, len, most)?;
         let allocated = true;
         Ok(known.unwrap_or_else(|| vec![Allocation { len, allocated }]))
@@ -372,13 +375,17 @@ impl Node {
         })
     }
 
-    /// Makes all completed writes stable, and waits for that: for the orderly end of the daemon.
+    /// Makes all completed writes stable, also in the target of a mirror that its guest may go over to, and waits for that: for the
+    /// orderly end of the daemon.
     ///
     /// # Errors
     /// The error of `fdatasync(2)`, of librbd, or of an NBD server or its connection.
     pub fn flush_blocking(&self) -> std::io::Result<()> {
         if self.read_only {
             return Ok(());
+        }
+        if let Some(target) = self.copy_filter.node_written_as_well() {
+            target.flush_blocking()?;
         }
         let driver = &self.disk_and_offset().0.driver;
         match (driver.file(), driver.image(), driver.nbd()) {

@@ -18,8 +18,12 @@ num-queues={QUEUES},iothread.0=io0,iothread.1=io1,addr.type=unix,addr.path=e.soc
 }
 
 /// The disk has the last value of each block. It was not empty, and all blocks were written.
-fn assert_holds_all_writes(folder: &Folder, writes: &[test_support::verifying::blocks::Write]) {
-    let content = std::fs::read(folder.join("disk.img")).unwrap();
+pub fn assert_holds_all_writes(
+    folder: &Folder,
+    image: &str,
+    writes: &[test_support::verifying::blocks::Write],
+) {
+    let content = std::fs::read(folder.join(image)).unwrap();
     let mut last = std::collections::HashMap::new();
     for write in writes {
         assert!(write.answered.is_some());
@@ -70,7 +74,7 @@ fn jobs_of_a_busy_disk_are_cancelled_at_any_time() {
     );
     let writes = load.end();
     assert_eq!(program.stop().code, Some(0));
-    assert_holds_all_writes(&folder, &writes);
+    assert_holds_all_writes(&folder, "disk.img", &writes);
 }
 
 #[test]
@@ -85,7 +89,7 @@ fn job_ends_with_the_daemon() {
     let ended = program.stop();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     client.wait_for_event("BLOCK_JOB_CANCELLED");
-    assert_holds_all_writes(&folder, &writes);
+    assert_holds_all_writes(&folder, "disk.img", &writes);
 }
 
 #[test]

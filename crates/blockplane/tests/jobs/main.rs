@@ -5,6 +5,7 @@
 //! - `bitmaps`: what is clean after a job that succeeds, fails or is cancelled.
 //! - `errors`: disks that fail or are full, and their policies.
 //! - `control`: commands and events, as qemu-storage-daemon has them; what is refused meanwhile.
+//! - `mirror`, `switch_over`: mirrors, their commands and errors; guests that go over to another disk while they write.
 //! - `ends`: jobs that are cancelled, or end with the daemon; live upgrades.
 //! - `waits`: jobs that begin or end while an iothread or a target hangs.
 
@@ -18,11 +19,13 @@ mod control;
 mod ends;
 mod errors;
 mod load;
+mod mirror;
 mod moment;
 mod several_disks;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../qmp/stopped_thread.rs"]
 mod stopped_thread;
+mod switch_over;
 mod waits;
 
 use client::Client;

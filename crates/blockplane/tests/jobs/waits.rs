@@ -33,7 +33,7 @@ fn ids_of_jobs_are_taken_while_they_begin() {
     let iothread = StoppedThread::of_name(program.pid(), "IO io0");
     client.send("blockdev-backup", &backup("full", json!({"speed": 1})));
     let mut other = Client::connect(&folder.join("qmp"));
-    until_reserved(&mut other, "blockdev-backup");
+    until_reserved(&mut other, "command that begins a job");
     let of_others = json!({"device": "null0", "target": "null1"});
     let said = other.fails("blockdev-backup", backup("full", of_others));
     assert_eq!(said, "Job ID 'j' already in use");

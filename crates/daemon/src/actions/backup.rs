@@ -8,9 +8,10 @@ use block::{BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, CopyMoment, MAX_COPY_PIE
 use iothread::{IothreadHandle, OnError};
 
 use super::users::{NodeUser, check_no_export_draining, users_of_node};
-use crate::devices::copier::{CopierControl, CopierSettings};
+use crate::devices::copier::{CopierControl, CopierSettings, CopierWork};
 use crate::error::BoxError;
-use crate::state::job::{BitmapMode, JOB_TYPE};
+use crate::state::job::BitmapMode;
+use crate::state::mirror_job::MirrorJob;
 use crate::state::node::OpenNode;
 use crate::state::objects::DaemonObjects;
 
@@ -55,8 +56,8 @@ pub(crate) struct BackupOptions {
     pub max_chunk: i64,
 }
 
-/// A backup that can begin.
-pub(crate) struct BackupPlan {
+/// A job that can begin: a backup, or a mirror.
+pub(crate) struct JobPlan {
     pub id: String,
     pub number: u64,
     pub source: Arc<Node>,
@@ -67,6 +68,8 @@ pub(crate) struct BackupPlan {
     pub iothread: Arc<IothreadHandle>,
     pub users: Vec<NodeUser>,
     pub bitmap: Option<PlannedBitmap>,
+    /// For a mirror.
+    pub mirror: Option<MirrorJob>,
     pub auto_finalize: bool,
     pub auto_dismiss: bool,
 }
@@ -80,7 +83,7 @@ pub(crate) struct PlannedBitmap {
     pub limits: bool,
 }
 
-impl BackupPlan {
+impl JobPlan {
     /// Checks the options, and plans a backup as of this moment. `new_bitmaps` are added before by the same transaction; `on_failed`
     /// gets the number of the job if a guest's write could not be copied before.
     pub fn new(
@@ -103,7 +106,7 @@ impl BackupPlan {
         let copy = BlockCopy::new(source.size(), moment.clone(), of_dirty, on_failed)?;
         let control = CopierControl::default();
         control.speed.store(options.speed, Ordering::Relaxed);
-        Ok(BackupPlan {
+        Ok(JobPlan {
             id: options.job_id,
             number,
             copy,
@@ -113,13 +116,17 @@ impl BackupPlan {
                 on_target_error: options.on_target_error,
                 max_workers,
                 max_chunk,
-                copies_all: options.sync != BackupSync::None,
+                work: match options.sync {
+                    BackupSync::None => CopierWork::OnlyChanges,
+                    _ => CopierWork::All,
+                },
             },
             iothread: iothread_of_job(objects, &source)?,
             users: users_of_node(objects, &source),
             source,
             target,
             bitmap,
+            mirror: None,
             auto_finalize: options.auto_finalize,
             auto_dismiss: options.auto_dismiss,
         })
@@ -134,10 +141,22 @@ impl BackupPlan {
             change: BitmapChange::BeginSuccessor,
         })
     }
+
+    /// Gives routes of the source that are made from now on the filter of the job.
+    pub fn set_filter(&self) {
+        let (source, copy, target) = (&self.source, &self.copy, &self.target);
+        match &self.mirror {
+            None => source.set_copy_before_write(copy, target),
+            Some(mirror) => source.set_mirror(copy, target, mirror.initial_mode()),
+        }
+    }
 }
 
 /// A node of this name that requests can use.
-fn usable_node<'a>(objects: &'a DaemonObjects, name: &str) -> Result<&'a OpenNode, BoxError> {
+pub(super) fn usable_node<'a>(
+    objects: &'a DaemonObjects,
+    name: &str,
+) -> Result<&'a OpenNode, BoxError> {
     objects.check_node_not_opening(name)?;
     let found = objects.find_node(name);
     let found =
@@ -153,7 +172,7 @@ fn usable_node<'a>(objects: &'a DaemonObjects, name: &str) -> Result<&'a OpenNod
 }
 
 /// QEMU's rule for ids: a letter, then letters, digits, '-', '.' and '_'.
-fn check_job_id(objects: &DaemonObjects, id: &str) -> Result<(), BoxError> {
+pub(super) fn check_job_id(objects: &DaemonObjects, id: &str) -> Result<(), BoxError> {
     let is_well_formed = id.starts_with(|first: char| first.is_ascii_alphabetic())
         && id
             .chars()
@@ -229,7 +248,11 @@ fn planned_bitmap(
 }
 
 /// Checks that one disk can be copied to the other.
-fn check_disks(objects: &DaemonObjects, source: &Node, target: &Node) -> Result<(), BoxError> {
+pub(super) fn check_disks(
+    objects: &DaemonObjects,
+    source: &Node,
+    target: &Node,
+) -> Result<(), BoxError> {
     if source.leads_through(target) || target.leads_through(source) {
         return Err("Source and target cannot be the same".into());
     }
@@ -276,7 +299,7 @@ fn checked_limits(options: &BackupOptions) -> Result<(usize, u64), BoxError> {
 }
 
 /// The iothread of the first queue of an export of the disk, or the one of exports that name none.
-fn iothread_of_job(
+pub(super) fn iothread_of_job(
     objects: &mut DaemonObjects,
     source: &Node,
 ) -> Result<Arc<IothreadHandle>, BoxError> {
@@ -288,8 +311,6 @@ fn iothread_of_job(
     let first = export.and_then(|export| export.stats.queues.first());
     let names: Vec<String> = first.iter().map(|queue| queue.iothread.clone()).collect();
     let found = objects.find_iothreads_or_create_default(&names)?;
-    found
-        .into_iter()
-        .next()
-        .ok_or_else(|| format!("no iothread for a job of type {JOB_TYPE}").into())
+    let first = found.into_iter().next();
+    first.ok_or_else(|| "no iothread for a job".into())
 }

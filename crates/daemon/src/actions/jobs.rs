@@ -9,19 +9,20 @@ use block::{CopyFailure, CopySide, Node};
 use iothread::{Errno, ErrorAction, IoStatus};
 use serde_json::json;
 
-use super::backup::BackupPlan;
+use super::backup::JobPlan;
 use super::users::{reattach_users, users_of_node};
 use crate::command_threads::CommandOnShutdown;
 use crate::control::{MainThread, run_on_main_thread};
 use crate::devices::copier::{Copier, CopierReport};
 use crate::errno_text::errno_text;
 use crate::error::BoxError;
-use crate::state::job::{JOB_TYPE, Job, JobDisks, JobOutcome, JobStatus, JobVerb};
+use crate::state::job::{Job, JobDisks, JobOutcome, JobStatus, JobVerb};
+use crate::state::mirror_job::MirrorEnd;
 
 impl MainThread {
-    /// Starts the job of a backup whose moment has come.
-    pub fn start_job(&mut self, plan: BackupPlan, bitmap: Option<BitmapUse>, group: Option<u64>) {
-        let BackupPlan { id, number, .. } = plan;
+    /// Starts a job whose filter is on all routes, and whose moment has come.
+    pub fn start_job(&mut self, plan: JobPlan, bitmap: Option<BitmapUse>, group: Option<u64>) {
+        let JobPlan { id, number, .. } = plan;
         let node = Node::new_copier(&id, &plan.source, &plan.target, &plan.copy);
         let sender = self.message_sender.clone();
         let disks = (&plan.source, &plan.target);
@@ -58,6 +59,7 @@ impl MainThread {
             copier: None,
             iothread: plan.iothread.id().to_owned(),
             bitmap: bitmap.zip(plan.bitmap.map(|bitmap| bitmap.mode)),
+            mirror: plan.mirror,
             io_status: IoStatus::Ok,
             error: None,
             outcome: None,
@@ -86,6 +88,8 @@ impl MainThread {
     fn on_copier_report(&mut self, number: u64, report: CopierReport) {
         match report {
             CopierReport::Failed(failure, action) => self.on_job_error(number, failure, action),
+            CopierReport::Ready => self.on_mirror_ready(number),
+            CopierReport::InSync => self.on_mirror_in_sync(number),
             CopierReport::Ended(Ok(())) => self.begin_end_of_job(number, JobOutcome::Completed),
             CopierReport::Ended(Err(failure)) => {
                 let error = text_of_errno(failure.errno);
@@ -129,14 +133,14 @@ impl MainThread {
                 Errno::NOSPC => IoStatus::NoSpace,
                 _ => IoStatus::Failed,
             };
-            if job.status == JobStatus::Running {
-                job.set_status(JobStatus::Paused, events);
+            if matches!(job.status, JobStatus::Running | JobStatus::Ready) {
+                job.set_status(job.working_status(), events);
             }
         }
     }
 
     /// Begins the end of a job's work: a thread waits for its requests, and takes the filter away.
-    fn begin_end_of_job(&mut self, number: u64, outcome: JobOutcome) {
+    pub(super) fn begin_end_of_job(&mut self, number: u64, outcome: JobOutcome) {
         let objects = &mut self.objects;
         let mut jobs = objects.jobs.iter_mut();
         let job = jobs.find(|job| job.number == number && job.outcome.is_none());
@@ -152,8 +156,9 @@ impl MainThread {
             return;
         };
         let (copier, source) = (job.copier.take(), disks.source.clone());
+        let copied_to = job.ends_as_copy().then(|| disks.target.clone());
         let name = format!("end {}", job.id);
-        source.set_copy_before_write(None);
+        source.remove_copy_filter();
         let users = users_of_node(objects, &source);
         self.spawn_command_thread(
             name,
@@ -163,19 +168,33 @@ impl MainThread {
                     copier.stop();
                 }
                 reattach_users(&users);
-                Ok(())
+                // What was in flight at the moment of the copy.
+                let flushed = copied_to.map_or(Ok(()), |target| target.flush_blocking());
+                flushed.map_err(|error| qmp::Error::generic(error.to_string()))
             },
             // Without a thread the routes keep the filter, which does nothing any more.
-            move |control, _| control.on_job_work_ended(number),
+            move |control, ended| {
+                let mut jobs = control.objects.jobs.iter_mut();
+                let job = jobs.find(|job| job.number == number);
+                if let (Err(error), Some(job)) = (ended, job)
+                    && job.ends_as_copy()
+                {
+                    job.outcome = Some(JobOutcome::Failed(error.text));
+                }
+                control.on_job_work_ended(number);
+            },
         );
     }
 
     /// Concludes a job whose work has ended, or lets it wait for others or for a command.
-    fn on_job_work_ended(&mut self, number: u64) {
+    pub(super) fn on_job_work_ended(&mut self, number: u64) {
         let objects = &mut self.objects;
         let Some(job) = objects.jobs.iter_mut().find(|job| job.number == number) else {
             return;
         };
+        if job.has_lost_last_writes() {
+            job.outcome = Some(JobOutcome::Failed(text_of_errno(Errno::IO)));
+        }
         match job.outcome.clone() {
             Some(JobOutcome::Completed) => {
                 job.set_status(JobStatus::Waiting, &objects.events);
@@ -209,7 +228,7 @@ impl MainThread {
             job.set_status(JobStatus::Pending, &objects.events);
             if !job.auto_finalize {
                 is_automatic = false;
-                let data = json!({"type": JOB_TYPE, "id": job.id});
+                let data = json!({"type": job.type_name(), "id": job.id});
                 objects.events.emit("BLOCK_JOB_PENDING", data);
             }
         }
@@ -258,8 +277,13 @@ impl MainThread {
                 self.conclude_job(number, JobOutcome::Cancelled);
             }
             (_, None) => self.begin_end_of_job(number, JobOutcome::Cancelled),
+            // Guests use the target, or are about to.
+            (_, Some(JobOutcome::Completed)) if job.switches_over() => {}
             // Its filter is being taken away.
-            (JobStatus::Running | JobStatus::Paused, Some(JobOutcome::Completed)) => {
+            (
+                JobStatus::Running | JobStatus::Paused | JobStatus::Ready | JobStatus::Standby,
+                Some(JobOutcome::Completed),
+            ) => {
                 job.outcome = Some(JobOutcome::Cancelled);
                 job.set_status(JobStatus::Aborting, &self.objects.events);
             }
@@ -276,19 +300,23 @@ impl MainThread {
         let job = &mut objects.jobs[index];
         job.check_verb(verb)?;
         match verb {
-            JobVerb::Cancel => self.cancel_job_work(number),
+            JobVerb::CancelUnlessReady if job.is_ready() && job.outcome.is_none() => {
+                self.begin_end_of_mirror(number, MirrorEnd::Copy)?;
+            }
+            JobVerb::Cancel | JobVerb::CancelUnlessReady => self.cancel_job_work(number),
+            JobVerb::Complete => self.begin_end_of_mirror(number, MirrorEnd::SwitchOver)?,
             JobVerb::Pause => {
                 if job.control.paused.swap(true, Ordering::AcqRel) {
                     return Err("Job is already paused".into());
                 }
-                job.set_status(JobStatus::Paused, &objects.events);
+                job.set_status(job.working_status(), &objects.events);
             }
             JobVerb::Resume => {
                 if !job.control.paused.swap(false, Ordering::AcqRel) {
                     return Err("Can't resume a job that was not paused".into());
                 }
                 job.io_status = IoStatus::Ok;
-                job.set_status(JobStatus::Running, &objects.events);
+                job.set_status(job.working_status(), &objects.events);
                 job.notify_copier();
             }
             JobVerb::Finalize => {
@@ -299,7 +327,7 @@ impl MainThread {
                 job.set_status(JobStatus::Null, &objects.events);
                 objects.jobs.remove(index);
             }
-            JobVerb::SetSpeed | JobVerb::Complete => {}
+            JobVerb::SetSpeed => {}
         }
         Ok(())
     }

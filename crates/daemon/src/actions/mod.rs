@@ -6,6 +6,7 @@ pub(crate) mod backup;
 pub(crate) mod bitmaps;
 pub(crate) mod export;
 pub(crate) mod jobs;
+pub(crate) mod mirror;
 pub(crate) mod nbd;
 pub(crate) mod node;
 pub(crate) mod one_connection;

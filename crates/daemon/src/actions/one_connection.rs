@@ -8,7 +8,7 @@ use std::sync::Arc;
 use block::Node;
 use options::ExportOptions;
 
-use super::backup::BackupPlan;
+use super::backup::JobPlan;
 use crate::error::BoxError;
 use crate::state::job::JobDisks;
 use crate::state::objects::{DEFAULT_IOTHREAD, DaemonObjects};
@@ -47,7 +47,7 @@ pub(crate) fn check_iothreads_of_nodes<'a>(
 
 /// Refuses backups for the same reason.
 pub(super) fn check_iothreads_of_backups(
-    backups: &[BackupPlan],
+    backups: &[JobPlan],
     objects: &DaemonObjects,
 ) -> Result<(), BoxError> {
     let of_exports = senders_of_exports(objects);

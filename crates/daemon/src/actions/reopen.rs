@@ -135,9 +135,7 @@ impl ReopenPlan {
                 .into());
             }
             for user in users {
-                if let Some(bytes) = user.guest_device.smallest_write_bytes() {
-                    node.set_guest_block_size(bytes)?;
-                }
+                user.guest_device.set_block_size_of(node)?;
             }
         }
         let aio = self.aio;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use block::dirty_bitmap::{BitmapAction, BitmapUse};
 use block::{CopyMoment, Node};
 
-use super::backup::BackupPlan;
+use super::backup::JobPlan;
 use super::bitmaps::{self, BitmapPlan};
 use super::one_connection::check_iothreads_of_backups;
 use super::users::{reattach_users, wait_for_requests_of_users};
@@ -25,7 +25,7 @@ use crate::state::objects::DaemonObjects;
 /// Changes that were checked as far as the state allows.
 pub(crate) struct TransactionPlan {
     bitmaps: BitmapPlan,
-    pub backups: Vec<BackupPlan>,
+    pub backups: Vec<JobPlan>,
     moment: Arc<CopyMoment>,
 }
 
@@ -45,11 +45,11 @@ impl TransactionReservation {
 
 impl TransactionPlan {
     /// Plans changes of bitmaps in this order, with the node of each, and backups as of `moment`. The changes have the
-    /// [beginnings of the backups](BackupPlan::bitmap_action) in their places.
+    /// [beginnings of the backups](JobPlan::bitmap_action) in their places.
     pub fn new(
         objects: &DaemonObjects,
         changes: Vec<(Arc<Node>, BitmapAction)>,
-        backups: Vec<BackupPlan>,
+        backups: Vec<JobPlan>,
         moment: Arc<CopyMoment>,
     ) -> Result<Self, BoxError> {
         check_backups_apart(&backups)?;
@@ -80,7 +80,7 @@ impl TransactionPlan {
         let names: Vec<String> = nodes.map(|node| node.name().to_owned()).collect();
         let command = match self.backups.is_empty() {
             true => "change of dirty bitmaps",
-            false => "blockdev-backup",
+            false => "command that begins a job",
         };
         objects.reserve_nodes(&names, command)?;
         let jobs = self.backups.iter().map(|backup| StartingJob {
@@ -117,15 +117,14 @@ impl TransactionPlan {
 }
 
 /// The filters *copy before write* of backups that have not begun. They are taken away if it is dropped.
-struct FiltersOfBackups<'a>(&'a [BackupPlan]);
+struct FiltersOfBackups<'a>(&'a [JobPlan]);
 
 impl<'a> FiltersOfBackups<'a> {
     /// Gives all routes of the sources a filter.
-    fn set(backups: &'a [BackupPlan]) -> Self {
+    fn set(backups: &'a [JobPlan]) -> Self {
         let filters = FiltersOfBackups(backups);
         for backup in backups {
-            let filter = (backup.copy.clone(), backup.target.clone());
-            backup.source.set_copy_before_write(Some(filter));
+            backup.set_filter();
             reattach_users(&backup.users);
         }
         filters
@@ -141,14 +140,14 @@ impl Drop for FiltersOfBackups<'_> {
     fn drop(&mut self) {
         for backup in self.0 {
             backup.copy.end();
-            backup.source.set_copy_before_write(None);
+            backup.source.remove_copy_filter();
             reattach_users(&backup.users);
         }
     }
 }
 
 /// Limits a backup to what is dirty at its moment in the bitmap that it uses, if it copies only that.
-fn limit_to_dirty(backup: &BackupPlan, bitmap: Option<&BitmapUse>) -> Result<(), BoxError> {
+fn limit_to_dirty(backup: &JobPlan, bitmap: Option<&BitmapUse>) -> Result<(), BoxError> {
     let limits = backup.bitmap.as_ref().is_some_and(|bitmap| bitmap.limits);
     let mut marked = Ok(());
     if let Some(bitmap) = bitmap.filter(|_| limits) {
@@ -163,7 +162,7 @@ fn limit_to_dirty(backup: &BackupPlan, bitmap: Option<&BitmapUse>) -> Result<(),
 /// are made first, would not record.
 fn check_targets_recorded_before(
     bitmaps: &BitmapPlan,
-    backups: &[BackupPlan],
+    backups: &[JobPlan],
 ) -> Result<(), BoxError> {
     for node in bitmaps.nodes_that_begin_to_record() {
         let mut backups = backups.iter();
@@ -181,7 +180,7 @@ fn check_targets_recorded_before(
 }
 
 /// Refuses backups of one transaction that use the same disk or id.
-fn check_backups_apart(backups: &[BackupPlan]) -> Result<(), BoxError> {
+fn check_backups_apart(backups: &[JobPlan]) -> Result<(), BoxError> {
     for (index, backup) in backups.iter().enumerate() {
         for other in &backups[..index] {
             if backup.id == other.id {

@@ -42,6 +42,17 @@ pub(super) fn reattach_users(users: &[NodeUser]) {
     drop(no_hang_guards);
 }
 
+/// Lets all users go over to the target of a mirror, whose filter sends all requests there already, and waits for requests on the old
+/// routes.
+pub(super) fn move_users_to_target(users: &[NodeUser], target: &Arc<Node>) {
+    let no_hang_guards = prevent_hangs(users);
+    for NodeUser { slot, front_ends } in users {
+        front_ends.go_over_to_node_and_wait(slot, target);
+        front_ends.wait_for_admitted_requests();
+    }
+    drop(no_hang_guards);
+}
+
 /// Waits for the requests that the users have submitted so far.
 pub(super) fn wait_for_requests_of_users(users: &[NodeUser]) {
     let no_hang_guards = prevent_hangs(users);

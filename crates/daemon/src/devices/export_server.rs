@@ -84,6 +84,16 @@ impl ExportFrontEndHandle {
     /// requests in flight complete first.
     pub fn exchange_node_and_wait(&self, slot: &NodeSlot, node: &Arc<Node>) {
         let _exchange = slot.begin_exchange();
+        match slot.get().shares_disk_with(node) {
+            true => self.send_node_and_wait(slot, node),
+            false => self.drain_and_send_node(slot, node),
+        }
+    }
+
+    /// Replaces the node behind a disk by the one that requests reach already through a filter, and returns when no request uses the
+    /// old one any more. Queues do not stop.
+    pub fn go_over_to_node_and_wait(&self, slot: &NodeSlot, node: &Arc<Node>) {
+        let _exchange = slot.begin_exchange();
         self.send_node_and_wait(slot, node);
     }
 
@@ -96,15 +106,22 @@ impl ExportFrontEndHandle {
     fn send_node_and_wait(&self, slot: &NodeSlot, node: &Arc<Node>) {
         let set_node = || slot.set(node.clone());
         match self {
-            ExportFrontEndHandle::VhostUser(front_ends) if slot.get().shares_disk_with(node) => {
+            ExportFrontEndHandle::VhostUser(front_ends) => {
                 front_ends.exchange_while_running(set_node);
             }
-            ExportFrontEndHandle::VhostUser(front_ends) => {
-                front_ends.exchange_when_drained(set_node)
-            }
-            ExportFrontEndHandle::Adapter(adapter) if slot.get().shares_disk_with(node) => {
+            ExportFrontEndHandle::Adapter(adapter) => {
                 set_node();
                 adapter.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
+            }
+            ExportFrontEndHandle::Nbd(export) => export.exchange_while_running(set_node, node),
+        }
+    }
+
+    fn drain_and_send_node(&self, slot: &NodeSlot, node: &Arc<Node>) {
+        let set_node = || slot.set(node.clone());
+        match self {
+            ExportFrontEndHandle::VhostUser(front_ends) => {
+                front_ends.exchange_when_drained(set_node)
             }
             ExportFrontEndHandle::Adapter(adapter) => {
                 adapter.send_unless_stopped(SocketDeviceCommand::Enable(false));
@@ -112,9 +129,6 @@ impl ExportFrontEndHandle {
                 set_node();
                 adapter.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
                 adapter.send_unless_stopped(SocketDeviceCommand::Enable(true));
-            }
-            ExportFrontEndHandle::Nbd(export) if slot.get().shares_disk_with(node) => {
-                export.exchange_while_running(set_node, node);
             }
             ExportFrontEndHandle::Nbd(export) => export.exchange_when_drained(set_node, node),
         }

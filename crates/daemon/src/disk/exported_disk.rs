@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use block::Node;
+use block::{Node, NodeError};
 use telemetry::queue::QueueStats;
 use virtio_blk::Device;
 use virtio_scsi::Address;
@@ -79,14 +79,23 @@ impl GuestDevice {
         }
     }
 
-    /// Bytes of the smallest write; `None` if it does not write.
-    pub fn smallest_write_bytes(&self) -> Option<u32> {
+    /// Prepares a node that is to be behind it for the blocks that its guests write.
+    ///
+    /// # Errors
+    /// See [`Node::set_guest_block_size`].
+    pub fn set_block_size_of(&self, node: &Node) -> Result<(), NodeError> {
         match self {
-            GuestDevice::Blk(device) => Some(device.options().logical_block_size),
-            GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => {
-                Some(unit.block_bytes())
+            GuestDevice::Blk(device) => {
+                node.set_guest_block_size(device.options().logical_block_size)
             }
-            GuestDevice::Nbd(export) => export.is_writable().then(|| export.min_block_size()),
+            GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => {
+                node.set_guest_block_size(unit.block_bytes())
+            }
+            // Other disks take writes of any size.
+            GuestDevice::Nbd(export) if export.is_writable() && node.uses_direct_io() => {
+                node.set_guest_block_size(export.min_block_size())
+            }
+            GuestDevice::Nbd(_) => Ok(()),
         }
     }
 

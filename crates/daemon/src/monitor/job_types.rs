@@ -25,6 +25,31 @@ pub(super) fn backup_members() -> Vec<Member> {
     members
 }
 
+/// Arguments of `blockdev-mirror`.
+pub(super) fn mirror_members() -> Vec<Member> {
+    let optional = [
+        ("job-id", Type::Str),
+        ("replaces", Type::Str),
+        ("speed", Type::Int),
+        ("granularity", Type::Int),
+        ("buf-size", Type::Int),
+        ("on-source-error", Type::Named("BlockdevOnError")),
+        ("on-target-error", Type::Named("BlockdevOnError")),
+        ("filter-node-name", Type::Str),
+        ("copy-mode", Type::Named("MirrorCopyMode")),
+        ("auto-finalize", Type::Bool),
+        ("auto-dismiss", Type::Bool),
+        ("target-is-zero", Type::Bool),
+    ];
+    let mut members = vec![
+        Member::required("device", Type::Str),
+        Member::required("target", Type::Str),
+        Member::required("sync", Type::Named("MirrorSyncMode")),
+    ];
+    members.extend(optional.map(|(name, r#type)| Member::optional(name, r#type)));
+    members
+}
+
 /// Types of arguments and results.
 pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let object = |members| TypeDefinition::Object(ObjectType::with_members(members));
@@ -47,6 +72,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         ("auto-finalize", Type::Bool),
         ("auto-dismiss", Type::Bool),
     ]));
+    block_job.push(Member::optional("actively-synced", Type::Bool));
     block_job.push(Member::optional("error", Type::Str));
     let perf = ["max-workers", "max-chunk"].map(|name| Member::optional(name, Type::Int));
     vec![
@@ -61,13 +87,16 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
             "BlockdevOnError",
             words(&["report", "ignore", "enospc", "stop", "auto"]),
         ),
-        ("JobType", words(&["backup"])),
+        ("MirrorCopyMode", words(&["background", "write-blocking"])),
+        ("JobType", words(&["backup", "mirror"])),
         (
             "JobStatus",
             words(&[
                 "created",
                 "running",
                 "paused",
+                "ready",
+                "standby",
                 "waiting",
                 "pending",
                 "aborting",
@@ -95,6 +124,7 @@ pub(super) fn qmp_events() -> Vec<Event> {
         ),
         event("BLOCK_JOB_COMPLETED", completed),
         event("BLOCK_JOB_CANCELLED", progress_members()),
+        event("BLOCK_JOB_READY", progress_members()),
         event(
             "BLOCK_JOB_PENDING",
             required(&[("type", Type::Named("JobType")), ("id", Type::Str)]),

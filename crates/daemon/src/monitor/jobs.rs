@@ -5,10 +5,10 @@ use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type};
 use serde_json::{Value, json};
 
 use super::error_conversion::error_of_failed_action;
+use super::job_arguments::read_speed;
 use super::str_arg_or_empty;
-use super::transaction::read_speed;
 use crate::control::MainThread;
-use crate::state::job::{JOB_TYPE, Job, JobStatus, JobVerb};
+use crate::state::job::{Job, JobStatus, JobVerb};
 
 /// The commands for jobs.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
@@ -46,9 +46,15 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
         }),
         of_device(
             "block-job-cancel",
-            // A job that is not ready is cancelled at once in any case.
             Some(Member::optional("force", Type::Bool)),
-            |control, arguments| run(control, arguments, Family::Device, JobVerb::Cancel),
+            |control, arguments| {
+                let force = arguments.get("force").and_then(Value::as_bool);
+                let verb = match force {
+                    Some(true) => JobVerb::Cancel,
+                    _ => JobVerb::CancelUnlessReady,
+                };
+                run(control, arguments, Family::Device, verb)
+            },
         ),
         of_device("block-job-complete", None, |control, arguments| {
             run(control, arguments, Family::Device, JobVerb::Complete)
@@ -150,7 +156,7 @@ fn job_info(job: &Job) -> Value {
     let (copied, total) = job.progress();
     let mut info = json!({
         "id": job.id,
-        "type": JOB_TYPE,
+        "type": job.type_name(),
         "status": job.status.name(),
         "current-progress": copied,
         "total-progress": total,
@@ -163,12 +169,16 @@ fn job_info(job: &Job) -> Value {
 fn block_job_info(job: &Job) -> Value {
     let mut info = job.event_data();
     info["busy"] = (job.status == JobStatus::Running).into();
-    info["paused"] = (job.status == JobStatus::Paused || job.is_paused()).into();
+    info["paused"] = job.is_paused().into();
     info["io-status"] = job.io_status.name().into();
-    info["ready"] = false.into();
+    info["ready"] = matches!(job.status, JobStatus::Ready | JobStatus::Standby).into();
     info["status"] = job.status.name().into();
     info["auto-finalize"] = job.auto_finalize.into();
     info["auto-dismiss"] = job.auto_dismiss.into();
+    if let Some(mirror) = &job.mirror {
+        let is_synced = mirror.is_write_blocking && job.copy.pending_bytes() == 0;
+        info["actively-synced"] = is_synced.into();
+    }
     add_error(job, &mut info);
     info
 }

@@ -1,20 +1,21 @@
-//! The QMP commands `transaction` and `blockdev-backup`: changes of bitmaps and backups at one moment, all of them or none.
+//! The QMP commands `transaction`, `blockdev-backup` and `blockdev-mirror`: changes of bitmaps and backups at one moment, all of them
+//! or none.
 
 use std::sync::Arc;
 
 use block::CopyMoment;
 use block::dirty_bitmap::{BitmapChange, BitmapError};
-use iothread::OnError;
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type};
 use serde_json::{Value, json};
 
 use super::bitmaps::{error_of_bitmap, read_action};
 use super::error_conversion::error_of_failed_action;
-use super::{job_types, str_arg_or_empty};
-use crate::actions::backup::{BackupOptions, BackupPlan, BackupSync};
+use super::job_arguments::{on_error, read_speed, report_failed_copy};
+use super::{job_types, mirror, str_arg_or_empty};
+use crate::actions::backup::{BackupOptions, BackupSync, JobPlan};
 use crate::actions::transaction::TransactionPlan;
 use crate::command_threads::CommandOnShutdown;
-use crate::control::{MainThread, run_on_main_thread};
+use crate::control::MainThread;
 use crate::state::job::BitmapMode;
 
 /// The end of the jobs of a transaction: each by itself, or together.
@@ -44,6 +45,16 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
             returns: None,
             run: CommandHandler::Deferred(|control, data, reply| {
                 let actions = [("blockdev-backup", data)];
+                run_actions(control, &actions, CompletionMode::Individual, reply);
+            }),
+        },
+        // It begins as an action does, but is none in QEMU.
+        Command {
+            name: "blockdev-mirror",
+            arguments: ObjectType::with_members(job_types::mirror_members()),
+            returns: None,
+            run: CommandHandler::Deferred(|control, data, reply| {
+                let actions = [("blockdev-mirror", data)];
                 run_actions(control, &actions, CompletionMode::Individual, reply);
             }),
         },
@@ -130,19 +141,15 @@ fn plan_actions(
             "abort" => return Err(error_of_bitmap(BitmapError::Aborted)),
             "blockdev-backup" => {
                 let options = read_backup(data)?;
-                let sender = control.message_sender.clone();
-                let on_failed = move |number, failure| {
-                    run_on_main_thread(&sender, move |control| {
-                        control.on_failed_write_copy(number, failure);
-                    });
-                };
+                let on_failed = report_failed_copy(control);
                 let objects = &mut control.objects;
-                let plan = BackupPlan::new(objects, options, &moment, &new_bitmaps, on_failed);
+                let plan = JobPlan::new(objects, options, &moment, &new_bitmaps, on_failed);
                 let plan = plan.map_err(|failure| error_of_failed_action(&failure))?;
                 let action = plan.bitmap_action();
                 changes.extend(action.map(|action| (plan.source.clone(), action)));
                 backups.push(plan);
             }
+            "blockdev-mirror" => backups.push(mirror::plan(control, data)?),
             kind => {
                 let (node, action) = read_action(&control.objects, kind, data)?;
                 if matches!(action.change, BitmapChange::Add { .. }) {
@@ -192,21 +199,4 @@ fn read_backup(data: &Arguments) -> Result<BackupOptions, Error> {
         max_workers: perf("max-workers").unwrap_or(64),
         max_chunk: perf("max-chunk").unwrap_or(0),
     })
-}
-
-/// Reads a speed in bytes per second.
-pub(super) fn read_speed(data: &Arguments) -> Result<u64, Error> {
-    let speed = data.get("speed").map_or(Some(0), Value::as_i64);
-    let speed = speed.and_then(|speed| u64::try_from(speed).ok());
-    speed.ok_or_else(|| Error::generic("Parameter 'speed' expects a non-negative value"))
-}
-
-/// The policy of this name. There is no device whose own policy `auto` could be.
-fn on_error(name: Option<&str>) -> OnError {
-    match name {
-        Some("ignore") => OnError::Ignore,
-        Some("stop") => OnError::Stop,
-        Some("enospc") => OnError::NoSpace,
-        _ => OnError::Report,
-    }
 }

@@ -9,12 +9,10 @@ use iothread::{IoStatus, SocketDeviceCommand, SocketDeviceHandle};
 use qmp::ServerHandle;
 use serde_json::{Value, json};
 
+use super::mirror_job::{MirrorEnd, MirrorJob};
 use super::objects::DaemonObjects;
 use crate::devices::copier::CopierControl;
 use crate::error::BoxError;
-
-/// The type of all jobs so far.
-pub(crate) const JOB_TYPE: &str = "backup";
 
 /// The status of a job, as QEMU names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +20,10 @@ pub(crate) enum JobStatus {
     Created,
     Running,
     Paused,
+    /// It is a mirror whose target is almost the same.
+    Ready,
+    /// The same, and it is paused.
+    Standby,
     /// It has done its work, and waits for others of its transaction.
     Waiting,
     /// It waits for `job-finalize`.
@@ -39,6 +41,8 @@ impl JobStatus {
             JobStatus::Created => "created",
             JobStatus::Running => "running",
             JobStatus::Paused => "paused",
+            JobStatus::Ready => "ready",
+            JobStatus::Standby => "standby",
             JobStatus::Waiting => "waiting",
             JobStatus::Pending => "pending",
             JobStatus::Aborting => "aborting",
@@ -52,6 +56,8 @@ impl JobStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobVerb {
     Cancel,
+    /// Ends a mirror that is ready with a target that is a copy; cancels any other job.
+    CancelUnlessReady,
     Pause,
     Resume,
     SetSpeed,
@@ -64,7 +70,7 @@ impl JobVerb {
     /// QEMU's name for it.
     fn name(self) -> &'static str {
         match self {
-            JobVerb::Cancel => "cancel",
+            JobVerb::Cancel | JobVerb::CancelUnlessReady => "cancel",
             JobVerb::Pause => "pause",
             JobVerb::Resume => "resume",
             JobVerb::SetSpeed => "set-speed",
@@ -75,14 +81,16 @@ impl JobVerb {
     }
 
     fn is_allowed_in(self, status: JobStatus) -> bool {
-        use JobStatus::{Concluded, Created, Paused, Pending, Running, Waiting};
+        use JobStatus::{Concluded, Created, Paused, Pending, Ready, Running, Standby, Waiting};
         match self {
-            JobVerb::Cancel => matches!(status, Created | Running | Paused | Waiting | Pending),
+            JobVerb::Cancel | JobVerb::CancelUnlessReady => matches!(
+                status,
+                Created | Running | Paused | Ready | Standby | Waiting | Pending
+            ),
             JobVerb::Pause | JobVerb::Resume | JobVerb::SetSpeed => {
-                matches!(status, Created | Running | Paused)
+                matches!(status, Created | Running | Paused | Ready | Standby)
             }
-            // It is for jobs that become ready first.
-            JobVerb::Complete => false,
+            JobVerb::Complete => matches!(status, Ready | Standby),
             JobVerb::Finalize => status == Pending,
             JobVerb::Dismiss => status == Concluded,
         }
@@ -151,6 +159,8 @@ pub(crate) struct Job {
     /// The iothread of the copier.
     pub iothread: String,
     pub bitmap: Option<(BitmapUse, BitmapMode)>,
+    /// For a mirror.
+    pub mirror: Option<MirrorJob>,
     pub io_status: IoStatus,
     pub error: Option<String>,
     /// Its work ends or has ended, and how.
@@ -169,6 +179,48 @@ impl Job {
                 verb.name()
             )
             .into()),
+        }
+    }
+
+    /// QEMU's name for its type.
+    pub fn type_name(&self) -> &'static str {
+        match self.mirror {
+            None => "backup",
+            Some(_) => "mirror",
+        }
+    }
+
+    /// Whether it is a mirror whose target was almost the same once.
+    pub fn is_ready(&self) -> bool {
+        self.mirror.is_some_and(|mirror| mirror.is_ready)
+    }
+
+    /// Whether guests use the target of this mirror, or are about to, when its work ends.
+    pub fn switches_over(&self) -> bool {
+        self.mirror
+            .is_some_and(|mirror| mirror.end == Some(MirrorEnd::SwitchOver))
+    }
+
+    /// Whether it is a mirror that has ended as a copy.
+    pub fn ends_as_copy(&self) -> bool {
+        self.mirror.is_some()
+            && !self.switches_over()
+            && self.outcome == Some(JobOutcome::Completed)
+    }
+
+    /// Whether the target of a mirror that has ended as a copy lacks writes or flushes that were in flight at its moment.
+    pub fn has_lost_last_writes(&self) -> bool {
+        self.ends_as_copy()
+            && (self.copy.pending_bytes() > 0 || self.copy.failed_write_copy().is_some())
+    }
+
+    /// The status while it works, or does not because it is paused.
+    pub fn working_status(&self) -> JobStatus {
+        match (self.is_ready(), self.is_paused()) {
+            (false, false) => JobStatus::Running,
+            (false, true) => JobStatus::Paused,
+            (true, false) => JobStatus::Ready,
+            (true, true) => JobStatus::Standby,
         }
     }
 
@@ -197,7 +249,7 @@ impl Job {
     pub fn event_data(&self) -> Value {
         let (offset, len) = self.progress();
         json!({
-            "type": JOB_TYPE,
+            "type": self.type_name(),
             "device": self.id,
             "len": len,
             "offset": offset,
@@ -265,8 +317,9 @@ impl Job {
     /// The error for a node that it uses.
     fn busy_error(&self, node: &Node) -> BoxError {
         format!(
-            "Node '{}' is busy: block device is in use by block job: {JOB_TYPE} '{}'",
+            "Node '{}' is busy: block device is in use by block job: {} '{}'",
             node.name(),
+            self.type_name(),
             self.id
         )
         .into()
@@ -292,7 +345,7 @@ impl DaemonObjects {
                 copier.stop();
             }
             if let Some(disks) = &job.disks {
-                disks.source.set_copy_before_write(None);
+                disks.source.remove_copy_filter();
                 job.conclude(JobOutcome::Cancelled, &self.events);
             }
         }

@@ -4,6 +4,7 @@ pub(crate) mod chardev;
 pub(crate) mod export;
 pub(crate) mod iothread;
 pub(crate) mod job;
+pub(crate) mod mirror_job;
 pub(crate) mod nbd_server;
 pub(crate) mod node;
 mod object_ids;

@@ -123,7 +123,7 @@ fn warn_of_failed_request_unless_efault(
     };
     tracing::warn!(
         export = errors.export,
-        node = errors.node,
+        node = errors.node(),
         operation = if errors.reads { "read" } else { "write" },
         error = errno_text(&errno.into()),
         advice,
@@ -135,7 +135,7 @@ fn warn_of_failed_request_unless_efault(
 fn io_error_event_data(errors: &LastIoError, (errno, action): (Errno, ErrorAction)) -> Value {
     json!({
         "device": "",
-        "node-name": errors.node,
+        "node-name": errors.node(),
         "export": errors.export,
         "operation": if errors.reads { "read" } else { "write" },
         "action": action.name(),
@@ -221,7 +221,7 @@ impl DroppedReportsThrottle {
 
 /// Node and direction of an error, for which reports are limited.
 fn node_and_direction(errors: &LastIoError) -> (String, bool) {
-    (errors.node.clone(), errors.reads)
+    (errors.node(), errors.reads)
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 //! The mailbox has a limit; reports that find it full are only counted.
 
 use std::fmt::Display;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::Errno;
 use eventfd::Signaller;
@@ -95,8 +95,8 @@ impl ReportSender {
 pub struct LastIoError {
     /// The export.
     pub export: String,
-    /// Its node.
-    pub node: String,
+    /// Its node, which may be replaced.
+    node: Mutex<String>,
     /// Whether reads failed, or other requests.
     pub reads: bool,
     /// The error, with the action in the bits above; 0: none.
@@ -107,6 +107,18 @@ pub struct LastIoError {
 const ACTION_BIT: u32 = 16;
 
 impl LastIoError {
+    /// The node of the export now.
+    #[must_use]
+    pub fn node(&self) -> String {
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        node.clone()
+    }
+
+    fn set_node(&self, name: &str) {
+        let mut node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        name.clone_into(&mut node);
+    }
+
     /// Takes the last error since the previous call, and the action on it.
     pub fn take(&self) -> Option<(Errno, ErrorAction)> {
         let left = self.errno.swap(0, Ordering::Relaxed);
@@ -142,13 +154,19 @@ pub struct ExportReporter {
 }
 
 impl ExportReporter {
+    /// Names another node in reports from now on: its guest uses that one.
+    pub fn set_node(&self, name: &str) {
+        self.reads.set_node(name);
+        self.writes.set_node(name);
+    }
+
     /// Reporter of an export with a node.
     #[must_use]
     pub fn new(reports: ReportSender, export: &str, node: &str) -> Self {
         let cell = |reads| {
             Arc::new(LastIoError {
                 export: export.to_owned(),
-                node: node.to_owned(),
+                node: Mutex::new(node.to_owned()),
                 reads,
                 errno: AtomicI32::new(0),
             })

@@ -45,7 +45,7 @@ fn a_long_discard_does_not_lock_all_that_it_has_to_copy() {
     let (target, faults) = fault_in(&target, Some(0..512), FaultAction::Hang);
     let moment = Arc::new(CopyMoment::default());
     let copy = BlockCopy::new(source.size(), moment.clone(), false, |_| ()).unwrap();
-    source.set_copy_before_write(Some((copy.clone(), target)));
+    source.set_copy_before_write(&copy, &target);
     moment.begin();
     let (mut io, mut other) = (testing::io(), testing::io());
     let disk = testing::attach(&mut io, &source);

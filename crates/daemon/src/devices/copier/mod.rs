@@ -1,5 +1,7 @@
 //! The copier of a job: copies a disk part by part, as a source of requests on an iothread.
 //!
+//! A mirror's copier goes on when everything is copied: pass by pass, as long as guests change something.
+//!
 //! Its requests are those of a [copier's node](block::Node::new_copier): each copies one part, with the part's range locked. So many
 //! are in flight at most, which leaves guests their room. Holes are found by worker threads ([`plan`]); sizes and the
 //! speed limit are in [`pace`].
@@ -23,6 +25,22 @@ const RETRY_NS: u64 = 100_000_000;
 /// Parts that are copied at once unless `max-workers` says less: they have half of the memory of an iothread's tasks.
 const MAX_WORKERS: usize = 8;
 
+/// Time between two passes of a mirror that is ready.
+const PASS_NS: u64 = 100_000_000;
+/// A mirror with less to copy is ready.
+const READY_BYTES: u64 = 8 << 20;
+
+/// What a copier copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopierWork {
+    /// All that is pending, once.
+    All,
+    /// Nothing: the filter copies what guests change, until the job is cancelled.
+    OnlyChanges,
+    /// All that is pending, again and again, until it is stopped.
+    Mirror,
+}
+
 /// Settings of a copier.
 pub(crate) struct CopierSettings {
     pub on_source_error: OnError,
@@ -31,14 +49,19 @@ pub(crate) struct CopierSettings {
     pub max_workers: usize,
     /// The most bytes of a part.
     pub max_chunk: u64,
-    /// Everything is copied. Otherwise only what guests change, until the job is cancelled.
-    pub copies_all: bool,
+    /// What is copied.
+    pub work: CopierWork,
 }
 
 /// Settings that other threads change while the copier runs. It looks when it gets a turn.
 #[derive(Default)]
 pub(crate) struct CopierControl {
     pub paused: AtomicBool,
+    /// A mirror is to end: nothing becomes pending any more unless a disk fails, so everything is copied and flushed.
+    pub finishing: AtomicBool,
+    /// A mirror is in sync, and its job decides whether it ends. Nothing is copied or flushed meanwhile: the decision is about the
+    /// flush that was reported.
+    pub awaits_end: AtomicBool,
     /// Bytes per second; 0: no limit.
     pub speed: AtomicU64,
 }
@@ -47,6 +70,10 @@ pub(crate) struct CopierControl {
 pub(crate) enum CopierReport {
     /// A part could not be copied. With [`ErrorAction::Stop`] the copier has paused itself.
     Failed(CopyFailure, ErrorAction),
+    /// A mirror: the target is almost the same, and flushed.
+    Ready,
+    /// A mirror that is to end: nothing is pending, and the target is flushed.
+    InSync,
     /// Everything is copied and flushed, or the copier has stopped after an error.
     Ended(Result<(), CopyFailure>),
 }
@@ -87,6 +114,8 @@ pub(crate) struct Copier {
     /// An error was ignored: wait before the next part.
     waits_to_retry: bool,
     retry_at_ns: u64,
+    /// It has reported that.
+    is_ready: bool,
 }
 
 impl Copier {
@@ -114,6 +143,7 @@ impl Copier {
             now_ns: 0,
             waits_to_retry: false,
             retry_at_ns: 0,
+            is_ready: false,
         }
     }
 
@@ -126,10 +156,17 @@ impl Copier {
         all.any(|(one, _)| matches!(one, InFlight::Query(_)))
     }
 
+    fn has_flush_in_flight(&self) -> bool {
+        let mut all = self.in_flight.iter().flatten();
+        all.any(|(one, _)| matches!(one, InFlight::Flush))
+    }
+
     /// Whether it may begin something now.
     fn may_begin(&self) -> bool {
         self.state == State::Copying
-            && self.settings.copies_all
+            && self.settings.work != CopierWork::OnlyChanges
+            && !self.has_flush_in_flight()
+            && !self.control.awaits_end.load(Ordering::Acquire)
             && !self.control.paused.load(Ordering::Acquire)
             && self.now_ns >= self.retry_at_ns
     }
@@ -259,14 +296,21 @@ impl SocketDevice for Copier {
                 break;
             }
             let chunk = self.pace.chunk_bytes(self.copy.guest_waits());
-            if let Some(part) = self.plan.next_part(&self.copy, chunk) {
+            let is_mirror = self.settings.work == CopierWork::Mirror;
+            let part = match is_mirror {
+                true => self.plan.next_part_as_data(&self.copy, chunk),
+                false => self.plan.next_part(&self.copy, chunk),
+            };
+            if let Some(part) = part {
                 self.submit_part(part, io);
-            } else if self.has_query_in_flight() || self.submit_query(io) {
+            } else if !is_mirror && (self.has_query_in_flight() || self.submit_query(io)) {
                 break;
             } else if self.count_in_flight() > 0 {
                 // It may fail, and be copied once more.
                 break;
-            } else if self.plan.begin_again_if_pending(&self.copy) {
+            } else if self.rests_after_pass() {
+                break;
+            } else if self.plan.begin_again_if_pending(&self.copy) && !self.is_almost_done() {
                 continue;
             } else {
                 let number = self.add_in_flight(InFlight::Flush);
@@ -290,7 +334,7 @@ impl SocketDevice for Copier {
                     self.on_error(CopyFailure { side, errno }, stops);
                 }
                 (Some((InFlight::Part(_), _)), Ok(())) => {}
-                (Some((InFlight::Flush, _)), Ok(())) => self.end(Ok(())),
+                (Some((InFlight::Flush, _)), Ok(())) => self.on_flushed(),
                 (Some((InFlight::Flush, stops)), Err(errno)) => {
                     // Whatever the policy: the kernel reports data that it lost once, and the next flush succeeds.
                     let side = CopySide::Target;
@@ -315,5 +359,38 @@ impl SocketDevice for Copier {
 
     fn disconnect_and_stop(&mut self) {
         self.state = State::Ended;
+    }
+}
+
+impl Copier {
+    /// Whether a mirror is not to end, and waits until there is more to copy.
+    fn rests_after_pass(&mut self) -> bool {
+        let rests = self.is_ready && !self.control.finishing.load(Ordering::Acquire);
+        if rests {
+            self.plan.begin_again_if_pending(&self.copy);
+            self.retry_at_ns = self.now_ns + PASS_NS;
+        }
+        rests
+    }
+
+    /// Whether a mirror that is not ready has so little left that it is.
+    fn is_almost_done(&self) -> bool {
+        self.settings.work == CopierWork::Mirror
+            && !self.is_ready
+            && self.copy.pending_bytes() <= READY_BYTES
+    }
+
+    fn on_flushed(&mut self) {
+        if self.settings.work != CopierWork::Mirror {
+            return self.end(Ok(()));
+        }
+        if !self.is_ready {
+            self.is_ready = true;
+            (self.report)(CopierReport::Ready);
+        } else if self.copy.pending_bytes() == 0 {
+            self.retry_at_ns = self.now_ns + PASS_NS;
+            self.control.awaits_end.store(true, Ordering::Release);
+            (self.report)(CopierReport::InSync);
+        }
     }
 }

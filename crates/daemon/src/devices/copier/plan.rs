@@ -142,6 +142,21 @@ impl CopyPlan {
         })
     }
 
+    /// The next part without a search for holes: what was a hole when it was searched may be data since, if guests change what is
+    /// pending.
+    pub fn next_part_as_data(&mut self, copy: &BlockCopy, chunk: u64) -> Option<Part> {
+        loop {
+            if let Some(part) = self.next_part(copy, chunk) {
+                return Some(part);
+            }
+            let Query { window, .. } = self.next_query(copy)?;
+            self.parts.push_back(Part {
+                kind: PartKind::Data,
+                range: window,
+            });
+        }
+    }
+
     /// Adds the parts that a search has found.
     pub fn add_parts_of(&mut self, query: &Query) {
         let mut found = query.found.lock().unwrap_or_else(PoisonError::into_inner);

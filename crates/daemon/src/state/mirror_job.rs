@@ -1,0 +1,33 @@
+//! The state that only mirrors have among jobs: they become ready, and have two ends.
+
+use block::MirrorMode;
+
+/// The state that only a mirror has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MirrorJob {
+    /// Guests' writes wait for the target.
+    pub is_write_blocking: bool,
+    /// The target was almost the same once.
+    pub is_ready: bool,
+    /// It is about to end, and how.
+    pub end: Option<MirrorEnd>,
+}
+
+/// The end of a mirror that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MirrorEnd {
+    /// Guests go over to the target.
+    SwitchOver,
+    /// The target is a copy as of that moment.
+    Copy,
+}
+
+impl MirrorJob {
+    /// The filter on routes to the source until the end begins.
+    pub fn initial_mode(self) -> MirrorMode {
+        match self.is_write_blocking {
+            true => MirrorMode::Write,
+            false => MirrorMode::Mark,
+        }
+    }
+}
