@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use test_support::ceph::Cluster;
+use test_support::deadline::Deadline;
 use test_support::report;
 
 use crate::disk::{Disk, SOCKET};
@@ -83,9 +84,16 @@ fn writes_of_rbd_bench_are_read_and_refused_while_the_guest_has_the_lock() {
         ["bench", "--io-type", "write", a, b, c, d, "benched"]
     };
     for (round, bytes) in [(1, "256K"), (2, "1M")] {
-        cluster.rbd(bench(bytes));
-        let written = disk.content();
-        assert!(written[BLOCK..].iter().any(|byte| *byte != 0));
+        // It fills its blocks with one random byte, which may be 0.
+        let deadline = Deadline::default();
+        let written = loop {
+            cluster.rbd(bench(bytes));
+            let written = disk.content();
+            if written[BLOCK..].iter().any(|byte| *byte != 0) {
+                break written;
+            }
+            deadline.check("rbd bench writes a byte that is not 0");
+        };
         let folder = Folder::new();
         let (program, _) = start(&folder, &disk.line());
         let mut guest = Guest::connect(&folder.join(SOCKET), 1);
