@@ -1,4 +1,4 @@
-//! A guest that moves between two QEMUs, each with a server of its own on the same image.
+//! A guest that moves between two QEMUs, each with a server of its own on the same image, or after its disk has moved.
 //!
 //! It writes and reads back on all CPUs meanwhile, and would oops or find other data if a page were not copied that was written. That no
 //! order of events lets one be forgotten is what `virtqueue/tests/dirty_log.rs` is about.
@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use guest::{Boot, Movable, Scenario, Server, ServerOptions};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// There and back.
 const ROUNDS: u32 = 10;
@@ -29,6 +29,25 @@ struct Hosts {
 }
 
 impl Hosts {
+    /// Servers that do not share storage.
+    fn with_images_of_their_own() -> Hosts {
+        let folder = guest::disk_folder().unwrap();
+        let program = guest::blockplane().unwrap();
+        let serve = |name: &str| {
+            let mut options = ServerOptions::new(&folder.path().join(name), 64 << 20);
+            options.num_queues = 2;
+            options.monitor = true;
+            options.locking = Some("on");
+            Server::start(&program, &options).unwrap_or_else(|error| panic!("{error}"))
+        };
+        let servers = [serve("here.img"), serve("there.img")];
+        Hosts {
+            _folder: folder,
+            servers,
+            with_record: false,
+        }
+    }
+
     fn new(packed: bool) -> Hosts {
         let folder = guest::disk_folder().unwrap();
         let mut options = ServerOptions::new(&folder.path().join("disk.img"), 64 << 20);
@@ -114,9 +133,11 @@ fn migration_works_with_packed_queues() {
     there_and_back(true, 1);
 }
 
+/// The first of the things that a query lists; null if there is none.
 fn ask(server: &Server, query: &str) -> Value {
     let reply = server.query(query, "{}").unwrap();
-    serde_json::from_str::<Value>(&reply).unwrap()["return"][0].take()
+    let reply: Value = serde_json::from_str(&reply).unwrap();
+    reply["return"][0].clone()
 }
 
 /// Requests that wait after an error.
@@ -195,4 +216,43 @@ fn migration_moves_parked_requests_in_the_inflight_region() {
 #[test]
 fn migration_moves_parked_requests_of_packed_queues() {
     amid_others(true);
+}
+
+/// Has the disk of a server go over to that of another one, through NBD.
+fn move_disk(from: &Server, to: &Server, folder: &std::path::Path) {
+    let path = folder.join("nbd").display().to_string();
+    let execute = |server: &Server, command: &str, arguments: Value| {
+        let done = server.execute(command, &arguments.to_string());
+        done.unwrap_or_else(|error| panic!("{error}"));
+    };
+    let address = json!({"addr": {"type": "unix", "data": {"path": path}}});
+    execute(to, "nbd-server-start", address);
+    let export = json!({"type": "nbd", "id": "way-in", "node-name": "d", "name": "way-in", "writable": true});
+    execute(to, "block-export-add", export);
+    let server = json!({"type": "unix", "path": path});
+    let node = json!({"driver": "nbd", "node-name": "there", "server": server, "export": "way-in"});
+    execute(from, "blockdev-add", node);
+    let job = json!({"job-id": "move", "device": "d", "target": "there", "sync": "full"});
+    execute(from, "blockdev-mirror", job);
+    wait_until("the mirror is ready", || {
+        ask(from, "query-jobs")["status"] == "ready"
+    });
+    execute(from, "job-complete", json!({"id": "move"}));
+    wait_until("the job has ended", || ask(from, "query-jobs").is_null());
+    assert_eq!(ask(from, "query-block-exports")["node-name"], "there");
+    execute(from, "blockdev-del", json!({"node-name": "d"}));
+}
+
+#[test]
+fn guest_moves_with_its_disk_to_a_host_without_shared_storage() {
+    let folder = tempfile::tempdir().unwrap();
+    Hosts::with_images_of_their_own().while_at_work(|guest, [here, there]| {
+        move_disk(here, there, folder.path());
+        thread::sleep(AT_WORK);
+        guest
+            .move_to(there)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let remove = r#"{"id": "way-in", "mode": "hard"}"#;
+        there.execute("block-export-del", remove).unwrap();
+    });
 }
