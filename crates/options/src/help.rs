@@ -120,6 +120,9 @@ Usage:
                                       what it would create
   blockplane info SOCKET [OPTIONS]    show the objects of a running daemon
   blockplane top SOCKET [OPTIONS]     show its disks' performance, continuously
+  blockplane backup SOCKET DISK FILE  copy a disk while its guest works
+  blockplane mirror SOCKET DISK FILE  move it to another place
+  blockplane bitmap SOCKET [OPTIONS]  show or change its dirty bitmaps
   blockplane qmp SOCKET COMMAND …     query it, change it
   blockplane upgrade SOCKET           replace it with a new binary
   blockplane [OPTIONS]                create nodes and exports, with the options
@@ -146,6 +149,10 @@ Commands (blockplane help COMMAND explains each):
                           monitor
   top SOCKET              IOPS, MB/s and latency of its disks, CPU time of its
                           iothreads
+  backup SOCKET DISK FILE copy a disk as it is now, in full or what has changed
+  mirror SOCKET DISK FILE move a disk to another file, device or server; its
+                          guest goes over to it
+  bitmap SOCKET …         bitmaps of what has changed
   qmp SOCKET COMMAND …    any QMP command, with its arguments as KEY=VALUE
   upgrade SOCKET          replace the running daemon with a new binary; guests
                           stay connected

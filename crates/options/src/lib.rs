@@ -88,7 +88,8 @@ pub use object::{
     MAX_SECRET_BYTES, MAX_THREAD_POOL, ObjectOptions, SecretBytes, SecretError, SecretFormat,
     SecretOptions, SecretText, ThrottleGroupOptions, TlsCredsOptions, TlsEndpoint,
 };
-pub use serve::{ServeDevice, ServeDisk, ServeSettings};
+pub use serve::{ServeDevice, ServeDisk, ServeSettings, is_nbd_uri, nbd_uri_to_json};
+pub use size::parse_size_argument;
 pub use socket::SocketAddr;
 
 /// A parsed command line.
@@ -109,7 +110,7 @@ pub enum Invocation {
         /// The folder to write to.
         folder: PathBuf,
     },
-    /// `blockplane qmp …`, `info …`, `top …`, `upgrade …`: all arguments, unparsed.
+    /// `blockplane qmp …`, `info …`, `top …`, `backup …`, `bitmap …`, `upgrade …`: all arguments, unparsed.
     Operator(Vec<OsString>),
     /// Print this text on standard output and exit with status 0.
     Help(String),
@@ -129,7 +130,9 @@ pub fn parse_options_of_running_daemon(
 }
 
 /// Commands that connect to a running daemon. Their grammar is in another crate.
-const OPERATOR_COMMANDS: [&str; 4] = ["qmp", "info", "top", "upgrade"];
+const OPERATOR_COMMANDS: [&str; 7] = [
+    "qmp", "info", "top", "backup", "mirror", "bitmap", "upgrade",
+];
 
 /// Parses a command line without the program's name.
 ///

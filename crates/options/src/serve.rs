@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 pub(crate) use args::{grammar, parse};
 pub use device::ServeDevice;
+pub use nbd_uri::{is_nbd_uri, nbd_uri_to_json};
 
 use crate::{
     AioMode, Confinement, Discard, Locking, LogFormat, LogLevel, MetricsAddr, NbdOptions,

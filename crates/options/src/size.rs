@@ -34,6 +34,14 @@ pub(crate) fn parse_integer(text: &str) -> Result<u64, NumberError> {
     u64::from_str_radix(digits, radix).map_err(|_| NumberError::TooLarge)
 }
 
+/// Reads a size on the command line of another program, such as `100M`; 0 is allowed.
+///
+/// # Errors
+/// The text names what is expected.
+pub fn parse_size_argument(text: &str) -> Result<u64, String> {
+    parse_size(text).map_err(|_| "a size such as 64k, 100M or 1.5G is expected".to_owned())
+}
+
 /// Reads a size in bytes: a whole number, or a decimal number with one of the suffixes B, K, M, G,
 /// T, P, E (either case, powers of 1024). A fraction of a byte is dropped.
 pub(crate) fn parse_size(text: &str) -> Result<u64, NumberError> {

@@ -1,4 +1,4 @@
-//! Command lines of `blockplane qmp`, `info`, `top` and `upgrade`: defines, parses and runs them.
+//! Command lines of `blockplane qmp`, `info`, `top`, `backup`, `mirror`, `bitmap` and `upgrade`: defines, parses and runs them.
 
 mod help;
 
@@ -12,7 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
-use crate::operator::{info, qmp, top, upgrade};
+use crate::operator::{backup, bitmap, info, mirror, qmp, top, upgrade};
 
 /// `blockplane …`
 #[derive(Debug, Parser)]
@@ -39,6 +39,15 @@ enum OperatorCommand {
     /// Watch a running daemon: IOPS, MB/s and latency of each disk, CPU time of each iothread
     #[command(long_about = help::TOP, after_long_help = help::TOP_EXAMPLES)]
     Top(top::Options),
+    /// Copy a disk while its guest works
+    #[command(long_about = help::BACKUP, after_long_help = help::BACKUP_EXAMPLES)]
+    Backup(backup::Options),
+    /// Move a disk to another place while its guest works
+    #[command(long_about = help::MIRROR, after_long_help = help::MIRROR_EXAMPLES)]
+    Mirror(mirror::Options),
+    /// Show or change the dirty bitmaps of disks
+    #[command(long_about = help::BITMAP, after_long_help = help::BITMAP_EXAMPLES)]
+    Bitmap(bitmap::Options),
     /// Replace a running daemon with a new version; guests stay connected
     #[command(long_about = help::UPGRADE, after_long_help = help::UPGRADE_EXAMPLES)]
     Upgrade(upgrade::Options),
@@ -90,6 +99,9 @@ fn run_parsed_command(command: &OperatorCommand) -> Result<()> {
         OperatorCommand::Qmp(options) => qmp::run(options, &mut out),
         OperatorCommand::Info(options) => info::run(options, &mut out),
         OperatorCommand::Top(options) => top::run(options, &mut out),
+        OperatorCommand::Backup(options) => backup::run(options, &mut out),
+        OperatorCommand::Mirror(options) => mirror::run(options, &mut out),
+        OperatorCommand::Bitmap(options) => bitmap::run(options, &mut out),
         OperatorCommand::Upgrade(options) => upgrade::run(options, &mut out),
     };
     match done {
@@ -151,6 +163,15 @@ mod tests {
             "info socket everything",
             "top socket --interval 0",
             "top socket --json",
+            "backup socket disk",
+            "backup socket disk target --persistent",
+            "backup socket disk target --speed fast",
+            "mirror socket disk",
+            "mirror socket disk target --to-node --node-name n",
+            "bitmap socket disk name",
+            "bitmap socket disk --add",
+            "bitmap socket disk name --clear --granularity 4k",
+            "bitmap socket disk name --add --remove",
             "upgrade",
             "upgrade socket --timeout 1s --binary",
         ] {

@@ -105,6 +105,14 @@ impl Client {
         self.execute_request(request)
     }
 
+    /// Executes a command whose arguments are this object.
+    ///
+    /// # Errors
+    /// See [`Client::execute`].
+    pub fn execute_with(&mut self, command: &str, arguments: Value) -> Result<Value> {
+        self.execute_request(json!({"execute": command, "arguments": arguments}))
+    }
+
     /// Sends a complete request, to which the client adds the `id`, and returns the value of its reply.
     ///
     /// # Errors
@@ -123,6 +131,8 @@ impl Client {
             };
             if message.get("event").is_some() {
                 self.events.push_back(message);
+            } else if message.get("id").is_some_and(|id| *id != self.last_id) {
+                // The reply to a command whose wait was interrupted.
             } else if let Some(value) = message.get_mut("return") {
                 return Ok(value.take());
             } else {
@@ -144,13 +154,24 @@ impl Client {
     /// [`Error::Disconnected`] when the daemon ends.
     pub fn next_event(&mut self) -> Result<Value> {
         loop {
-            if let Some(event) = self.events.pop_front() {
+            if let Some(event) = self.next_event_within(None)? {
                 return Ok(event);
             }
+        }
+    }
+
+    /// The next event; `None` if none comes within this time.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`] when the daemon ends; [`Error::Interrupted`].
+    pub fn next_event_within(&mut self, time: Option<Duration>) -> Result<Option<Value>> {
+        let until = time.map(|time| Instant::now() + time);
+        if self.events.is_empty() {
             // Nothing else comes unasked.
-            let event = self.next_message(None)?;
+            let event = self.next_message(until)?;
             self.events.extend(event);
         }
+        Ok(self.events.pop_front())
     }
 
     /// Writes a request as a line.

@@ -97,6 +97,36 @@ pub enum Error {
         /// The member.
         member: &'static str,
     },
+    /// Neither an export nor a node has the name.
+    #[error("there is no export and no node '{name}'; the nodes are: {}", .nodes.join(", "))]
+    NoDisk {
+        /// What was asked for.
+        name: String,
+        /// The names that there are.
+        nodes: Vec<String>,
+    },
+    /// The file of a full copy is there already.
+    #[error(
+        "{} exists: all of the disk is copied to a new file. Name another one, or remove it", .0.display()
+    )]
+    TargetExists(PathBuf),
+    /// The target is not a URI of an NBD server's export, and begins like one.
+    #[error("TARGET {0}")]
+    TargetUri(String),
+    /// The file that an incremental backup renews is not there.
+    #[error(
+        "{} is not there: what is dirty in '{bitmap}' is written over a copy of the last backup. Name that, or remove the \
+         bitmap to begin with a full backup", .path.display()
+    )]
+    NoLastBackup {
+        /// The file.
+        path: PathBuf,
+        /// The bitmap.
+        bitmap: String,
+    },
+    /// A job of the daemon has failed.
+    #[error("the job has failed: {0}")]
+    Job(String),
     /// Ctrl-C, or another signal to end.
     #[error("interrupted")]
     Interrupted,

@@ -7,6 +7,7 @@
 //! - `control`: commands and events, as qemu-storage-daemon has them; what is refused meanwhile.
 //! - `mirror`, `switch_over`: mirrors, their commands and errors; guests that go over to another disk while they write.
 //! - `ends`: jobs that are cancelled, or end with the daemon; live upgrades.
+//! - `commands`: `blockplane backup`, `mirror` and `bitmap`.
 //! - `waits`: jobs that begin or end while an iothread or a target hangs.
 
 #![allow(
@@ -15,6 +16,7 @@
 )]
 
 mod bitmaps;
+mod commands;
 mod control;
 mod ends;
 mod errors;

@@ -1,7 +1,7 @@
-//! URIs of exports of NBD servers as DISK of `serve`: `nbd://HOST[:PORT]/[EXPORT]`, `nbd+unix:///[EXPORT]?socket=PATH`.
+//! URIs of exports of NBD servers: `nbd://HOST[:PORT]/[EXPORT]`, `nbd+unix:///[EXPORT]?socket=PATH`.
 
 use crate::{
-    NbdOptions, ServeDisk,
+    NbdOptions, Problem, ServeDisk,
     blockdev::NBD_PORT,
     tree::{Object, Value},
 };
@@ -9,7 +9,8 @@ use crate::{
 const FORM: &str = "nbd://HOST[:PORT]/[EXPORT] or nbd+unix:///[EXPORT]?socket=PATH";
 
 /// Whether a text is a URI of an export, and not a file.
-pub(super) fn is_nbd_uri(text: &[u8]) -> bool {
+#[must_use]
+pub fn is_nbd_uri(text: &[u8]) -> bool {
     let schemes: [&[u8]; 5] = [
         b"nbd:",
         b"nbds:",
@@ -20,11 +21,38 @@ pub(super) fn is_nbd_uri(text: &[u8]) -> bool {
     schemes.iter().any(|scheme| text.starts_with(scheme))
 }
 
-/// Parses a URI.
+/// Parses a URI as DISK of `serve`.
 pub(super) fn parse_nbd_uri(uri: &str) -> Result<ServeDisk, String> {
+    let parsed = read_nbd_uri(uri).and_then(|object| {
+        NbdOptions::from_object(object).map_err(|problem| describe(uri, &problem))
+    });
+    match parsed {
+        Ok(nbd) => Ok(ServeDisk::Nbd(Box::new(nbd))),
+        Err(error) => Err(format!("DISK {error}")),
+    }
+}
+
+/// The options of a node with `driver=nbd` for the export of a URI, as `blockdev-add` takes them, without the node's name.
+///
+/// # Errors
+/// The text names what is expected.
+pub fn nbd_uri_to_json(uri: &str) -> Result<serde_json::Value, String> {
+    let object = read_nbd_uri(uri)?;
+    NbdOptions::from_object(object.clone()).map_err(|problem| describe(uri, &problem))?;
+    let mut options = serde_json::Value::from(object);
+    options["driver"] = "nbd".into();
+    Ok(options)
+}
+
+fn describe(uri: &str, problem: &Problem) -> String {
+    format!("'{}': {problem}", crate::error::excerpt(uri))
+}
+
+/// Reads a URI as options of a node.
+fn read_nbd_uri(uri: &str) -> Result<Object, String> {
     let shown = crate::error::excerpt(uri);
     let malformed =
-        || format!("DISK '{shown}': expected {FORM}; for a file of that name write ./{shown}");
+        || format!("'{shown}': expected {FORM}; for a file of that name write ./{shown}");
     let (scheme, rest) = uri.split_once("://").ok_or_else(malformed)?;
     let (rest, query) = match rest.split_once('?') {
         Some((rest, query)) => (rest, Some(query)),
@@ -50,7 +78,7 @@ pub(super) fn parse_nbd_uri(uri: &str) -> Result<ServeDisk, String> {
         }
         ("nbds" | "nbds+unix", _) => {
             return Err(format!(
-                "DISK '{shown}': for TLS use --object tls-creds-x509 and --blockdev nbd,tls-creds=…; expected {FORM}"
+                "'{shown}': for TLS use --object tls-creds-x509 and --blockdev nbd,tls-creds=…; expected {FORM}"
             ));
         }
         _ => return Err(malformed()),
@@ -58,10 +86,7 @@ pub(super) fn parse_nbd_uri(uri: &str) -> Result<ServeDisk, String> {
     if !export.is_empty() {
         push("export", &export);
     }
-    match NbdOptions::from_object(object) {
-        Ok(nbd) => Ok(ServeDisk::Nbd(Box::new(nbd))),
-        Err(problem) => Err(format!("DISK '{shown}': {problem}")),
-    }
+    Ok(object)
 }
 
 /// Splits `HOST[:PORT]`; an IPv6 address is in brackets.

@@ -1,4 +1,4 @@
-//! Texts and examples of `--help` for `blockplane qmp`, `info`, `top` and `upgrade`.
+//! Texts and examples of `--help` for `blockplane qmp`, `info`, `top`, `backup`, `mirror`, `bitmap` and `upgrade`.
 
 pub(super) const QMP: &str = "\
 Send commands to the monitor of a running daemon and print the replies.
@@ -66,6 +66,55 @@ Examples:\n\
 \x20 blockplane top /run/disks.qmp\n\
 \x20 blockplane top /run/disks.qmp --queues --interval 500ms\n\
 \x20 blockplane top /run/disks.qmp --once --interval 10s --json";
+
+pub(super) const BACKUP: &str = "\
+Copy a disk as it is at this moment, while its guest works (docs/jobs.md). TARGET is a file, a block device, or an export \
+of an NBD server (nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH).
+
+Without --incremental all of the disk is copied; a file is a new one. With --incremental BITMAP the first run does the \
+same, and the bitmap records from that moment; later runs copy what is dirty to TARGET, which is that of the last run or \
+a copy of it. If such a run fails, TARGET is no backup until the next one has succeeded.
+
+On a terminal it shows progress. Ctrl-C cancels: an unfinished new file is removed, and the bitmap has what it had. \
+The daemon opens TARGET, so its user must be allowed to write there. A shell script needs only the exit status.
+
+The exit status is 0 when TARGET has the disk of the moment, and 1 for any error.";
+
+pub(super) const BACKUP_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane backup /run/disks.qmp disk0 /backup/disk0.img\n\
+\x20 blockplane backup /run/disks.qmp disk0 /backup/disk0.img \\\n\
+\x20     --incremental nightly --speed 200M";
+
+pub(super) const MIRROR: &str = "\
+Move a disk to TARGET while its guest works (docs/jobs.md): a new file, a block device, or an export of an NBD server \
+(nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH), as large as the disk.
+
+All is copied, and what the guest writes meanwhile as well. Then the guest goes over to TARGET, without a pause, and the \
+node of before is removed; its file stays. The daemon does not remember that when it is started again: change its \
+configuration. For TLS, or options of your own, add a node with blockdev-add and use --to-node.
+
+On a terminal it shows progress. Ctrl-C cancels: the guest stays where it is, and an unfinished new file is removed.
+
+The exit status is 0 when the guest uses TARGET, and 1 for any error.";
+
+pub(super) const MIRROR_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane mirror /run/disks.qmp disk0 /fast/disk0.img\n\
+\x20 blockplane mirror /run/disks.qmp disk0 nbd://host2/disk0 --speed 200M";
+
+pub(super) const BITMAP: &str = "\
+Show or change the dirty bitmaps of disks (docs/bitmaps.md): records of which parts were written, for incremental \
+backups.
+
+Without a change it lists the bitmaps, of one disk or of all. The options that change one are those of qemu-img \
+bitmap. A bitmap that is inconsistent has missed writes, or may have: remove it, and begin with a full backup.";
+
+pub(super) const BITMAP_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane bitmap /run/disks.qmp\n\
+\x20 blockplane bitmap /run/disks.qmp disk0 nightly --add --persistent\n\
+\x20 blockplane bitmap /run/disks.qmp disk0 nightly --remove";
 
 pub(super) const UPGRADE: &str = "\
 Live upgrade: replace a running daemon with a new version. Install the new program over the old one, then run this. The \

@@ -1,0 +1,170 @@
+//! `blockplane backup`: a job that copies a disk as it is now, in full or what has changed since the last time.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::operator::cli::{MonitorArgs, print_and_flush};
+use crate::operator::client::Client;
+use crate::operator::disk::Disk;
+use crate::operator::error::{Error, Result};
+use crate::operator::target::Target;
+use crate::operator::{job, units};
+
+/// The command line of `blockplane backup`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The monitor.
+    #[command(flatten)]
+    pub monitor: MonitorArgs,
+    /// The id of an export, or the name of a node
+    #[arg(value_name = "DISK")]
+    pub disk: String,
+    /// The raw image to write, a block device, or an NBD URI; the daemon opens it
+    #[arg(value_name = "TARGET", value_hint = clap::ValueHint::FilePath)]
+    pub target: PathBuf,
+    /// Copy what is dirty in this bitmap; without such a bitmap all, and record from now on
+    #[arg(long, value_name = "BITMAP")]
+    pub incremental: Option<String>,
+    /// A new bitmap outlives restarts of the daemon (the node has a bitmap-file)
+    #[arg(long, requires = "incremental")]
+    pub persistent: bool,
+    /// Most bytes per second, such as 100M; 0: no limit
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = options::parse_size_argument)]
+    pub speed: u64,
+    /// Print JSON, for scripts
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is copied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind<'a> {
+    /// All, to a new file.
+    Full,
+    /// All, to a new file, and a new bitmap records from that moment.
+    FullWithNewBitmap(&'a str),
+    /// What is dirty in the bitmap, to the file of the last backup.
+    Incremental(&'a str),
+}
+
+impl<'a> Kind<'a> {
+    fn of(disk: &Disk, bitmap: Option<&'a str>) -> Self {
+        match bitmap {
+            None => Kind::Full,
+            Some(name) if disk.bitmap(name).is_none() => Kind::FullWithNewBitmap(name),
+            Some(name) => Kind::Incremental(name),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Full | Kind::FullWithNewBitmap(_) => "full",
+            Kind::Incremental(_) => "incremental",
+        }
+    }
+}
+
+/// Copies the disk, and prints what was done.
+///
+/// # Errors
+/// [`Error::TargetExists`], [`Error::TargetUri`], [`Error::NoLastBackup`]; an error reply of the daemon, or an error of [`Client`]. The
+/// file of a full backup is removed then, and a bitmap has what it had.
+pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
+    let mut client = options.monitor.connect()?;
+    let disk = Disk::find(&mut client, &options.disk)?;
+    let kind = Kind::of(&disk, options.incremental.as_deref());
+    let target = match kind {
+        Kind::Full | Kind::FullWithNewBitmap(_) => {
+            Target::of_full_copy(&options.target, disk.bytes)?
+        }
+        Kind::Incremental(bitmap) => target_of_last_backup(&options.target, bitmap)?,
+    };
+    let name = target.name.clone();
+    let begin = Instant::now();
+    let copied = copy(&mut client, &disk, kind, &target, options)?;
+    target.keep();
+    let seconds = begin.elapsed().as_secs_f64();
+    let text = if options.json {
+        let report = json!({
+            "node-name": disk.node,
+            "target": name,
+            "kind": kind.name(),
+            "bitmap": options.incremental,
+            "size": disk.bytes,
+            "copied": copied,
+            "seconds": seconds,
+        });
+        format!("{report:#}")
+    } else {
+        format!(
+            "{} backup of {} in {}: {} of {} copied in {seconds:.1} s",
+            kind.name(),
+            disk.node,
+            name,
+            units::format_bytes(copied),
+            units::format_bytes(disk.bytes),
+        )
+    };
+    print_and_flush(out, &text)
+}
+
+/// The target that the last backup was written to, or a copy of it.
+fn target_of_last_backup(text: &Path, bitmap: &str) -> Result<Target> {
+    let target = Target::existing(text)?;
+    match target.is_there() {
+        true => Ok(target),
+        false => Err(Error::NoLastBackup {
+            path: target.name.clone().into(),
+            bitmap: bitmap.to_owned(),
+        }),
+    }
+}
+
+/// Adds the target as a node, runs the job, and removes the node; the bytes that were copied.
+fn copy(
+    client: &mut Client,
+    disk: &Disk,
+    kind: Kind<'_>,
+    target: &Target,
+    options: &Options,
+) -> Result<u64> {
+    // A name that no other run of this command has.
+    let id = format!("backup-{}", std::process::id());
+    target.open(client, &id)?;
+    let actions = actions(disk, kind, &id, options);
+    let copied = job::run(client, &id, "transaction", json!({"actions": actions}));
+    if let (Err(_), Kind::FullWithNewBitmap(bitmap)) = (&copied, kind) {
+        // An error says what has failed before, or that the daemon is gone.
+        let bitmap = json!({"node": disk.node, "name": bitmap});
+        let _ = client.execute_with("block-dirty-bitmap-remove", bitmap);
+    }
+    let removed = client.execute_with("blockdev-del", json!({"node-name": id}));
+    let copied = copied?;
+    removed?;
+    Ok(copied)
+}
+
+/// The actions of the transaction that begins the job.
+fn actions(disk: &Disk, kind: Kind<'_>, id: &str, options: &Options) -> Vec<Value> {
+    let mut backup = json!({
+        "job-id": id,
+        "device": disk.node,
+        "target": id,
+        "sync": kind.name(),
+        "speed": options.speed,
+    });
+    let mut actions = Vec::new();
+    match kind {
+        Kind::Full => {}
+        Kind::FullWithNewBitmap(name) => actions.push(json!({
+            "type": "block-dirty-bitmap-add",
+            "data": {"node": disk.node, "name": name, "persistent": options.persistent},
+        })),
+        Kind::Incremental(name) => backup["bitmap"] = json!(name),
+    }
+    actions.push(json!({"type": "blockdev-backup", "data": backup}));
+    actions
+}

@@ -1,0 +1,129 @@
+//! A job of the daemon, followed to its end with a progress bar; Ctrl-C cancels it.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use commands::signals;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Map, Value, json};
+
+use crate::operator::client::Client;
+use crate::operator::error::{Error, Result};
+
+/// Time between two looks at the job.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Begins a job by a command, and waits for its end; the bytes that it has copied. The job dismisses itself. A mirror that is ready is
+/// completed: guests go over to its target then.
+///
+/// # Errors
+/// [`Error::Interrupted`] if it was cancelled, also by others; [`Error::Job`] if it failed; [`Error::Command`] if it was refused. An
+/// error of [`Client`] besides: what became of the job is not known.
+pub(crate) fn run(client: &mut Client, id: &str, command: &str, arguments: Value) -> Result<u64> {
+    signals::record_termination_signals();
+    match client.execute_with(command, arguments) {
+        // It may have begun.
+        Ok(_) | Err(Error::Interrupted) => {}
+        Err(error) => return Err(error),
+    }
+    let bar = Bar::start(id);
+    let (mut was_seen, mut is_cancelled, mut is_completed, mut refused) =
+        (false, false, false, None);
+    loop {
+        let job = match find_job(client, id) {
+            Ok(Some(job)) => job,
+            Ok(None) => break,
+            // The next round cancels it.
+            Err(Error::Interrupted) => continue,
+            Err(error) => return Err(error),
+        };
+        was_seen = true;
+        bar.show(&job);
+        if signals::termination_requested() && !is_cancelled {
+            is_cancelled = true;
+            execute_unless_ended(client, "job-cancel", id)?;
+        } else if job["status"] == "ready" && !is_completed {
+            is_completed = true;
+            refused = execute_unless_ended(client, "job-complete", id)?;
+            if refused.is_some() {
+                execute_unless_ended(client, "job-cancel", id)?;
+            }
+        }
+        std::thread::sleep(INTERVAL);
+    }
+    let ended = result_of(client, id, was_seen);
+    match refused {
+        Some(refused) if ended.is_err() => Err(refused),
+        _ => ended,
+    }
+}
+
+/// The result of a job that has ended. If it was not seen, it may not have begun, because of a signal.
+fn result_of(client: &mut Client, id: &str, was_seen: bool) -> Result<u64> {
+    loop {
+        let event = match client.next_event_within(Some(INTERVAL)) {
+            Ok(Some(event)) => event,
+            Ok(None) if !was_seen && signals::termination_requested() => {
+                return Err(Error::Interrupted);
+            }
+            Ok(None) | Err(Error::Interrupted) => continue,
+            Err(error) => return Err(error),
+        };
+        let data = &event["data"];
+        if data["device"] != id {
+            continue;
+        }
+        match (event["event"].as_str(), data["error"].as_str()) {
+            (Some("BLOCK_JOB_COMPLETED"), None) => return Ok(data["offset"].as_u64().unwrap_or(0)),
+            (Some("BLOCK_JOB_COMPLETED"), Some(error)) => return Err(Error::Job(error.to_owned())),
+            (Some("BLOCK_JOB_CANCELLED"), _) => return Err(Error::Interrupted),
+            _ => {}
+        }
+    }
+}
+
+/// The job among those of the daemon, until it has ended.
+fn find_job(client: &mut Client, id: &str) -> Result<Option<Value>> {
+    let jobs = client.execute("query-jobs", Map::new())?;
+    let mut jobs = jobs.as_array().into_iter().flatten();
+    Ok(jobs.find(|job| job["id"] == id).cloned())
+}
+
+/// Executes a command for the job. The error reply, which is also that of a job that has ended just now.
+fn execute_unless_ended(client: &mut Client, command: &str, id: &str) -> Result<Option<Error>> {
+    match client.execute_with(command, json!({"id": id})) {
+        Ok(_) | Err(Error::Interrupted) => Ok(None),
+        Err(error @ Error::Command { .. }) => Ok(Some(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Progress on standard error, if that is a terminal; gone when dropped.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn start(title: &str) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Bar(ProgressBar::hidden());
+        }
+        let bar = ProgressBar::new(0);
+        let template = "{prefix} {bar:30} {binary_bytes}/{binary_total_bytes} ({binary_bytes_per_sec}, {eta} left)";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_prefix(title.to_owned());
+        Bar(bar)
+    }
+
+    fn show(&self, job: &Value) {
+        let number = |member: &str| job[member].as_u64().unwrap_or(0);
+        self.0.set_length(number("total-progress"));
+        self.0.set_position(number("current-progress"));
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,137 @@
+//! `blockplane mirror`: a job that moves a disk to another place while its guest works.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::operator::cli::{MonitorArgs, print_and_flush};
+use crate::operator::client::Client;
+use crate::operator::disk::Disk;
+use crate::operator::error::{Error, Result};
+use crate::operator::target::Target;
+use crate::operator::{job, units};
+
+/// The command line of `blockplane mirror`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The monitor.
+    #[command(flatten)]
+    pub monitor: MonitorArgs,
+    /// The id of an export, or the name of a node
+    #[arg(value_name = "DISK")]
+    pub disk: String,
+    /// A new raw image, a block device, or an NBD URI; the daemon opens it
+    #[arg(value_name = "TARGET", value_hint = clap::ValueHint::FilePath)]
+    pub target: PathBuf,
+    /// The name of the target's node [default: that of the disk's node with "-moved" after it]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// TARGET is the name of a node of the daemon
+    #[arg(long, conflicts_with = "node_name")]
+    pub to_node: bool,
+    /// Let the guest's writes wait for the target, so that a busy disk is ready as well
+    #[arg(long)]
+    pub write_blocking: bool,
+    /// Most bytes per second, such as 100M; 0: no limit
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = options::parse_size_argument)]
+    pub speed: u64,
+    /// Print JSON, for scripts
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Moves the disk, and prints what was done.
+///
+/// # Errors
+/// [`Error::TargetExists`], [`Error::TargetUri`]; an error reply of the daemon, or an error of [`Client`]. If the job has failed or was
+/// cancelled, the disk is where it was, and a new file is removed.
+pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
+    let mut client = options.monitor.connect()?;
+    let disk = Disk::find(&mut client, &options.disk)?;
+    let target = match options.to_node {
+        true => None,
+        false => Some(Target::of_full_copy(&options.target, disk.bytes)?),
+    };
+    let text = options.target.to_string_lossy().into_owned();
+    let name = target
+        .as_ref()
+        .map_or(text.clone(), |target| target.name.clone());
+    let node = match (&options.node_name, options.to_node) {
+        (_, true) => text,
+        (Some(name), false) => name.clone(),
+        (None, false) => format!("{}-moved", disk.node),
+    };
+    let begin = Instant::now();
+    let copied = copy(&mut client, &disk, target, &node, options)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    // Nothing uses it any more.
+    client.execute_with("blockdev-del", json!({"node-name": disk.node}))?;
+    let text = if options.json {
+        let report = json!({
+            "old-node-name": disk.node,
+            "node-name": node,
+            "target": name,
+            "size": disk.bytes,
+            "copied": copied,
+            "seconds": seconds,
+        });
+        format!("{report:#}")
+    } else {
+        format!(
+            "{} is now {name} (node {node}): {} copied in {seconds:.1} s",
+            disk.node,
+            units::format_bytes(copied),
+        )
+    };
+    print_and_flush(out, &text)
+}
+
+/// Runs the job. The bytes that were copied; the guest uses the target then.
+fn copy(
+    client: &mut Client,
+    disk: &Disk,
+    target: Option<Target>,
+    node: &str,
+    options: &Options,
+) -> Result<u64> {
+    if let Some(target) = &target {
+        target.open(client, node)?;
+    }
+    let id = format!("mirror-{}", std::process::id());
+    let copied = job::run(
+        client,
+        &id,
+        "blockdev-mirror",
+        arguments(&id, disk, node, options),
+    );
+    let is_unused = matches!(
+        copied,
+        Err(Error::Interrupted | Error::Job(_) | Error::Command { .. })
+    );
+    if let Some(target) = target {
+        if is_unused {
+            // An error says what has failed before.
+            let _ = client.execute_with("blockdev-del", json!({"node-name": node}));
+        } else {
+            // Also if the connection is lost: the guest may use it.
+            target.keep();
+        }
+    }
+    copied
+}
+
+fn arguments(id: &str, disk: &Disk, node: &str, options: &Options) -> Value {
+    json!({
+        "job-id": id,
+        "device": disk.node,
+        "target": node,
+        "sync": "full",
+        "speed": options.speed,
+        "copy-mode": match options.write_blocking {
+            true => "write-blocking",
+            false => "background",
+        },
+    })
+}

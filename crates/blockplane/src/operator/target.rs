@@ -1,0 +1,103 @@
+//! The target of a copy: a new file, a block device, or an export of an NBD server. The daemon opens it as a node.
+
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::operator::client::Client;
+use crate::operator::error::{Error, Result};
+
+/// A target. What it has made is removed when it is dropped, unless it is [kept](Target::keep).
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// The path, absolute, or the URI.
+    pub name: String,
+    /// The options of the node, without its name.
+    options: Value,
+    new_file: Option<PathBuf>,
+}
+
+impl Target {
+    /// The target of a copy of all that a disk of so many bytes has. A file is made.
+    ///
+    /// # Errors
+    /// [`Error::TargetExists`] for a file, [`Error::TargetUri`], [`Error::Io`].
+    pub fn of_full_copy(text: &Path, bytes: u64) -> Result<Target> {
+        let mut target = Target::existing(text)?;
+        if target.options["driver"] == "file" {
+            let path = PathBuf::from(&target.name);
+            let file = File::create_new(&path).map_err(|error| match error.kind() {
+                std::io::ErrorKind::AlreadyExists => Error::TargetExists(path.clone()),
+                _ => Error::io(format!("create {}", path.display()))(error),
+            })?;
+            target.new_file = Some(path.clone());
+            // The daemon flushes what it writes; this is for the name and the size.
+            let folder = path.parent().map(File::open).transpose();
+            let made = file.set_len(bytes).and_then(|()| file.sync_all());
+            let made = made.and_then(|()| folder?.map_or(Ok(()), |folder| folder.sync_all()));
+            made.map_err(Error::io(format!("create {}", path.display())))?;
+        }
+        Ok(target)
+    }
+
+    /// The target as it is.
+    ///
+    /// # Errors
+    /// [`Error::TargetUri`]
+    pub fn existing(text: &Path) -> Result<Target> {
+        if options::is_nbd_uri(text.as_os_str().as_bytes()) {
+            let uri = text.to_string_lossy().into_owned();
+            return Ok(Target {
+                options: options::nbd_uri_to_json(&uri).map_err(Error::TargetUri)?,
+                name: uri,
+                new_file: None,
+            });
+        }
+        // The daemon may have another working directory.
+        let path = std::path::absolute(text).unwrap_or_else(|_| text.to_owned());
+        let kind = fs::metadata(&path).map(|metadata| metadata.file_type());
+        let driver = match kind.is_ok_and(|kind| kind.is_block_device()) {
+            true => "host_device",
+            false => "file",
+        };
+        let name = path.to_string_lossy().into_owned();
+        Ok(Target {
+            options: json!({"driver": driver, "filename": name, "discard": "unmap"}),
+            name,
+            new_file: None,
+        })
+    }
+
+    /// Whether there is something to write over: all but a file that is missing.
+    pub fn is_there(&self) -> bool {
+        self.options["driver"] == "nbd" || Path::new(&self.name).exists()
+    }
+
+    /// Makes the daemon open it as a node of this name.
+    ///
+    /// # Errors
+    /// An error reply of the daemon, or an error of [`Client`].
+    pub fn open(&self, client: &mut Client, node_name: &str) -> Result<()> {
+        let mut node = self.options.clone();
+        node["node-name"] = json!(node_name);
+        client.execute_with("blockdev-add", node)?;
+        Ok(())
+    }
+
+    /// Leaves a new file.
+    pub fn keep(mut self) {
+        self.new_file = None;
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(path) = &self.new_file {
+            // What remains of it is no copy; the error that is reported says why.
+            let _ = fs::remove_file(path);
+        }
+    }
+}

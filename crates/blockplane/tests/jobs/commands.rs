@@ -1,0 +1,238 @@
+//! `blockplane backup` and `blockplane bitmap`, with this program and with qemu-storage-daemon.
+
+use std::io::Write;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use test_support::deadline::Deadline;
+
+use crate::guest::{BLOCK, Guest, OUT};
+use crate::process::{Folder, Process, ProcessOutput};
+use crate::{MIB, MONITOR, assert_same_content, bitmap, start, start_with_disks};
+
+const EXPORT: &str =
+    "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
+
+fn printed_json(output: &ProcessOutput) -> Value {
+    serde_json::from_str(output.assert_success()).unwrap()
+}
+
+#[test]
+fn backup_command_copies_all_and_then_what_has_changed() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, 2 * MIB, EXPORT);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let first = printed_json(&folder.run("backup qmp e new.img --incremental nightly --json"));
+    assert_eq!(first["kind"], "full");
+    assert_eq!(first["copied"], 2 * MIB);
+    assert_same_content(&folder, "disk.img", "new.img");
+    guest.request(0, OUT, 3, 9);
+    let second = printed_json(&folder.run("backup qmp disk new.img --incremental nightly --json"));
+    assert_eq!(second["kind"], "incremental");
+    assert_eq!(second["copied"], 65536);
+    assert_same_content(&folder, "disk.img", "new.img");
+    assert_eq!(bitmap(&mut client, "disk", "nightly")["count"], 0);
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    assert_eq!(nodes.as_array().unwrap().len(), 2, "the target is closed");
+    program.stop();
+}
+
+#[test]
+fn backup_command_leaves_files_of_others_and_says_what_to_do() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, MIB, EXPORT);
+    folder.image("mine.img", MIB);
+    for (line, reason) in [
+        ("backup qmp disk mine.img", "exists"),
+        ("backup qmp missing new.img", "the nodes are: disk, copy"),
+        ("backup qmp disk no/folder.img", "create"),
+        (
+            "backup qmp disk new.img --incremental b --persistent",
+            "Can't store persistent bitmaps",
+        ),
+    ] {
+        let output = folder.run(line);
+        assert!(
+            output.code == Some(1) && output.stderr.contains(reason),
+            "{output:?}"
+        );
+        assert!(!folder.join("new.img").exists(), "{line}");
+    }
+    client.done(
+        "block-dirty-bitmap-add",
+        json!({"node": "disk", "name": "b"}),
+    );
+    let output = folder.run("backup qmp disk lost.img --incremental b");
+    assert!(
+        output.stderr.contains("begin with a full backup"),
+        "{output:?}"
+    );
+    program.stop();
+}
+
+#[test]
+fn interrupted_backup_command_cancels_its_job_and_removes_what_it_made() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
+    let line = "backup qmp disk new.img --incremental b --speed 1M";
+    let command = Process::spawn(folder.command(line.split_whitespace()));
+    let deadline = Deadline::default();
+    while client.done("query-jobs", json!({})) == json!([]) {
+        deadline.check("the job has begun");
+    }
+    // The command has the answer, and notices signals.
+    std::thread::sleep(Duration::from_millis(500));
+    command.signal(Signal::INT);
+    let output = command.ended();
+    assert!(output.stderr.contains("interrupted"), "{output:?}");
+    assert_eq!(client.done("query-jobs", json!({})), json!([]));
+    assert!(!folder.join("new.img").exists());
+    let bitmaps = folder.run("bitmap qmp");
+    assert!(
+        bitmaps.assert_success().contains("No bitmaps"),
+        "{bitmaps:?}"
+    );
+    program.stop();
+}
+
+#[test]
+fn bitmap_command_changes_bitmaps_and_lists_them() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, MIB, EXPORT);
+    folder
+        .run("bitmap qmp e b --add --granularity 4k")
+        .assert_success();
+    folder.run("bitmap qmp disk other --add").assert_success();
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    guest.request(0, OUT, 3, 9);
+    let listed = printed_json(&folder.run("bitmap qmp --json"));
+    assert_eq!(listed["copy"], json!([]));
+    let counts = listed["disk"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|bitmap| &bitmap["count"]);
+    assert!(counts.eq([&json!(65536), &json!(4096)]), "{listed}");
+    folder.run("bitmap qmp disk b --clear").assert_success();
+    folder.run("bitmap qmp disk b --disable").assert_success();
+    let found = bitmap(&mut client, "disk", "b");
+    assert_eq!(
+        (&found["count"], &found["recording"]),
+        (&json!(0), &json!(false))
+    );
+    folder.run("bitmap qmp disk b --enable").assert_success();
+    let table = folder.run("bitmap qmp disk b --merge other");
+    assert!(table.assert_success().contains("recording"), "{table:?}");
+    folder
+        .run("bitmap qmp disk other --remove")
+        .assert_success();
+    assert_eq!(
+        printed_json(&folder.run("bitmap qmp disk --json"))["disk"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    let output = folder.run("bitmap qmp disk missing --clear");
+    assert!(output.stderr.contains("missing"), "{output:?}");
+    program.stop();
+}
+
+#[test]
+fn backup_command_works_with_qemu_storage_daemon() {
+    if !test_support::report::installed("qemu-storage-daemon") {
+        return;
+    }
+    let folder = Folder::new();
+    let mut disk = std::fs::File::create(folder.join("disk.img")).unwrap();
+    disk.write_all(&vec![7; 1 << 20]).unwrap();
+    let mut command = std::process::Command::new("qemu-storage-daemon");
+    command
+        .args("--blockdev file,node-name=disk,filename=disk.img".split(' '))
+        .args(MONITOR.split(' '))
+        .current_dir(folder.path())
+        .stdin(std::process::Stdio::null());
+    let mut program = Process::spawn(command);
+    program.wait_until_accepting(&folder.join("qmp"));
+    folder
+        .run("backup qmp disk new.img --incremental b")
+        .assert_success();
+    assert_same_content(&folder, "disk.img", "new.img");
+    folder
+        .run("backup qmp disk new.img --incremental b")
+        .assert_success();
+    folder.run("qmp qmp quit").assert_success();
+    program.ended().assert_success();
+}
+
+#[test]
+fn mirror_command_moves_a_disk_to_a_file_and_to_a_server_while_its_guest_writes() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, 2 * MIB, EXPORT);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let moved = printed_json(&folder.run("mirror qmp e new.img --json"));
+    assert_eq!(moved["node-name"], "disk-moved");
+    assert_same_content(&folder, "disk.img", "new.img");
+    guest.request(0, OUT, 3, 9);
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    let names = nodes
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| &node["node-name"]);
+    assert!(names.eq(["disk-moved", "copy"]), "{nodes}");
+
+    let other = Folder::new();
+    other.image("there.img", 2 * MIB);
+    // Its monitor answers when the export is there.
+    let (server, _) = start(
+        &other,
+        "--blockdev file,node-name=there,filename=there.img,cache.direct=off \
+         --nbd-server addr.type=unix,addr.path=nbd --export nbd,id=x,node-name=there,writable=on",
+    );
+    let uri = format!("nbd+unix:///there?socket={}", other.join("nbd").display());
+    let line = format!("mirror qmp e {uri} --node-name remote --write-blocking");
+    assert!(
+        folder
+            .run(&line)
+            .assert_success()
+            .contains("disk-moved is now nbd+unix:")
+    );
+    guest.request(0, OUT, 5, 7);
+    program.stop();
+    server.stop();
+    let there = std::fs::read(other.join("there.img")).unwrap();
+    assert_eq!((there[3 * BLOCK], there[5 * BLOCK]), (9, 7));
+    let disk = std::fs::read(folder.join("disk.img")).unwrap();
+    assert!(disk[..3 * BLOCK] == there[..3 * BLOCK]);
+}
+
+#[test]
+fn interrupted_or_refused_mirror_command_leaves_the_disk_where_it_is() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
+    let line = "mirror qmp disk new.img --speed 1M";
+    let command = Process::spawn(folder.command(line.split_whitespace()));
+    let deadline = Deadline::default();
+    while client.done("query-jobs", json!({})) == json!([]) {
+        deadline.check("the job has begun");
+    }
+    command.signal(Signal::INT);
+    let output = command.ended();
+    assert!(output.stderr.contains("interrupted"), "{output:?}");
+    client.done(
+        "block-export-add",
+        json!({"type": "vhost-user-scsi", "id": "s", "node-name": "disk", "addr": {"type": "unix", "path": "s.sock"}}),
+    );
+    let output = folder.run("mirror qmp disk new.img");
+    assert!(
+        output.stderr.contains("cannot go over to another node"),
+        "{output:?}"
+    );
+    assert_eq!(client.done("query-jobs", json!({})), json!([]));
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    assert_eq!(nodes.as_array().unwrap().len(), 2, "the target is closed");
+    assert!(!folder.join("new.img").exists());
+    program.stop();
+}
