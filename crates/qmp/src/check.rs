@@ -75,6 +75,13 @@ fn check_value(
                 ))),
                 _ => wrong_type("string"),
             },
+            Some(TypeDefinition::OneWord(only)) => match found {
+                Value::String(word) if word == only => Ok(()),
+                Value::String(word) => Err(Error::generic(format!(
+                    "Parameter '{path}' does not accept value '{word}', only '{only}'"
+                ))),
+                _ => wrong_type("string"),
+            },
             Some(TypeDefinition::Object(of)) => match found {
                 Value::Object(values) => check_object(definitions, of, values, &format!("{path}.")),
                 _ => wrong_type("object"),
@@ -104,7 +111,7 @@ fn has_json_type(definitions: &Definitions, r#type: &Type, found: &Value) -> boo
         Type::Bool => found.is_boolean(),
         Type::List(_) => found.is_array(),
         Type::Named(name) => match definitions.get(name) {
-            Some(TypeDefinition::Enum(_)) => found.is_string(),
+            Some(TypeDefinition::Enum(_) | TypeDefinition::OneWord(_)) => found.is_string(),
             Some(TypeDefinition::Object(_)) => found.is_object(),
             Some(TypeDefinition::Alternate(types)) => {
                 types.iter().any(|t| has_json_type(definitions, t, found))

@@ -32,6 +32,8 @@ impl Type {
 pub enum TypeDefinition {
     /// One of these words.
     Enum(Vec<&'static str>),
+    /// An enumeration of one word, where other programs have more: the error for another word names it.
+    OneWord(&'static str),
     /// A group of members.
     Object(ObjectType),
     /// A value of any of these types, which differ in their JSON types.

@@ -111,6 +111,9 @@ impl Schema {
                 self.add_object(name, object);
                 return;
             }
+            TypeDefinition::OneWord(word) => {
+                return self.add_definition(name, &TypeDefinition::Enum(vec![word]));
+            }
             TypeDefinition::Enum(words) => {
                 let members: Vec<Value> = words.iter().map(|word| json!({"name": word})).collect();
                 json!({"name": name, "meta-type": "enum", "members": members, "values": words})
@@ -161,7 +164,7 @@ pub(crate) fn assert_type_names_defined<C>(interface: &Interface<C>) {
             TypeDefinition::Alternate(types) => types
                 .iter()
                 .for_each(|t| collect_names_of_type(t, &mut names)),
-            TypeDefinition::Enum(_) => {}
+            TypeDefinition::Enum(_) | TypeDefinition::OneWord(_) => {}
         }
     }
     for name in names {
