@@ -293,7 +293,8 @@ impl MainThread {
     /// The orderly shutdown. Commands that are changing a disk are finished first, and jobs are cancelled; commands that have not
     /// begun are refused by dropping them. Connections of monitors are closed last.
     pub fn shut_down(mut self) -> Result<(), BoxError> {
-        // Some commands wait for requests that a filter delays until their queue stops, or that wait for those of a job.
+        // Some commands wait for requests that a filter delays until their queue stops, or that wait for those of a job; or they are a
+        // job's.
         self.objects.begin_stop_exports();
         self.objects.begin_stop_jobs();
         while self.pending_command_count > 0 {

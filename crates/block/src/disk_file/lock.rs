@@ -36,6 +36,8 @@ pub(crate) enum ImageAccess {
     Read,
     /// It reads, and others may write meanwhile (`force-share`): to inspect an image that a guest uses.
     ReadWhileOthersWrite,
+    /// It replaces the whole content; no other opening may use the image.
+    Replace,
 }
 
 impl ImageAccess {
@@ -45,6 +47,7 @@ impl ImageAccess {
             Self::Write => (&[CONSISTENT_READ, WRITE], &[WRITE, RESIZE]),
             Self::Read => (&[CONSISTENT_READ], &[WRITE, RESIZE]),
             Self::ReadWhileOthersWrite => (&[CONSISTENT_READ], &[]),
+            Self::Replace => (&ALL, &ALL),
         }
     }
 }
@@ -57,6 +60,7 @@ const UNSHARED_BASE: i64 = 200;
 const CONSISTENT_READ: i64 = 0;
 const WRITE: i64 = 1;
 const RESIZE: i64 = 3;
+const ALL: [i64; 3] = [CONSISTENT_READ, WRITE, RESIZE];
 /// Bytes reserved for permissions on each side, more than there are permissions.
 const PERMISSIONS: i64 = 64;
 
@@ -81,7 +85,7 @@ pub fn set_keep_locks_on_close(keep: bool) {
 /// An open image with its locks. Dropping it releases them and closes the file.
 pub(crate) struct LockedFd {
     fd: OwnedFd,
-    image: ImageId,
+    pub image: ImageId,
     /// It counts among the images that this process has locked.
     is_counted: AtomicBool,
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The identity of an image: device and inode: the same one under any path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ImageId {
+pub struct ImageId {
     device: u64,
     inode: u64,
 }

@@ -42,6 +42,14 @@ pub(crate) struct DriverFileKind {
     pub kind: FileType,
 }
 
+impl DriverFileKind {
+    /// The kind of driver `file`.
+    pub const FILE: Self = DriverFileKind {
+        name: "file",
+        kind: FileType::RegularFile,
+    };
+}
+
 /// Uses a descriptor that another process has opened, or opens the path.
 ///
 /// # Errors
@@ -164,7 +172,14 @@ pub(crate) fn lock_and_make_disk_file(
 }
 
 /// Refuses a file that is not of the driver's kind.
-fn check_kind(path: &Path, driver: &DriverFileKind, stat: &Stat) -> Result<(), NodeError> {
+///
+/// # Errors
+/// [`NodeError::WrongKind`].
+pub(crate) fn check_kind(
+    path: &Path,
+    driver: &DriverFileKind,
+    stat: &Stat,
+) -> Result<(), NodeError> {
     let found = FileType::from_raw_mode(stat.st_mode);
     if found == driver.kind {
         return Ok(());

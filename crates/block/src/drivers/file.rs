@@ -2,8 +2,6 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::FileType;
-
 use crate::SECTOR_BYTES;
 use crate::disk_file::DiskFile;
 use crate::disk_file::open::{self, DriverFileKind, FileOptions};
@@ -17,11 +15,6 @@ const DEFAULT_BLOCK: u32 = 4096;
 /// too long.
 pub(crate) const MAX_DISCARD_BYTES: u64 = 1 << 30;
 
-const KIND: DriverFileKind = DriverFileKind {
-    name: "file",
-    kind: FileType::RegularFile,
-};
-
 /// Opens a file, with the geometry that its file system reports.
 pub(crate) fn open(
     options: &FileOptions,
@@ -29,7 +22,7 @@ pub(crate) fn open(
     opened: Option<OwnedFd>,
 ) -> Result<(DiskFile, Geometry), NodeError> {
     let path = &options.path;
-    let (fd, stat) = open::reuse_fd_or_open(opened, options, &KIND, read_only)?;
+    let (fd, stat) = open::reuse_fd_or_open(opened, options, &DriverFileKind::FILE, read_only)?;
     let bytes = u64::try_from(stat.st_size).unwrap_or(0);
     if bytes == 0 {
         return Err(NodeError::Empty { path: path.clone() });

@@ -24,6 +24,7 @@ use crate::dirty_bitmap::NodeBitmaps;
 use crate::disk_file::DiskFile;
 use crate::disk_file::allocation::Allocation;
 use crate::disk_file::lock::Locking;
+use crate::disk_file::locked_images::ImageId;
 use crate::error::NodeError;
 use crate::faults::Faults;
 use crate::rbd::{ImageStatus, RbdDisk};
@@ -157,6 +158,12 @@ impl Node {
     #[must_use]
     pub fn fd_for_handover(&self) -> Option<BorrowedFd<'_>> {
         self.driver.fd_for_handover()
+    }
+
+    /// The image of a node that is a file or device.
+    #[must_use]
+    pub fn image_id(&self) -> Option<ImageId> {
+        Some(self.driver.file()?.fd.image)
     }
 
     /// The faults of a filter.

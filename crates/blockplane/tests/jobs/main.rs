@@ -5,6 +5,7 @@
 //! - `bitmaps`: what is clean after a job that succeeds, fails or is cancelled.
 //! - `errors`: disks that fail or are full, and their policies.
 //! - `control`: commands and events, as qemu-storage-daemon has them; what is refused meanwhile.
+//! - `create`: images that `blockdev-create` makes.
 //! - `mirror`, `switch_over`: mirrors, their commands and errors; guests that go over to another disk while they write.
 //! - `ends`: jobs that are cancelled, or end with the daemon; live upgrades.
 //! - `commands`: `blockplane backup`, `mirror` and `bitmap`.
@@ -18,6 +19,7 @@
 mod bitmaps;
 mod commands;
 mod control;
+mod create;
 mod ends;
 mod errors;
 mod load;

@@ -16,7 +16,9 @@ use crate::control::{MainThread, run_on_main_thread};
 use crate::devices::copier::{Copier, CopierReport};
 use crate::errno_text::errno_text;
 use crate::error::BoxError;
-use crate::state::job::{Job, JobDisks, JobOutcome, JobStatus, JobVerb};
+use crate::state::job::{Job, JobDisks, JobOutcome};
+use crate::state::job_status::{JobStatus, JobVerb};
+use crate::state::job_work::JobWork;
 use crate::state::mirror_job::MirrorEnd;
 
 impl MainThread {
@@ -43,6 +45,7 @@ impl MainThread {
             target = plan.target.name(),
             "job started"
         );
+        let copy = plan.copy.clone();
         let mut job = Job {
             id,
             number,
@@ -54,7 +57,7 @@ impl MainThread {
                 source: plan.source,
                 target: plan.target,
             }),
-            copy: plan.copy,
+            work: JobWork::Copy(plan.copy),
             control: plan.control,
             copier: None,
             iothread: plan.iothread.id().to_owned(),
@@ -70,7 +73,7 @@ impl MainThread {
         let started = plan
             .iothread
             .start_socket_device(Box::new(copier), vec![node]);
-        let failed = job.copy.failed_write_copy();
+        let failed = copy.failed_write_copy();
         let mut error = None;
         match started {
             Ok(handle) => job.copier = Some(Arc::new(handle)),
@@ -148,7 +151,7 @@ impl MainThread {
             return;
         };
         if outcome != JobOutcome::Completed {
-            job.copy.end();
+            job.work.end();
             job.set_status(JobStatus::Aborting, &objects.events);
         }
         job.outcome = Some(outcome);

@@ -189,14 +189,14 @@ impl MainThread {
         let Some(job) = find_working_job(objects, number) else {
             return Ok(());
         };
-        let Some(mirror) = &mut job.mirror else {
+        let (Some(mirror), Some(copy)) = (&mut job.mirror, job.work.copy()) else {
             return Ok(());
         };
         // A client may prefer another end, as long as it has not come.
         if mirror.end.replace(end).is_some() {
             return Ok(());
         }
-        source.set_mirror(&job.copy, &target, MirrorMode::Finish);
+        source.set_mirror(copy, &target, MirrorMode::Finish);
         let name = format!("end {}", job.id);
         self.spawn_command_thread(
             name,
@@ -239,7 +239,9 @@ impl MainThread {
         let Some(job) = find_working_job(objects, number) else {
             return;
         };
-        let copy = job.copy.clone();
+        let Some(copy) = job.work.copy().cloned() else {
+            return;
+        };
         match job.mirror.and_then(|mirror| mirror.end) {
             Some(MirrorEnd::Copy) if copy.try_end_in_sync() => {
                 self.begin_end_of_job(number, JobOutcome::Completed);

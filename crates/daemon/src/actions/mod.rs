@@ -4,6 +4,7 @@
 pub(crate) mod activation;
 pub(crate) mod backup;
 pub(crate) mod bitmaps;
+pub(crate) mod create;
 pub(crate) mod export;
 pub(crate) mod jobs;
 pub(crate) mod mirror;

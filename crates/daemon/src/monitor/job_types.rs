@@ -88,7 +88,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
             words(&["report", "ignore", "enospc", "stop", "auto"]),
         ),
         ("MirrorCopyMode", words(&["background", "write-blocking"])),
-        ("JobType", words(&["backup", "mirror"])),
+        ("JobType", words(&["backup", "mirror", "create"])),
         (
             "JobStatus",
             words(&[

@@ -8,7 +8,8 @@ use super::error_conversion::error_of_failed_action;
 use super::job_arguments::read_speed;
 use super::str_arg_or_empty;
 use crate::control::MainThread;
-use crate::state::job::{Job, JobStatus, JobVerb};
+use crate::state::job::Job;
+use crate::state::job_status::{JobStatus, JobVerb};
 
 /// The commands for jobs.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
@@ -18,7 +19,8 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
         }),
         query("query-block-jobs", "BlockJobInfo", |control, _| {
             let jobs = control.objects.jobs.iter();
-            Ok(jobs.map(block_job_info).collect())
+            let block_jobs = jobs.filter(|job| job.is_block_job());
+            Ok(block_jobs.map(block_job_info).collect())
         }),
         of_job("job-pause", |control, arguments| {
             run(control, arguments, Family::Job, JobVerb::Pause)
@@ -130,7 +132,8 @@ fn find_job(control: &MainThread, arguments: &Arguments, family: Family) -> Resu
         "id"
     };
     let id = str_arg_or_empty(arguments, key);
-    let found = control.objects.jobs.iter().find(|job| job.id == id);
+    let mut jobs = control.objects.jobs.iter();
+    let found = jobs.find(|job| job.id == id && (family == Family::Job || job.is_block_job()));
     let found = found.map(|job| job.number);
     found.ok_or_else(|| match family {
         Family::Job => Error::generic("Job not found"),
@@ -176,7 +179,7 @@ fn block_job_info(job: &Job) -> Value {
     info["auto-finalize"] = job.auto_finalize.into();
     info["auto-dismiss"] = job.auto_dismiss.into();
     if let Some(mirror) = &job.mirror {
-        let is_synced = mirror.is_write_blocking && job.copy.pending_bytes() == 0;
+        let is_synced = mirror.is_write_blocking && job.pending_bytes() == 0;
         info["actively-synced"] = is_synced.into();
     }
     add_error(job, &mut info);

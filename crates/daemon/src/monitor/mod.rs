@@ -4,6 +4,7 @@ mod bitmap_types;
 mod bitmaps;
 mod blkdebug;
 mod chardevs;
+mod create;
 mod error_conversion;
 mod export_properties;
 mod exports;
@@ -49,6 +50,7 @@ pub(crate) fn qmp_interface() -> Interface<MainThread> {
     commands.extend(bitmaps::qmp_commands());
     commands.extend(transaction::qmp_commands());
     commands.extend(jobs::qmp_commands());
+    commands.extend(create::qmp_commands());
     commands.extend(exports::qmp_commands());
     commands.extend(luns::qmp_commands());
     commands.extend(resize::qmp_commands());
@@ -67,6 +69,7 @@ pub(crate) fn qmp_interface() -> Interface<MainThread> {
     definitions.extend(nodes::qmp_type_definitions());
     definitions.extend(bitmap_types::qmp_type_definitions());
     definitions.extend(job_types::qmp_type_definitions());
+    definitions.extend(create::qmp_type_definitions());
     definitions.extend(images::qmp_type_definitions());
     definitions.extend(exports::qmp_type_definitions());
     definitions.extend(chardevs::qmp_type_definitions());

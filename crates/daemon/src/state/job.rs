@@ -1,106 +1,20 @@
-//! Block jobs in the daemon's state: their life cycle with the statuses of QEMU, their disks, bitmaps and settings.
+//! Jobs in the daemon's state: their life cycle with the statuses of QEMU, their work, disks, bitmaps and settings.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use block::Node;
 use block::dirty_bitmap::BitmapUse;
-use block::{BlockCopy, Node};
 use iothread::{IoStatus, SocketDeviceCommand, SocketDeviceHandle};
 use qmp::ServerHandle;
 use serde_json::{Value, json};
 
+use super::job_status::{JobStatus, JobVerb};
+use super::job_work::JobWork;
 use super::mirror_job::{MirrorEnd, MirrorJob};
 use super::objects::DaemonObjects;
 use crate::devices::copier::CopierControl;
 use crate::error::BoxError;
-
-/// The status of a job, as QEMU names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JobStatus {
-    Created,
-    Running,
-    Paused,
-    /// It is a mirror whose target is almost the same.
-    Ready,
-    /// The same, and it is paused.
-    Standby,
-    /// It has done its work, and waits for others of its transaction.
-    Waiting,
-    /// It waits for `job-finalize`.
-    Pending,
-    /// It ends after an error, or because it was cancelled.
-    Aborting,
-    /// It has ended, and waits for `job-dismiss`.
-    Concluded,
-    Null,
-}
-
-impl JobStatus {
-    pub fn name(self) -> &'static str {
-        match self {
-            JobStatus::Created => "created",
-            JobStatus::Running => "running",
-            JobStatus::Paused => "paused",
-            JobStatus::Ready => "ready",
-            JobStatus::Standby => "standby",
-            JobStatus::Waiting => "waiting",
-            JobStatus::Pending => "pending",
-            JobStatus::Aborting => "aborting",
-            JobStatus::Concluded => "concluded",
-            JobStatus::Null => "null",
-        }
-    }
-}
-
-/// A command for a job, which is allowed in some of its statuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JobVerb {
-    Cancel,
-    /// Ends a mirror that is ready with a target that is a copy; cancels any other job.
-    CancelUnlessReady,
-    Pause,
-    Resume,
-    SetSpeed,
-    Complete,
-    Finalize,
-    Dismiss,
-}
-
-impl JobVerb {
-    /// QEMU's name for it.
-    fn name(self) -> &'static str {
-        match self {
-            JobVerb::Cancel | JobVerb::CancelUnlessReady => "cancel",
-            JobVerb::Pause => "pause",
-            JobVerb::Resume => "resume",
-            JobVerb::SetSpeed => "set-speed",
-            JobVerb::Complete => "complete",
-            JobVerb::Finalize => "finalize",
-            JobVerb::Dismiss => "dismiss",
-        }
-    }
-
-    fn is_allowed_in(self, status: JobStatus) -> bool {
-        use JobStatus::{Concluded, Created, Paused, Pending, Ready, Running, Standby, Waiting};
-        match self {
-            JobVerb::Cancel | JobVerb::CancelUnlessReady => matches!(
-                status,
-                Created | Running | Paused | Ready | Standby | Waiting | Pending
-            ),
-            JobVerb::Pause | JobVerb::Resume | JobVerb::SetSpeed => {
-                matches!(status, Created | Running | Paused | Ready | Standby)
-            }
-            JobVerb::Complete => matches!(status, Ready | Standby),
-            JobVerb::Finalize => status == Pending,
-            JobVerb::Dismiss => status == Concluded,
-        }
-    }
-
-    /// Whether it makes sense only before the work has ended.
-    fn needs_work(self) -> bool {
-        matches!(self, JobVerb::Pause | JobVerb::Resume | JobVerb::SetSpeed)
-    }
-}
 
 /// When the bits of what was copied are cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,13 +64,13 @@ pub(crate) struct Job {
     pub auto_dismiss: bool,
     /// The jobs of one transaction with `completion-mode=grouped`: they end together.
     pub group: Option<u64>,
-    /// `None` after its end: they may be closed then.
+    pub work: JobWork,
+    /// `None` after its end, when they may be closed, and for a job that copies none.
     pub disks: Option<JobDisks>,
-    pub copy: Arc<BlockCopy>,
     pub control: Arc<CopierControl>,
-    /// `None` after its work.
+    /// `None` after its work, and for a job that copies no disk.
     pub copier: Option<Arc<SocketDeviceHandle>>,
-    /// The iothread of the copier.
+    /// The iothread of the copier; empty without.
     pub iothread: String,
     pub bitmap: Option<(BitmapUse, BitmapMode)>,
     /// For a mirror.
@@ -170,23 +84,36 @@ pub(crate) struct Job {
 impl Job {
     /// Refuses a command in a status in which it is not allowed.
     pub fn check_verb(&self, verb: JobVerb) -> Result<(), BoxError> {
-        match verb.is_allowed_in(self.status) && (self.outcome.is_none() || !verb.needs_work()) {
-            true => Ok(()),
-            false => Err(format!(
+        if !verb.is_allowed_in(self.status) || self.outcome.is_some() && verb.needs_work() {
+            return Err(format!(
                 "Job '{}' in state '{}' cannot accept command verb '{}'",
                 self.id,
                 self.status.name(),
                 verb.name()
             )
-            .into()),
+            .into());
         }
+        match verb.needs_work() && !self.is_block_job() {
+            true => Err(format!(
+                "Job '{}' creates an image and does not pause: wait for its end, or cancel it by job-cancel",
+                self.id
+            )
+            .into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether it copies disks, and is one of the jobs that `query-block-jobs` lists.
+    pub fn is_block_job(&self) -> bool {
+        matches!(self.work, JobWork::Copy(_))
     }
 
     /// QEMU's name for its type.
     pub fn type_name(&self) -> &'static str {
-        match self.mirror {
-            None => "backup",
-            Some(_) => "mirror",
+        match (&self.work, self.mirror) {
+            (JobWork::Create(_), _) => "create",
+            (JobWork::Copy(_), None) => "backup",
+            (JobWork::Copy(_), Some(_)) => "mirror",
         }
     }
 
@@ -210,8 +137,10 @@ impl Job {
 
     /// Whether the target of a mirror that has ended as a copy lacks writes or flushes that were in flight at its moment.
     pub fn has_lost_last_writes(&self) -> bool {
-        self.ends_as_copy()
-            && (self.copy.pending_bytes() > 0 || self.copy.failed_write_copy().is_some())
+        let lacks = |copy: &Arc<block::BlockCopy>| {
+            copy.pending_bytes() > 0 || copy.failed_write_copy().is_some()
+        };
+        self.ends_as_copy() && self.work.copy().is_some_and(lacks)
     }
 
     /// The status while it works, or does not because it is paused.
@@ -257,12 +186,22 @@ impl Job {
         })
     }
 
-    /// Bytes that were copied, and those that are to be copied in total.
+    /// Bytes that are still to be copied.
+    pub fn pending_bytes(&self) -> u64 {
+        self.work.copy().map_or(0, |copy| copy.pending_bytes())
+    }
+
+    /// Bytes that were copied, and those that are to be copied in total. An image that is created counts as one.
     pub fn progress(&self) -> (u64, u64) {
         // In this order: what is copied in between counts once.
-        let pending = self.copy.pending_bytes();
-        let copied = self.copy.copied_bytes();
-        (copied, copied + pending)
+        let pending = self.pending_bytes();
+        match &self.work {
+            JobWork::Copy(copy) => {
+                let copied = copy.copied_bytes();
+                (copied, copied + pending)
+            }
+            JobWork::Create(_) => (u64::from(self.outcome.is_some()), 1),
+        }
     }
 
     /// Ends a job whose work has ended, with its events.
@@ -274,7 +213,10 @@ impl Job {
         let mut data = self.event_data();
         let event = match &outcome {
             JobOutcome::Completed => "BLOCK_JOB_COMPLETED",
-            JobOutcome::Cancelled => "BLOCK_JOB_CANCELLED",
+            JobOutcome::Cancelled => {
+                self.error = Some("Operation canceled".to_owned());
+                "BLOCK_JOB_CANCELLED"
+            }
             JobOutcome::Failed(error) => {
                 data["error"] = error.as_str().into();
                 self.error = Some(error.clone());
@@ -283,7 +225,9 @@ impl Job {
         };
         self.outcome = Some(outcome);
         self.disks = None;
-        events.emit(event, data);
+        if self.is_block_job() {
+            events.emit(event, data);
+        }
         self.set_status(JobStatus::Concluded, events);
     }
 
@@ -297,8 +241,8 @@ impl Job {
             BitmapMode::OnSuccess => succeeded,
             BitmapMode::Always => true,
         };
-        if clears {
-            bitmap.end_successor(self.copy.pending_ranges());
+        if clears && let JobWork::Copy(copy) = &self.work {
+            bitmap.end_successor(copy.pending_ranges());
         }
     }
 
@@ -327,10 +271,10 @@ impl Job {
 }
 
 impl DaemonObjects {
-    /// All jobs begin to end, for the shutdown: nothing is copied any more, and what is in flight does not hang.
+    /// All jobs begin to end, for the shutdown: nothing is copied or created any more, and what is in flight does not hang.
     pub fn begin_stop_jobs(&self) {
         for job in &self.jobs {
-            job.copy.end();
+            job.work.end();
             if let Some(copier) = &job.copier {
                 copier.begin_stop();
             }

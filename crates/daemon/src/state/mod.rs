@@ -4,6 +4,8 @@ pub(crate) mod chardev;
 pub(crate) mod export;
 pub(crate) mod iothread;
 pub(crate) mod job;
+pub(crate) mod job_status;
+pub(crate) mod job_work;
 pub(crate) mod mirror_job;
 pub(crate) mod nbd_server;
 pub(crate) mod node;

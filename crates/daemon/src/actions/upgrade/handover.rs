@@ -18,7 +18,7 @@ use crate::control::MainThread;
 use crate::devices::export_server::ExportServer;
 use crate::disk::exported_disk::GuestDevice;
 use crate::state::export::{Export, ExportState};
-use crate::state::job::JobStatus;
+use crate::state::job_status::JobStatus;
 use crate::state::node::OpenNode;
 use crate::upgrade::CompletedHandover;
 use crate::upgrade::channel::{UpgradeChannel, UpgradeMessage};
