@@ -159,7 +159,8 @@ pub(crate) fn run<Q: Queue, R: Commands, P: Plan>(
 ) -> Result<Tally> {
     let mut meter = Meter::new(phases, detail.latency)
         .with_marks(detail.mark_interval)
-        .with_gaps(detail.gaps);
+        .with_gaps(detail.gaps)
+        .with_in_flight(detail.in_flight);
     let now_ns = meter.begin();
     for driver in &mut *drivers {
         driver.start(now_ns)?;

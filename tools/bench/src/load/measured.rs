@@ -27,12 +27,18 @@ pub struct Verified {
 }
 
 impl Measured {
+    /// How long the part that counts was.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        // Threads that share a processor learn at different times that it began.
+        let longest = self.threads.iter().map(|tally| tally.elapsed).max();
+        longest.unwrap_or_default().as_secs_f64()
+    }
+
     /// Requests per second.
     #[must_use]
     pub fn iops(&self) -> f64 {
-        // Threads that share a processor learn at different times that it began.
-        let longest = self.threads.iter().map(|tally| tally.elapsed).max();
-        let seconds = longest.unwrap_or_default().as_secs_f64();
+        let seconds = self.seconds();
         if seconds == 0.0 {
             return 0.0;
         }

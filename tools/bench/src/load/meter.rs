@@ -53,6 +53,7 @@ pub struct Meter<'p> {
     phases: &'p Phases,
     phase: Phase,
     latency: bool,
+    in_flight: bool,
     tally: Tally,
     result: Tally,
     histogram: Histogram<u64>,
@@ -89,6 +90,7 @@ impl<'p> Meter<'p> {
             phases,
             phase: Phase::WarmUp,
             latency,
+            in_flight: false,
             tally: Tally::default(),
             result: Tally::default(),
             histogram: latencies(),
@@ -118,6 +120,13 @@ impl<'p> Meter<'p> {
     #[must_use]
     pub fn with_gaps(mut self, measured: bool) -> Self {
         self.gaps = measured.then(latencies);
+        self
+    }
+
+    /// Measures how long requests take that are in flight at the end, as well. They do not count otherwise.
+    #[must_use]
+    pub fn with_in_flight(mut self, measured: bool) -> Self {
+        self.in_flight = measured;
         self
     }
 
@@ -219,7 +228,11 @@ impl<'p> Meter<'p> {
 
     /// What was counted; nothing but `in_all` and the course where the part that counts never came.
     #[must_use]
-    pub fn finish(self) -> Tally {
+    pub fn finish(mut self) -> Tally {
+        // The part that counts is over: these are those that were in flight then.
+        if let (true, Some(latencies)) = (self.in_flight, &mut self.result.latencies) {
+            *latencies += &self.histogram;
+        }
         Tally {
             in_all: self.in_all(),
             course: self.course,
@@ -309,6 +322,29 @@ mod tests {
                 .is_some_and(|counted| !counted.is_empty())
         );
         assert_eq!(allocated, 0);
+    }
+
+    #[test]
+    fn request_in_flight_at_the_end_has_a_latency_and_is_not_counted() {
+        for (measured, latencies) in [(false, 1), (true, 2)] {
+            let worker = |phases: &Phases| {
+                let mut meter = Meter::new(phases, true).with_in_flight(measured);
+                while phases.now() != Phase::Stop {
+                    std::thread::yield_now();
+                }
+                // The first one that it sees of this part, then the end.
+                for _ in 0..2 {
+                    let now_ns = meter.found();
+                    meter.record(Kind::Read, now_ns - 1000, now_ns);
+                }
+                Ok(meter.finish())
+            };
+            let time = Duration::from_millis(1);
+            let tallies =
+                conduct(vec![Box::new(worker)], Duration::ZERO, time, |_| Ok(())).unwrap();
+            assert_eq!(tallies[0].reads, 1);
+            assert_eq!(tallies[0].latencies.as_ref().unwrap().len(), latencies);
+        }
     }
 
     #[test]

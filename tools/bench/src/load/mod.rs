@@ -5,6 +5,7 @@
 //! `meter` (what it counts), `phases` (warm-up, the part that counts, the end).
 
 mod driver;
+mod during;
 mod latencies;
 mod measured;
 pub(crate) mod meter;
@@ -24,10 +25,12 @@ use std::time::Duration;
 
 use driver::Driver;
 pub use driver::Waiting;
+pub use during::measure_during;
 pub(crate) use latencies::latencies;
 pub use measured::{Measured, Verified};
 pub use meter::{Mark, Tally};
 pub use pattern::{Order, Pattern, Walk};
+pub use phases::Episode;
 use phases::{Phase, Phases, Worker, conduct};
 use plan::Plan;
 pub use scsi::{LsiRequestOptions, measure_lsi, measure_virtio_scsi};
@@ -80,6 +83,9 @@ pub struct Detail {
     pub mark_interval: Option<Duration>,
     /// The time between completions.
     pub gaps: bool,
+    /// How long requests take that are in flight at the end, as well: with a server that answers none of them in the part that
+    /// counts, there would be no latency of those.
+    pub in_flight: bool,
 }
 
 impl Load {
