@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::experiments::{self, batch_limit, completion_ring, many_queues, monitors, notify, scsi};
 use crate::svg::Figure;
 use crate::table::Table;
-use crate::{compare, handlers, idle, nbd, neighbours, run, targets, throttle};
+use crate::{backup, compare, handlers, idle, nbd, neighbours, run, targets, throttle};
 
 /// What the program is called.
 pub const PROGRAM: &str = "blockplane-bench";
@@ -80,6 +80,9 @@ pub enum Command {
     /// A disk with one read in flight beside a greedy one
     #[command(long_about = help::NEIGHBOURS, after_long_help = help::NEIGHBOURS_EXAMPLES)]
     Neighbours(neighbours::Options),
+    /// A guest's load without a backup of its disk, and with one
+    #[command(long_about = help::BACKUP, after_long_help = help::BACKUP_EXAMPLES)]
+    Backup(backup::Options),
     /// The same load on NBD servers: blockplane's, QEMU's, nbdkit
     #[command(long_about = help::NBD, after_long_help = help::NBD_EXAMPLES)]
     Nbd(nbd::Options),
@@ -245,6 +248,7 @@ impl Command {
             | Command::Targets(_)
             | Command::Throttle(_)
             | Command::Neighbours(_)
+            | Command::Backup(_)
             | Command::Nbd(_)
             | Command::Generate(_) => None,
         }
@@ -292,6 +296,14 @@ fn measure(command: &Command) -> Result<Option<Report>> {
         Command::Neighbours(options) => {
             let report = neighbours::run(options)?;
             plain(report.table(), report.json())
+        }
+        Command::Backup(options) => {
+            let report = backup::run(options)?;
+            Report {
+                tables: report.tables(),
+                json: report.json(),
+                figure: None,
+            }
         }
         Command::Nbd(options) => {
             let report = nbd::run(options)?;

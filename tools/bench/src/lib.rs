@@ -7,6 +7,7 @@
 //! - [`compare`]: that of several servers, and of the host itself, in turn;
 //! - [`throttle`]: what limits let pass, and how evenly;
 //! - [`neighbours`]: what a greedy disk leaves to another one;
+//! - [`backup`]: what a backup leaves to the guest;
 //! - [`nbd`]: what NBD servers answer to a load of fio's;
 //! - [`targets`]: what is to be reached, beside what is.
 //!
@@ -19,6 +20,7 @@
 
 pub mod aio;
 mod background_load;
+pub mod backup;
 pub mod cli;
 pub mod client;
 pub mod compare;
@@ -33,6 +35,7 @@ mod idle_disks;
 mod interrupt;
 pub mod limits;
 pub mod load;
+mod monitor;
 pub mod nbd;
 pub mod neighbours;
 pub mod procfs;

@@ -81,7 +81,7 @@ pub struct ThrottleGroup {
 /// The threads that run a server's disks.
 #[derive(Clone, Copy, Debug)]
 pub struct Threads<'o> {
-    /// How many. A peer may not have more than one per disk.
+    /// How many; 0: the main thread runs them. A peer may not have more than one per disk.
     pub count: u16,
     /// Options of each: `KEY=VALUE,…` or nothing.
     pub options: &'o str,
@@ -142,8 +142,9 @@ impl Server {
             ]);
         }
         let iothreads_of = |index: usize| match (count, disks.len()) {
-            (2.., 1) => all_iothreads(count),
-            _ => format!("iothread=io{}", index % usize::from(count)),
+            (0, _) => String::new(),
+            (2.., 1) => format!(",{}", all_iothreads(count)),
+            _ => format!(",iothread=io{}", index % usize::from(count)),
         };
         for group in throttle_groups(disks) {
             command.arg("--object").arg(group);
@@ -160,7 +161,7 @@ impl Server {
                 FrontEnd::Lsi => "vfio-user-lsi53c895a".to_owned(),
             };
             command.arg("--export").arg(format!(
-                "type={export},id=e{index},node-name={},{},writable={},addr.type=unix,addr.path={}",
+                "type={export},id=e{index},node-name={}{},writable={},addr.type=unix,addr.path={}",
                 top_node(index, disk),
                 iothreads_of(index),
                 on_off(disk.writable),
@@ -431,5 +432,7 @@ mod tests {
             let mapping = format!("node-name=d{disk},iothread=io{iothread},");
             assert!(line.contains(&mapping), "{line}");
         }
+        let line = command_line(0, 1);
+        assert!(line.contains("node-name=d0,writable="), "{line}");
     }
 }

@@ -70,12 +70,17 @@ impl ServerProgram {
 
     /// Starts it with these disks; of several iothreads each disk has one, in turn.
     pub fn start(&self, iothreads: u16, disks: &[Disk]) -> Result<Server> {
+        self.start_with(iothreads, &[], disks)
+    }
+
+    /// As [`ServerProgram::start`], with `more` words on the command line; of 0 iothreads the main thread has the disks.
+    pub fn start_with(&self, iothreads: u16, more: &[String], disks: &[Disk]) -> Result<Server> {
         // What we start runs where we do at that moment.
         let _pinned = Pinned::to(&self.cpus)?;
         let threads = Threads {
             count: iothreads,
             options: "",
         };
-        Server::start_as(&self.path, threads, &[], disks)
+        Server::start_as(&self.path, threads, more, disks)
     }
 }

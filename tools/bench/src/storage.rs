@@ -138,6 +138,18 @@ impl BackingOption {
             _folder: folder,
         })
     }
+
+    /// Makes a file without data for something to fill, at the place of this storage.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] when there is no room for its data; [`Error::Io`].
+    pub(crate) fn empty_file(&self, path: &Path, bytes: u64) -> Result<()> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        check_room(folder, bytes, *self == BackingOption::Tmpfs)?;
+        File::create(path)
+            .and_then(|file| file.set_len(bytes))
+            .map_err(Error::io(format!("create {}", path.display())))
+    }
 }
 
 impl FromStr for BackingOption {
@@ -309,6 +321,11 @@ mod tests {
             let error = wanted.storage(room, None).unwrap_err().to_string();
             assert!(error.contains("does not fit"), "{error}");
         }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let error = BackingOption::File.empty_file(&path, u64::MAX).unwrap_err();
+        assert!(error.to_string().contains("does not fit"), "{error}");
+        assert!(!path.exists());
     }
 
     #[test]

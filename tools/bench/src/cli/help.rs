@@ -210,6 +210,25 @@ pub(super) const NEIGHBOURS_EXAMPLES: &str = "\
 Examples:\n\
 \x20 blockplane-bench neighbours --backing null,tmpfs --size 256M";
 
+pub(super) const BACKUP: &str = "\
+Puts a guest's load on a disk while no job runs, and then while blockdev-backup copies all of the disk at full speed to \
+a new file at the same place. Before that, the job runs once without any load. blockplane and qemu-storage-daemon get \
+the same command line and the same commands, but that the latter serves the disk in its main thread unless \
+--peer-iothread is given: version 11.1 hangs or aborts when a job begins on an iothread under load.
+
+The guest's requests count from right before the command until the event that the job is completed: whole jobs only. \
+Those in flight at the end count for the latency as well. As \
+long as --time has not passed in jobs, another one begins, to another new file. Each measurement has a server of its \
+own. The disk is a temporary file of random data; the backup takes as much room again.
+
+Shows the guest's IOPS and latency without a job and with one, their ratios, and the seconds of a job without load and \
+under load. A second table compares the first server with each other one, in pairs of repetitions.";
+pub(super) const BACKUP_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane-bench backup --folder /mnt/disk --repetitions 5\n\
+\x20 blockplane-bench backup --backing tmpfs --size 512M --depth 32 \\\n\
+\x20     --pattern randrw:70";
+
 pub(super) const NBD: &str = "\
 Starts NBD servers in turn with the same disk, and fio with its engine nbd (libnbd) as their client, on a Unix socket. \
 blockplane and qemu-storage-daemon get the same command line, but that blockplane has iothreads; qemu-nbd gets the \

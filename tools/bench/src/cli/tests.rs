@@ -78,6 +78,9 @@ fn invalid_command_lines_are_refused_before_measuring() {
         "throttle --after 0",
         "throttle --servers raw",
         "neighbours --repetitions 0",
+        "backup --depth 513",
+        "backup --pattern backwards",
+        "backup --repetitions 0",
     ] {
         let args = std::iter::once("bench").chain(nonsense.split(' '));
         assert!(Cli::try_parse_from(args).is_err(), "{nonsense}");

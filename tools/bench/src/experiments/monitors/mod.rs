@@ -19,6 +19,7 @@ use super::{Report, Setup};
 use crate::cpus;
 use crate::error::{Error, Result};
 use crate::limits::raise_descriptor_limit;
+use crate::monitor;
 use crate::procfs::{Thread, threads};
 use crate::program::blockplane;
 use crate::progress::Progress;
@@ -98,7 +99,7 @@ pub fn run(options: &Options) -> Result<Report> {
             count: 1,
             options: &setup.iothread_with(&format!("cpu-affinity={}", setup.server_cpu)),
         },
-        &monitor(&socket),
+        &monitor::arguments(&socket),
         &[disk],
     )?;
     drop(server.connect_to(&socket)?);
@@ -120,17 +121,6 @@ pub fn run(options: &Options) -> Result<Report> {
     server.stop()?;
     let outcome = Outcome::new(&rates, &samples);
     Ok(outcome.report(options, &setup.conditions(&storage)))
-}
-
-/// The options of a server's monitor.
-fn monitor(socket: &Path) -> [String; 4] {
-    let path = socket.display().to_string().replace(',', ",,");
-    [
-        "--chardev".to_owned(),
-        format!("socket,id=c,path={path},server=on,wait=off"),
-        "--monitor".to_owned(),
-        "chardev=c".to_owned(),
-    ]
 }
 
 fn measure(

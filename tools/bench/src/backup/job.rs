@@ -1,0 +1,169 @@
+//! Full backups, each of the disk `d0` to a new file.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::load::Episode;
+use crate::monitor::Monitor;
+use crate::storage::{Backing, BackingOption, Storage};
+
+/// For a job. Only one that hangs, or gets next to nothing beside the load, takes it.
+const JOB_LIMIT: Duration = Duration::from_secs(600);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The job, and the node that it writes to.
+const JOB: &str = "backup";
+const TARGET: &str = "target";
+
+/// The file that a backup writes, at the place of the disk.
+pub(super) struct BackupTarget {
+    place: BackingOption,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl BackupTarget {
+    /// In the folder of a disk of so many bytes.
+    pub fn beside(disk: &Storage, place: &BackingOption, bytes: u64) -> Result<Self> {
+        match &disk.backing {
+            Backing::File(path, _) => Ok(BackupTarget {
+                place: place.clone(),
+                path: path.with_file_name("backup.img"),
+                bytes,
+            }),
+            other => Err(Error::Unsuitable(format!(
+                "a backup is made beside a file, and not beside {other:?}"
+            ))),
+        }
+    }
+}
+
+/// A backup: prepared, begun, and finished when it has ended.
+pub(super) struct BackupJob<'j> {
+    monitor: &'j mut Monitor,
+    target: &'j BackupTarget,
+    begun: Instant,
+    took: Duration,
+}
+
+impl<'j> BackupJob<'j> {
+    /// To a new file.
+    pub fn new(monitor: &'j mut Monitor, target: &'j BackupTarget) -> Self {
+        BackupJob {
+            monitor,
+            target,
+            begun: Instant::now(),
+            took: Duration::ZERO,
+        }
+    }
+
+    /// All of it, without a load.
+    pub fn run_alone(mut self) -> Result<Duration> {
+        self.prepare()?;
+        self.begin()?;
+        while !self.wait(LOOK_INTERVAL)? {}
+        self.finish()
+    }
+
+    /// Removes the target; how long the job took, from the command to the event of its end.
+    pub fn finish(self) -> Result<Duration> {
+        self.monitor
+            .execute("blockdev-del", &json!({ "node-name": TARGET }))?;
+        let path = &self.target.path;
+        std::fs::remove_file(path).map_err(Error::io(format!("remove {}", path.display())))?;
+        Ok(self.took)
+    }
+}
+
+impl Episode for BackupJob<'_> {
+    /// A front-end is connected then, or none has been: a peer may close descriptors twice when a front-end leaves, those of a
+    /// file that is opened meanwhile.
+    fn prepare(&mut self) -> Result<()> {
+        let target = self.target;
+        target.place.empty_file(&target.path, target.bytes)?;
+        let node = json!({
+            "driver": "file",
+            "node-name": TARGET,
+            "filename": target.path.display().to_string(),
+            "cache": { "direct": true },
+            "aio": "native",
+            "discard": "unmap",
+        });
+        self.monitor.execute("blockdev-add", &node)?;
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.begun = Instant::now();
+        let arguments = json!({
+            "job-id": JOB,
+            "device": "d0",
+            "target": TARGET,
+            "sync": "full",
+            "speed": 0,
+        });
+        self.monitor.execute("blockdev-backup", &arguments)?;
+        Ok(())
+    }
+
+    fn wait(&mut self, limit: Duration) -> Result<bool> {
+        let event = self.monitor.event(limit)?;
+        if let Some(ended) = event.as_ref().and_then(end) {
+            self.took = self.begun.elapsed();
+            return ended.map(|()| true);
+        }
+        match self.begun.elapsed() > JOB_LIMIT {
+            true => Err(Error::Requests(format!(
+                "the backup has not ended after {JOB_LIMIT:?}"
+            ))),
+            false => Ok(false),
+        }
+    }
+}
+
+/// The job's end, if that is what the event is about.
+fn end(event: &Value) -> Option<Result<()>> {
+    let data = event.get("data")?;
+    if data.get("device")? != JOB {
+        return None;
+    }
+    let error = data.get("error").and_then(Value::as_str);
+    match (event.get("event")?.as_str()?, error) {
+        ("BLOCK_JOB_COMPLETED", None) => Some(Ok(())),
+        ("BLOCK_JOB_COMPLETED", Some(error)) => {
+            Some(Err(Error::Requests(format!("the backup failed: {error}"))))
+        }
+        ("BLOCK_JOB_CANCELLED", _) => {
+            Some(Err(Error::Requests("the backup was cancelled".to_owned())))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_event_of_its_end_ends_a_job() {
+        let event = |name, data| end(&json!({ "event": name, "data": data }));
+        let of_job = || json!({ "device": JOB, "len": 1, "offset": 1 });
+        assert!(matches!(
+            event("BLOCK_JOB_COMPLETED", of_job()),
+            Some(Ok(()))
+        ));
+        let failed = json!({ "device": JOB, "error": "No space left on device" });
+        let error = event("BLOCK_JOB_COMPLETED", failed).unwrap().unwrap_err();
+        assert!(error.to_string().contains("No space left"), "{error}");
+        assert!(event("BLOCK_JOB_CANCELLED", of_job()).unwrap().is_err());
+        for (name, data) in [
+            ("BLOCK_JOB_READY", of_job()),
+            ("BLOCK_JOB_COMPLETED", json!({ "device": "other" })),
+            ("JOB_STATUS_CHANGE", json!({ "id": JOB, "status": "null" })),
+        ] {
+            assert!(event(name, data).is_none(), "{name}");
+        }
+    }
+}
