@@ -163,6 +163,12 @@ impl BlockCopy {
         pending + self.bytes_in_transfer()
     }
 
+    /// Whether nothing is pending in a copy of a whole disk, by a count that other threads may be about to change.
+    #[must_use]
+    pub fn seems_done(&self) -> bool {
+        self.wanted.is_none() && self.done.dirty_bytes() >= self.size
+    }
+
     /// All ranges that are still to be copied.
     pub fn pending_ranges(&self) -> impl Iterator<Item = Range<u64>> {
         let mut from = 0;

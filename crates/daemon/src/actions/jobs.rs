@@ -304,6 +304,7 @@ impl MainThread {
         job.check_verb(verb)?;
         match verb {
             JobVerb::CancelUnlessReady if job.is_ready() && job.outcome.is_none() => {
+                job.control.paused.store(false, Ordering::Release);
                 self.begin_end_of_mirror(number, MirrorEnd::Copy)?;
             }
             JobVerb::Cancel | JobVerb::CancelUnlessReady => self.cancel_job_work(number),

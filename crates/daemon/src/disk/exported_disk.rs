@@ -9,6 +9,8 @@ use virtio_scsi::Address;
 
 use crate::disk::pr_file::PrFile;
 
+const SECTOR_BYTES: u32 = 512;
+
 /// The node behind an exported disk. Reopening replaces it.
 #[derive(Clone)]
 pub(crate) struct NodeSlot(Arc<NodeAndExchange>);
@@ -91,11 +93,14 @@ impl GuestDevice {
             GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => {
                 node.set_guest_block_size(unit.block_bytes())
             }
-            // Other disks take writes of any size.
-            GuestDevice::Nbd(export) if export.is_writable() && node.uses_direct_io() => {
+            GuestDevice::Nbd(export) if !export.is_writable() => Ok(()),
+            GuestDevice::Nbd(export) if node.uses_direct_io() => {
                 node.set_guest_block_size(export.min_block_size())
             }
-            GuestDevice::Nbd(_) => Ok(()),
+            // What is smaller than a sector is the disk's own matter.
+            GuestDevice::Nbd(export) => {
+                node.set_guest_block_size(export.min_block_size().max(SECTOR_BYTES))
+            }
         }
     }
 

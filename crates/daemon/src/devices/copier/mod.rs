@@ -367,7 +367,7 @@ impl Copier {
     fn rests_after_pass(&mut self) -> bool {
         let rests = self.is_ready && !self.control.finishing.load(Ordering::Acquire);
         if rests {
-            self.plan.begin_again_if_pending(&self.copy);
+            self.plan.begin_again();
             self.retry_at_ns = self.now_ns + PASS_NS;
         }
         rests

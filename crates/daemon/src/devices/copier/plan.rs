@@ -145,7 +145,8 @@ impl CopyPlan {
     /// The next part without a search for holes: what was a hole when it was searched may be data since, if guests change what is
     /// pending.
     pub fn next_part_as_data(&mut self, copy: &BlockCopy, chunk: u64) -> Option<Part> {
-        loop {
+        // Most of the time nothing is pending, and a search through a large disk takes its time.
+        while !copy.seems_done() {
             if let Some(part) = self.next_part(copy, chunk) {
                 return Some(part);
             }
@@ -155,6 +156,7 @@ impl CopyPlan {
                 range: window,
             });
         }
+        None
     }
 
     /// Adds the parts that a search has found.
@@ -163,9 +165,14 @@ impl CopyPlan {
         self.parts.extend(found.drain(..));
     }
 
-    /// Begins at the start of the disk, where something is pending. False: nothing is.
-    pub fn begin_again_if_pending(&mut self, copy: &BlockCopy) -> bool {
+    /// Begins at the start of the disk.
+    pub fn begin_again(&mut self) {
         self.cursor = 0;
+    }
+
+    /// The same where something is pending. False: nothing is.
+    pub fn begin_again_if_pending(&mut self, copy: &BlockCopy) -> bool {
+        self.begin_again();
         copy.next_pending(0..copy.size()).is_some()
     }
 }
