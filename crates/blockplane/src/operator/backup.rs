@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use commands::signals;
 use serde_json::{Value, json};
 
 use crate::operator::cli::{MonitorArgs, print_and_flush};
@@ -73,19 +74,19 @@ impl<'a> Kind<'a> {
 /// [`Error::TargetExists`], [`Error::TargetUri`], [`Error::NoLastBackup`]; an error reply of the daemon, or an error of [`Client`]. The
 /// file of a full backup is removed then, and a bitmap has what it had.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
+    signals::record_termination_signals();
     let mut client = options.monitor.connect()?;
     let disk = Disk::find(&mut client, &options.disk)?;
     let kind = Kind::of(&disk, options.incremental.as_deref());
-    let target = match kind {
+    let mut target = match kind {
         Kind::Full | Kind::FullWithNewBitmap(_) => {
-            Target::of_full_copy(&options.target, disk.bytes)?
+            Target::of_full_copy(&client, &options.target, disk.bytes)?
         }
         Kind::Incremental(bitmap) => target_of_last_backup(&options.target, bitmap)?,
     };
     let name = target.name.clone();
     let begin = Instant::now();
-    let copied = copy(&mut client, &disk, kind, &target, options)?;
-    target.keep();
+    let copied = copy(&mut client, &disk, kind, &mut target, options)?;
     let seconds = begin.elapsed().as_secs_f64();
     let text = if options.json {
         let report = json!({
@@ -128,7 +129,7 @@ fn copy(
     client: &mut Client,
     disk: &Disk,
     kind: Kind<'_>,
-    target: &Target,
+    target: &mut Target,
     options: &Options,
 ) -> Result<u64> {
     // A name that no other run of this command has.
@@ -136,14 +137,17 @@ fn copy(
     target.open(client, &id)?;
     let actions = actions(disk, kind, &id, options);
     let copied = job::run(client, &id, "transaction", json!({"actions": actions}));
+    if copied.is_ok() {
+        target.keep();
+    }
     if let (Err(_), Kind::FullWithNewBitmap(bitmap)) = (&copied, kind) {
         // An error says what has failed before, or that the daemon is gone.
         let bitmap = json!({"node": disk.node, "name": bitmap});
         let _ = client.execute_with("block-dirty-bitmap-remove", bitmap);
     }
-    let removed = client.execute_with("blockdev-del", json!({"node-name": id}));
+    let closed = target.close(client, &id);
     let copied = copied?;
-    removed?;
+    closed?;
     Ok(copied)
 }
 
@@ -155,6 +159,8 @@ fn actions(disk: &Disk, kind: Kind<'_>, id: &str, options: &Options) -> Vec<Valu
         "target": id,
         "sync": kind.name(),
         "speed": options.speed,
+        // The bitmap is not changed if this command ends before the job does.
+        "auto-finalize": false,
     });
     let mut actions = Vec::new();
     match kind {

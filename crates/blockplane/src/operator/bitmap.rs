@@ -27,15 +27,19 @@ pub struct Options {
     #[command(flatten)]
     pub change: Option<Change>,
     /// Of --add: bytes per bit, a power of two [default: 64k]
-    #[arg(long, short, value_name = "SIZE", requires = "add", value_parser = options::parse_size_argument)]
+    #[arg(long, short, value_name = "SIZE", requires = "add", value_parser = options::parse_size_argument,
+        conflicts_with_all = OTHER_CHANGES)]
     pub granularity: Option<u64>,
     /// Of --add: it outlives restarts of the daemon (the node has a bitmap-file)
-    #[arg(long, requires = "add")]
+    #[arg(long, requires = "add", conflicts_with_all = OTHER_CHANGES)]
     pub persistent: bool,
     /// Print JSON, for scripts: the bitmaps, by their nodes
     #[arg(long)]
     pub json: bool,
 }
+
+/// The changes that have no options.
+const OTHER_CHANGES: [&str; 5] = ["remove", "clear", "enable", "disable", "merge"];
 
 /// One change, by the names of `qemu-img bitmap`.
 #[derive(Clone, Debug, clap::Args)]

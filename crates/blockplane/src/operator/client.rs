@@ -33,8 +33,9 @@ pub struct Client {
     events: VecDeque<Value>,
     /// Time limit for a reply; `None`: no limit.
     timeout: Option<Duration>,
-    /// The `id` of the last command.
+    /// The `id` of the last command, and its name.
     last_id: u64,
+    last_command: String,
 }
 
 impl Client {
@@ -51,6 +52,7 @@ impl Client {
             events: VecDeque::new(),
             timeout,
             last_id: 0,
+            last_command: String::new(),
         };
         client.read_greeting()?;
         client.execute("qmp_capabilities", Map::new())?;
@@ -121,11 +123,20 @@ impl Client {
         self.last_id += 1;
         request["id"] = self.last_id.into();
         self.send(&request)?;
+        self.last_command = command_name(&request);
+        self.wait_for_reply()
+    }
+
+    /// The value of the reply to the last command, whose wait was interrupted.
+    ///
+    /// # Errors
+    /// See [`Client::execute`].
+    pub fn wait_for_reply(&mut self) -> Result<Value> {
         let until = self.timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let Some(mut message) = self.next_message(until)? else {
                 return Err(Error::Timeout {
-                    command: command_name(&request),
+                    command: self.last_command.clone(),
                     waited: self.timeout.unwrap_or_default(),
                 });
             };
@@ -151,27 +162,28 @@ impl Client {
     /// The next event, however long it takes.
     ///
     /// # Errors
-    /// [`Error::Disconnected`] when the daemon ends.
+    /// [`Error::Disconnected`] when the daemon ends; [`Error::Interrupted`].
     pub fn next_event(&mut self) -> Result<Value> {
         loop {
-            if let Some(event) = self.next_event_within(None)? {
+            if let Some(event) = self.events.pop_front() {
                 return Ok(event);
             }
+            // Nothing else comes unasked.
+            let event = self.next_message(None)?;
+            self.events.extend(event);
         }
     }
 
-    /// The next event; `None` if none comes within this time.
-    ///
-    /// # Errors
-    /// [`Error::Disconnected`] when the daemon ends; [`Error::Interrupted`].
-    pub fn next_event_within(&mut self, time: Option<Duration>) -> Result<Option<Value>> {
-        let until = time.map(|time| Instant::now() + time);
-        if self.events.is_empty() {
-            // Nothing else comes unasked.
-            let event = self.next_message(until)?;
-            self.events.extend(event);
-        }
-        Ok(self.events.pop_front())
+    /// Waits for replies as long as it takes from now on.
+    pub fn wait_without_limit(&mut self) {
+        self.timeout = None;
+    }
+
+    /// The user and the group of the process at the other end, as they were when it began to listen.
+    #[must_use]
+    pub fn peer(&self) -> Option<(u32, u32)> {
+        let peer = rustix::net::sockopt::socket_peercred(&self.stream).ok()?;
+        Some((peer.uid.as_raw(), peer.gid.as_raw()))
     }
 
     /// Writes a request as a line.

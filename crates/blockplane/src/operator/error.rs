@@ -124,6 +124,12 @@ pub enum Error {
         /// The bitmap.
         bitmap: String,
     },
+    /// A node that would be removed has dirty bitmaps.
+    #[error(
+        "node '{0}' has dirty bitmaps, which stay with the old disk: remove them (blockplane bitmap … --remove), and begin with a full \
+         backup after the move"
+    )]
+    NodeHasBitmaps(String),
     /// A job of the daemon has failed.
     #[error("the job has failed: {0}")]
     Job(String),

@@ -12,61 +12,63 @@ use crate::operator::error::{Error, Result};
 
 /// Time between two looks at the job.
 const INTERVAL: Duration = Duration::from_millis(200);
+/// How often `job-complete` is tried again: the reason may pass, such as an export that is being removed.
+const MAX_REFUSALS: u32 = 50;
 
-/// Begins a job by a command, and waits for its end; the bytes that it has copied. The job dismisses itself. A mirror that is ready is
-/// completed: guests go over to its target then.
+/// Begins a job by a command, and waits for its end; the bytes that it has copied. The job dismisses itself. One that is pending is
+/// finalized. A mirror that is ready is completed: guests go over to its target then.
 ///
 /// # Errors
 /// [`Error::Interrupted`] if it was cancelled, also by others; [`Error::Job`] if it failed; [`Error::Command`] if it was refused. An
 /// error of [`Client`] besides: what became of the job is not known.
 pub(crate) fn run(client: &mut Client, id: &str, command: &str, arguments: Value) -> Result<u64> {
-    signals::record_termination_signals();
-    match client.execute_with(command, arguments) {
-        // It may have begun.
-        Ok(_) | Err(Error::Interrupted) => {}
-        Err(error) => return Err(error),
+    client.wait_without_limit();
+    let mut begun = client.execute_with(command, arguments);
+    // It is cancelled below.
+    while let Err(Error::Interrupted) = begun {
+        begun = client.wait_for_reply();
     }
+    begun?;
     let bar = Bar::start(id);
-    let (mut was_seen, mut is_cancelled, mut is_completed, mut refused) =
-        (false, false, false, None);
+    let (mut is_cancelled, mut refusals, mut refused) = (false, 0, None);
     loop {
         let job = match find_job(client, id) {
             Ok(Some(job)) => job,
             Ok(None) => break,
-            // The next round cancels it.
             Err(Error::Interrupted) => continue,
             Err(error) => return Err(error),
         };
-        was_seen = true;
         bar.show(&job);
-        if signals::termination_requested() && !is_cancelled {
-            is_cancelled = true;
-            execute_unless_ended(client, "job-cancel", id)?;
-        } else if job["status"] == "ready" && !is_completed {
-            is_completed = true;
-            refused = execute_unless_ended(client, "job-complete", id)?;
-            if refused.is_some() {
+        let is_unwanted = signals::termination_requested() || refusals > MAX_REFUSALS;
+        match job["status"].as_str() {
+            _ if is_unwanted && !is_cancelled => {
+                is_cancelled = true;
                 execute_unless_ended(client, "job-cancel", id)?;
             }
+            Some("pending") if !is_cancelled => {
+                execute_unless_ended(client, "job-finalize", id)?;
+            }
+            Some("ready") if refusals == 0 || refused.is_some() => {
+                refusals += 1;
+                refused = execute_unless_ended(client, "job-complete", id)?;
+            }
+            _ => {}
         }
         std::thread::sleep(INTERVAL);
     }
-    let ended = result_of(client, id, was_seen);
+    let ended = result_of(client, id);
     match refused {
-        Some(refused) if ended.is_err() => Err(refused),
+        Some(refused) if matches!(ended, Err(Error::Interrupted)) => Err(refused),
         _ => ended,
     }
 }
 
-/// The result of a job that has ended. If it was not seen, it may not have begun, because of a signal.
-fn result_of(client: &mut Client, id: &str, was_seen: bool) -> Result<u64> {
+/// The result of a job that has ended.
+fn result_of(client: &mut Client, id: &str) -> Result<u64> {
     loop {
-        let event = match client.next_event_within(Some(INTERVAL)) {
-            Ok(Some(event)) => event,
-            Ok(None) if !was_seen && signals::termination_requested() => {
-                return Err(Error::Interrupted);
-            }
-            Ok(None) | Err(Error::Interrupted) => continue,
+        let event = match client.next_event() {
+            Ok(event) => event,
+            Err(Error::Interrupted) => continue,
             Err(error) => return Err(error),
         };
         let data = &event["data"];

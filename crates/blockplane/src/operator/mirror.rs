@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use commands::signals;
 use serde_json::{Value, json};
 
 use crate::operator::cli::{MonitorArgs, print_and_flush};
@@ -12,6 +13,9 @@ use crate::operator::disk::Disk;
 use crate::operator::error::{Error, Result};
 use crate::operator::target::Target;
 use crate::operator::{job, units};
+
+/// The guest's requests wait so long for a server that is gone.
+const RECONNECT_DELAY_SECONDS: u32 = 60;
 
 /// The command line of `blockplane mirror`.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,14 +49,18 @@ pub struct Options {
 /// Moves the disk, and prints what was done.
 ///
 /// # Errors
-/// [`Error::TargetExists`], [`Error::TargetUri`]; an error reply of the daemon, or an error of [`Client`]. If the job has failed or was
-/// cancelled, the disk is where it was, and a new file is removed.
+/// [`Error::TargetExists`], [`Error::TargetUri`], [`Error::NodeHasBitmaps`]; an error reply of the daemon: the disk is where it was, and
+/// a new file is removed. An error of [`Client`]: the job may go on.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
+    signals::record_termination_signals();
     let mut client = options.monitor.connect()?;
     let disk = Disk::find(&mut client, &options.disk)?;
+    if !disk.bitmaps.is_empty() {
+        return Err(Error::NodeHasBitmaps(disk.node));
+    }
     let target = match options.to_node {
         true => None,
-        false => Some(Target::of_full_copy(&options.target, disk.bytes)?),
+        false => Some(Target::of_full_copy(&client, &options.target, disk.bytes)?),
     };
     let text = options.target.to_string_lossy().into_owned();
     let name = target
@@ -67,23 +75,29 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let copied = copy(&mut client, &disk, target, &node, options)?;
     let seconds = begin.elapsed().as_secs_f64();
     // Nothing uses it any more.
-    client.execute_with("blockdev-del", json!({"node-name": disk.node}))?;
+    let removed = client.execute_with("blockdev-del", json!({"node-name": disk.node}));
     let text = if options.json {
         let report = json!({
             "old-node-name": disk.node,
             "node-name": node,
             "target": name,
             "size": disk.bytes,
+            "old-node-removed": removed.is_ok(),
             "copied": copied,
             "seconds": seconds,
         });
         format!("{report:#}")
     } else {
-        format!(
-            "{} is now {name} (node {node}): {} copied in {seconds:.1} s",
-            disk.node,
+        let mut text = format!(
+            "{old} is now {name} (node {node}): {} copied in {seconds:.1} s\n\
+             Change the configuration of the daemon: started again, it would serve the old disk",
             units::format_bytes(copied),
-        )
+            old = disk.node,
+        );
+        if let Err(error) = removed {
+            text += &format!("\nThe node {} is still there: {error}", disk.node);
+        }
+        text
     };
     print_and_flush(out, &text)
 }
@@ -92,11 +106,12 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
 fn copy(
     client: &mut Client,
     disk: &Disk,
-    target: Option<Target>,
+    mut target: Option<Target>,
     node: &str,
     options: &Options,
 ) -> Result<u64> {
-    if let Some(target) = &target {
+    if let Some(target) = &mut target {
+        target.set_reconnect_delay(RECONNECT_DELAY_SECONDS);
         target.open(client, node)?;
     }
     let id = format!("mirror-{}", std::process::id());
@@ -110,10 +125,10 @@ fn copy(
         copied,
         Err(Error::Interrupted | Error::Job(_) | Error::Command { .. })
     );
-    if let Some(target) = target {
+    if let Some(target) = &mut target {
         if is_unused {
-            // An error says what has failed before.
-            let _ = client.execute_with("blockdev-del", json!({"node-name": node}));
+            // An error says what has failed before. A file whose node cannot be closed stays.
+            let _ = target.close(client, node);
         } else {
             // Also if the connection is lost: the guest may use it.
             target.keep();

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 
-/// A target. What it has made is removed when it is dropped, unless it is [kept](Target::keep).
+/// A target. A file that it has made is removed when it is dropped, unless it is [kept](Target::keep), or the daemon may have it open.
 #[derive(Debug)]
 pub(crate) struct Target {
     /// The path, absolute, or the URI.
@@ -18,22 +18,29 @@ pub(crate) struct Target {
     /// The options of the node, without its name.
     options: Value,
     new_file: Option<PathBuf>,
+    may_be_open: bool,
 }
 
 impl Target {
-    /// The target of a copy of all that a disk of so many bytes has. A file is made.
+    /// The target of a copy of all that a disk of so many bytes has. A file is made, for the daemon's user alone.
     ///
     /// # Errors
     /// [`Error::TargetExists`] for a file, [`Error::TargetUri`], [`Error::Io`].
-    pub fn of_full_copy(text: &Path, bytes: u64) -> Result<Target> {
+    pub fn of_full_copy(client: &Client, text: &Path, bytes: u64) -> Result<Target> {
         let mut target = Target::existing(text)?;
         if target.options["driver"] == "file" {
             let path = PathBuf::from(&target.name);
-            let file = File::create_new(&path).map_err(|error| match error.kind() {
+            let mut new = File::options();
+            let file = new.write(true).create_new(true).mode(0o600).open(&path);
+            let file = file.map_err(|error| match error.kind() {
                 std::io::ErrorKind::AlreadyExists => Error::TargetExists(path.clone()),
                 _ => Error::io(format!("create {}", path.display()))(error),
             })?;
             target.new_file = Some(path.clone());
+            if let Some((user, group)) = client.peer() {
+                // Without the right to do that, it is for the user of this command.
+                let _ = fchown(&file, Some(user), Some(group));
+            }
             // The daemon flushes what it writes; this is for the name and the size.
             let folder = path.parent().map(File::open).transpose();
             let made = file.set_len(bytes).and_then(|()| file.sync_all());
@@ -50,10 +57,13 @@ impl Target {
     pub fn existing(text: &Path) -> Result<Target> {
         if options::is_nbd_uri(text.as_os_str().as_bytes()) {
             let uri = text.to_string_lossy().into_owned();
+            let mut options = options::nbd_uri_to_json(&uri).map_err(Error::TargetUri)?;
+            options["discard"] = json!("unmap");
             return Ok(Target {
-                options: options::nbd_uri_to_json(&uri).map_err(Error::TargetUri)?,
+                options,
                 name: uri,
                 new_file: None,
+                may_be_open: false,
             });
         }
         // The daemon may have another working directory.
@@ -68,6 +78,7 @@ impl Target {
             options: json!({"driver": driver, "filename": name, "discard": "unmap"}),
             name,
             new_file: None,
+            may_be_open: false,
         })
     }
 
@@ -76,26 +87,46 @@ impl Target {
         self.options["driver"] == "nbd" || Path::new(&self.name).exists()
     }
 
+    /// Lets requests wait for a new connection for so many seconds, if it is an export of an NBD server.
+    pub fn set_reconnect_delay(&mut self, seconds: u32) {
+        if self.options["driver"] == "nbd" {
+            self.options["reconnect-delay"] = json!(seconds);
+        }
+    }
+
     /// Makes the daemon open it as a node of this name.
     ///
     /// # Errors
     /// An error reply of the daemon, or an error of [`Client`].
-    pub fn open(&self, client: &mut Client, node_name: &str) -> Result<()> {
+    pub fn open(&mut self, client: &mut Client, node_name: &str) -> Result<()> {
         let mut node = self.options.clone();
         node["node-name"] = json!(node_name);
-        client.execute_with("blockdev-add", node)?;
+        let opened = client.execute_with("blockdev-add", node);
+        self.may_be_open = !matches!(opened, Err(Error::Command { .. }));
+        opened.map(drop)
+    }
+
+    /// Makes the daemon close the node.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn close(&mut self, client: &mut Client, node_name: &str) -> Result<()> {
+        client.execute_with("blockdev-del", json!({"node-name": node_name}))?;
+        self.may_be_open = false;
         Ok(())
     }
 
     /// Leaves a new file.
-    pub fn keep(mut self) {
+    pub fn keep(&mut self) {
         self.new_file = None;
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if let Some(path) = &self.new_file {
+        if let Some(path) = &self.new_file
+            && !self.may_be_open
+        {
             // What remains of it is no copy; the error that is reported says why.
             let _ = fs::remove_file(path);
         }

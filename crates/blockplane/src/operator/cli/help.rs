@@ -75,8 +75,8 @@ Without --incremental all of the disk is copied; a file is a new one. With --inc
 same, and the bitmap records from that moment; later runs copy what is dirty to TARGET, which is that of the last run or \
 a copy of it. If such a run fails, TARGET is no backup until the next one has succeeded.
 
-On a terminal it shows progress. Ctrl-C cancels: an unfinished new file is removed, and the bitmap has what it had. \
-The daemon opens TARGET, so its user must be allowed to write there. A shell script needs only the exit status.
+On a terminal it shows progress. Ctrl-C cancels: an unfinished new file is removed, and the bitmap has what it had; so it \
+has if this command is killed. The daemon opens TARGET: a new file belongs to its user, if this command may give it away. A shell script needs only the exit status.
 
 The exit status is 0 when TARGET has the disk of the moment, and 1 for any error.";
 
@@ -91,10 +91,12 @@ Move a disk to TARGET while its guest works (docs/jobs.md): a new file, a block 
 (nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH), as large as the disk.
 
 All is copied, and what the guest writes meanwhile as well. Then the guest goes over to TARGET, without a pause, and the \
-node of before is removed; its file stays. The daemon does not remember that when it is started again: change its \
-configuration. For TLS, or options of your own, add a node with blockdev-add and use --to-node.
+node of before is removed; its file stays. A daemon that is started again, also after a crash, serves what its \
+configuration says: change that, and move the old file away. Limits of a throttle node that is moved are gone. For TLS, \
+or options of your own, add a node with blockdev-add and use --to-node.
 
-On a terminal it shows progress. Ctrl-C cancels: the guest stays where it is, and an unfinished new file is removed.
+On a terminal it shows progress. Ctrl-C cancels: the guest stays where it is, and an unfinished new file is removed. If \
+the connection to the daemon is lost, the job goes on until it is ready; blockplane qmp SOCKET query-jobs shows it.
 
 The exit status is 0 when the guest uses TARGET, and 1 for any error.";
 
