@@ -9,6 +9,7 @@
 //! - `mirror`, `switch_over`: mirrors, their commands and errors; guests that go over to another disk while they write.
 //! - `ends`: jobs that are cancelled, or end with the daemon; live upgrades.
 //! - `commands`: `blockplane backup`, `mirror` and `bitmap`.
+//! - `nbdkit`: targets that are exports of nbdkit, slow or failing.
 //! - `waits`: jobs that begin or end while an iothread or a target hangs.
 
 #![allow(
@@ -25,11 +26,18 @@ mod errors;
 mod load;
 mod mirror;
 mod moment;
+mod nbdkit;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../nbd_client/servers.rs"]
+mod servers;
 mod several_disks;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../qmp/stopped_thread.rs"]
 mod stopped_thread;
 mod switch_over;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../upgrade/daemon.rs"]
+mod upgraded_daemon;
 mod waits;
 
 use client::Client;

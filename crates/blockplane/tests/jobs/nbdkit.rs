@@ -1,0 +1,137 @@
+//! Jobs whose target is an export of nbdkit, with its filters for slow and failing disks. nbdcopy reads what is there.
+
+use serde_json::{Value, json};
+use test_support::report;
+use test_support::verifying::blocks::BLOCK;
+use test_support::verifying::device::Device;
+
+use crate::ends::assert_holds_all_writes;
+use crate::load::{Load, QUEUES, assert_is_of_one_moment};
+use crate::mirror::mirror;
+use crate::process::Folder;
+use crate::servers::Server;
+use crate::{MIB, assert_same_content, backup, completed, start, start_with_disks};
+
+const BYTES: u64 = 8 * MIB;
+
+/// Arguments of `blockdev-add` for the server's export.
+fn node(server: &Server) -> Value {
+    let address = json!({"type": "unix", "path": server.socket().display().to_string()});
+    json!({"driver": "nbd", "node-name": "there", "server": address})
+}
+
+/// Copies the content of the export to a file; false, with a report, if nbdcopy is not installed.
+fn read_export(folder: &Folder, server: &Server, file: &str) -> bool {
+    if !report::installed("nbdcopy") {
+        return false;
+    }
+    let uri = format!("nbd+unix:///?socket={}", server.socket().display());
+    let mut command = std::process::Command::new("nbdcopy");
+    let status = command.arg(uri).arg(folder.join(file)).status();
+    assert!(status.unwrap().success());
+    true
+}
+
+/// A disk that a guest writes without a pause. One iothread: not all exports of nbdkit allow several connections.
+fn line() -> String {
+    format!(
+        "--blockdev file,node-name=disk,filename=disk.img,cache.direct=off \
+         --export vhost-user-blk,id=e,node-name=disk,writable=on,num-queues={QUEUES},addr.type=unix,addr.path=e.sock"
+    )
+}
+
+#[test]
+fn backup_to_a_slow_server_is_of_one_moment() {
+    let folder = Folder::new();
+    folder.image("disk.img", BYTES);
+    folder.image("base.img", BYTES);
+    let filters = format!(
+        "--filter=delay --filter=cow file {} wdelay=3ms delay-zero=1ms",
+        folder.join("base.img").display()
+    );
+    let Some(server) = Server::nbdkit(&folder, &filters) else {
+        return;
+    };
+    let (program, mut client) = start(&folder, &line());
+    let load = Load::begin(folder.join("e.sock"), Device::Blk, BYTES / BLOCK as u64);
+    load.goes_on(3000);
+    client.done("blockdev-add", node(&server));
+    let after = load.now();
+    client.done(
+        "blockdev-backup",
+        backup("full", json!({"target": "there"})),
+    );
+    let before = load.now();
+    let data = completed(&mut client);
+    assert!(data.get("error").is_none(), "{data}");
+    client.done("blockdev-del", json!({"node-name": "there"}));
+    let writes = load.end();
+    program.stop();
+    if read_export(&folder, &server, "read.img") {
+        let content = std::fs::read(folder.join("read.img")).unwrap();
+        assert_is_of_one_moment(&content, &writes, after, before);
+    }
+}
+
+#[test]
+fn busy_guest_goes_over_to_a_server_with_a_limited_rate() {
+    let folder = Folder::new();
+    folder.image("disk.img", BYTES);
+    let Some(server) = Server::nbdkit(&folder, "--filter=rate memory 8M rate=200M") else {
+        return;
+    };
+    let (program, mut client) = start(&folder, &line());
+    let load = Load::begin(folder.join("e.sock"), Device::Blk, BYTES / BLOCK as u64);
+    client.done("blockdev-add", node(&server));
+    let arguments = json!({"target": "there", "copy-mode": "write-blocking"});
+    client.done("blockdev-mirror", mirror(arguments));
+    client.wait_for_event("BLOCK_JOB_READY");
+    load.goes_on(200);
+    client.done("job-complete", json!({"id": "j"}));
+    let data = completed(&mut client);
+    assert!(data.get("error").is_none(), "{data}");
+    load.goes_on(200);
+    let writes = load.end();
+    program.stop();
+    if read_export(&folder, &server, "read.img") {
+        assert_holds_all_writes(&folder, "read.img", &writes);
+    }
+}
+
+#[test]
+fn job_waits_until_a_server_that_is_full_has_space() {
+    for command in ["blockdev-backup", "blockdev-mirror"] {
+        let folder = Folder::new();
+        std::fs::write(folder.join("full"), []).unwrap();
+        let filters = format!(
+            "--filter=error memory 4M error=ENOSPC error-pwrite-rate=100% error-file={}",
+            folder.join("full").display()
+        );
+        let Some(server) = Server::nbdkit(&folder, &filters) else {
+            return;
+        };
+        let (program, mut client) = start_with_disks(&folder, 4 * MIB, "");
+        client.done("blockdev-add", node(&server));
+        let arguments = backup(
+            "full",
+            json!({"target": "there", "on-target-error": "enospc"}),
+        );
+        client.done(command, arguments);
+        let error = client.wait_for_event("BLOCK_JOB_ERROR");
+        assert_eq!(error["action"], "stop", "{command}: {error}");
+        let job = client.done("query-block-jobs", json!({}))[0].take();
+        assert_eq!(job["io-status"], "nospace", "{command}");
+        std::fs::remove_file(folder.join("full")).unwrap();
+        client.done("job-resume", json!({"id": "j"}));
+        if command == "blockdev-mirror" {
+            client.wait_for_event("BLOCK_JOB_READY");
+            client.done("block-job-cancel", json!({"device": "j"}));
+        }
+        let data = completed(&mut client);
+        assert!(data.get("error").is_none(), "{command}: {data}");
+        program.stop();
+        if read_export(&folder, &server, "read.img") {
+            assert_same_content(&folder, "disk.img", "read.img");
+        }
+    }
+}
