@@ -21,7 +21,7 @@ use crate::server::warnings;
 const LIMIT: Duration = Duration::from_secs(240);
 /// The firmware, the boot loader and each step of a scenario print a line within seconds, on a busy host within a few
 /// tens of them.
-const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+const SILENCE_LIMIT: Duration = Duration::from_secs(180);
 
 /// One of the scripts under `init/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
