@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use block::dirty_bitmap::{BitmapAction, BitmapChange, BitmapError};
 use block::{BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, CopyMoment, MAX_COPY_PIECE_BYTES, Node};
+use copier::{CopierControl, CopierSettings, CopierWork};
 use iothread::{IothreadHandle, OnError};
 
 use super::users::{NodeUser, check_no_export_draining, users_of_node};
-use crate::devices::copier::{CopierControl, CopierSettings, CopierWork};
 use crate::error::BoxError;
 use crate::state::job::BitmapMode;
 use crate::state::mirror_job::MirrorJob;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use block::{ImageId, NewImage, NewImageError};
+use copier::CopierControl;
 use iothread::IoStatus;
 
 use super::backup::check_job_id;
 use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
-use crate::devices::copier::CopierControl;
 use crate::errno_text::errno_text;
 use crate::error::BoxError;
 use crate::state::job::{Job, JobOutcome};

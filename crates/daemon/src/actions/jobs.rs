@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use block::dirty_bitmap::BitmapUse;
 use block::{CopyFailure, CopySide, Node};
+use copier::{Copier, CopierReport};
 use iothread::{Errno, ErrorAction, IoStatus};
 use serde_json::json;
 
@@ -13,7 +14,6 @@ use super::backup::JobPlan;
 use super::users::{reattach_users, users_of_node};
 use crate::command_threads::CommandOnShutdown;
 use crate::control::{MainThread, run_on_main_thread};
-use crate::devices::copier::{Copier, CopierReport};
 use crate::errno_text::errno_text;
 use crate::error::BoxError;
 use crate::state::job::{Job, JobDisks, JobOutcome};

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block::{BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, MAX_COPY_PIECE_BYTES, MirrorMode, Node};
+use copier::{CopierControl, CopierSettings, CopierWork};
 use iothread::OnError;
 use options::ExportKind;
 
@@ -19,7 +20,6 @@ use super::backup::{JobPlan, check_disks, check_job_id, iothread_of_job, usable_
 use super::users::{check_no_export_draining, move_users_to_target, reattach_users, users_of_node};
 use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
-use crate::devices::copier::{CopierControl, CopierSettings, CopierWork};
 use crate::disk::exported_disk::GuestDevice;
 use crate::error::BoxError;
 use crate::state::job::{Job, JobOutcome};

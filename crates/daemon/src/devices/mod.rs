@@ -1,6 +1,5 @@
 //! The devices of exports, virtio-blk, virtio-scsi and the LSI 53C895A, with their servers and their queues on iothreads.
 
-pub(crate) mod copier;
 pub(crate) mod export_server;
 pub(crate) mod image_use;
 mod in_flight;

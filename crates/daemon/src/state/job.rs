@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use block::Node;
 use block::dirty_bitmap::BitmapUse;
+use copier::CopierControl;
 use iothread::{IoStatus, SocketDeviceCommand, SocketDeviceHandle};
 use qmp::ServerHandle;
 use serde_json::{Value, json};
@@ -13,7 +14,6 @@ use super::job_status::{JobStatus, JobVerb};
 use super::job_work::JobWork;
 use super::mirror_job::{MirrorEnd, MirrorJob};
 use super::objects::DaemonObjects;
-use crate::devices::copier::CopierControl;
 use crate::error::BoxError;
 
 /// When the bits of what was copied are cleared.

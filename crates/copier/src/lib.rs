@@ -3,8 +3,8 @@
 //! A mirror's copier goes on when everything is copied: pass by pass, as long as guests change something.
 //!
 //! Its requests are those of a [copier's node](block::Node::new_copier): each copies one part, with the part's range locked. So many
-//! are in flight at most, which leaves guests their room. Holes are found by worker threads ([`plan`]); sizes and the
-//! speed limit are in [`pace`].
+//! are in flight at most, which leaves guests their room. Holes are found by worker threads (`plan`); sizes and the speed
+//! limit are in `pace`.
 
 mod pace;
 mod plan;
@@ -32,7 +32,7 @@ const READY_BYTES: u64 = 8 << 20;
 
 /// What a copier copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CopierWork {
+pub enum CopierWork {
     /// All that is pending, once.
     All,
     /// Nothing: the filter copies what guests change, until the job is cancelled.
@@ -42,8 +42,10 @@ pub(crate) enum CopierWork {
 }
 
 /// Settings of a copier.
-pub(crate) struct CopierSettings {
+pub struct CopierSettings {
+    /// What becomes of an error of the source.
     pub on_source_error: OnError,
+    /// What becomes of an error of the target.
     pub on_target_error: OnError,
     /// The most parts that are copied at once.
     pub max_workers: usize,
@@ -55,7 +57,8 @@ pub(crate) struct CopierSettings {
 
 /// Settings that other threads change while the copier runs. It looks when it gets a turn.
 #[derive(Default)]
-pub(crate) struct CopierControl {
+pub struct CopierControl {
+    /// It begins nothing: a client or an error has paused it.
     pub paused: AtomicBool,
     /// A mirror is to end: nothing becomes pending any more unless a disk fails, so everything is copied and flushed.
     pub finishing: AtomicBool,
@@ -67,7 +70,7 @@ pub(crate) struct CopierControl {
 }
 
 /// A report of a copier to its job.
-pub(crate) enum CopierReport {
+pub enum CopierReport {
     /// A part could not be copied. With [`ErrorAction::Stop`] the copier has paused itself.
     Failed(CopyFailure, ErrorAction),
     /// A mirror: the target is almost the same, and flushed.
@@ -96,7 +99,7 @@ enum State {
 }
 
 /// A copier.
-pub(crate) struct Copier {
+pub struct Copier {
     copy: Arc<BlockCopy>,
     source: Arc<Node>,
     target: Arc<Node>,
@@ -120,6 +123,7 @@ pub(crate) struct Copier {
 
 impl Copier {
     /// A copier that has not begun.
+    #[must_use]
     pub fn new(
         (source, target): (&Arc<Node>, &Arc<Node>),
         copy: &Arc<BlockCopy>,
