@@ -56,8 +56,8 @@ pub use aio::{Aio, AioChoice, AioProbe};
 #[cfg(feature = "simulation")]
 pub use clock::simulated as simulated_clock;
 pub use copy::{
-    BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, CopyMoment, CopySide, MAX_COPY_PIECE_BYTES,
-    MirrorMode,
+    BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyFailure, CopyMoment, CopySide,
+    MAX_COPY_PIECE_BYTES, MirrorMode,
 };
 pub use disk_file::allocation::Allocation;
 pub use disk_file::create::{CreateOutcome, create_sparse_or_check_size};

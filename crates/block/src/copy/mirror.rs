@@ -91,7 +91,7 @@ impl BlockCopy {
         target_is_zero: bool,
         on_failed_flush: impl Fn(CopyFailure) + Send + Sync + 'static,
     ) -> Result<Arc<Self>, BitmapError> {
-        let mut copy = Self::new_of_all(size, on_failed_flush)?;
+        let mut copy = Self::new_of_all(size, COPY_CLUSTER_BYTES, on_failed_flush)?;
         let mut mirror = MirrorState::default();
         if target_is_zero {
             mirror.written = Some(BitmapBits::new(size, COPY_CLUSTER_BYTES)?);

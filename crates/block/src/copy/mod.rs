@@ -33,8 +33,12 @@ pub use mirror::MirrorMode;
 pub(crate) use mirror::{add_mirror_filter, add_mirror_marks};
 pub(crate) use piece::{CopyRoutes, copy_pending, zero_pending};
 
-/// Bytes of a cluster, the unit in which a copy remembers what is done.
+/// Bytes of a cluster, the largest unit in which a copy remembers what is done.
 pub const COPY_CLUSTER_BYTES: u64 = 64 << 10;
+/// The smallest unit: the page of most guests, of which most of their writes are made.
+const MIN_CLUSTER_BYTES: u64 = 4 << 10;
+/// The units are doubled until a disk has no more of them, which take 32 MiB.
+const MAX_CLUSTERS: u64 = 1 << 28;
 /// The most bytes that are read and written at once.
 pub const MAX_COPY_PIECE_BYTES: u64 = 1 << 20;
 /// Bytes of a disk in which the end of a part is searched.
@@ -53,6 +57,18 @@ impl CopyMoment {
     fn has_come(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
+}
+
+/// The part of a disk that is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyExtent {
+    /// All of it.
+    All,
+    /// The clusters of [`BlockCopy::limit_to_dirty`].
+    Dirty,
+    /// What guests change, whenever they do. Others may read the target beside the disk, so it has the old data before the disk has
+    /// new ones.
+    Changes,
 }
 
 /// One of the two disks of a copy.
@@ -82,6 +98,8 @@ pub struct BlockCopy {
     /// The clusters to copy, if not all of them; without bits until [`Self::limit_to_dirty`].
     wanted: Option<BitmapBits>,
     is_limited: AtomicBool,
+    /// Others read the target beside the disk.
+    is_read_meanwhile: bool,
     done: BitmapBits,
     copied_bytes: AtomicU64,
     /// Nothing is copied any more.
@@ -89,12 +107,14 @@ pub struct BlockCopy {
     failed_write_copy: OnceLock<CopyFailure>,
     on_failed_write_copy: Box<dyn Fn(CopyFailure) + Send + Sync>,
     guest_waits: AtomicU64,
+    copying_writes: AtomicU64,
+    copying_ticks: AtomicU64,
     /// The disks that failed, by the first byte of the copier's request.
     failed_sides: Mutex<Vec<(u64, CopySide)>>,
 }
 
 impl BlockCopy {
-    /// A copy of a disk of `size` bytes, all of it unless `of_dirty`. `on_failed_write_copy` is called, on an iothread, if what
+    /// A copy of a disk of `size` bytes. `on_failed_write_copy` is called, on an iothread, if what
     /// a guest changes cannot be copied before; the copy is over then.
     ///
     /// # Errors
@@ -102,13 +122,15 @@ impl BlockCopy {
     pub fn new(
         size: u64,
         moment: Arc<CopyMoment>,
-        of_dirty: bool,
+        extent: CopyExtent,
         on_failed_write_copy: impl Fn(CopyFailure) + Send + Sync + 'static,
     ) -> Result<Arc<Self>, BitmapError> {
-        let mut copy = Self::new_of_all(size, on_failed_write_copy)?;
+        let cluster_bytes = cluster_bytes_before_writes(size);
+        let mut copy = Self::new_of_all(size, cluster_bytes, on_failed_write_copy)?;
         copy.moment = moment;
-        if of_dirty {
-            copy.wanted = Some(BitmapBits::new(size, COPY_CLUSTER_BYTES)?);
+        copy.is_read_meanwhile = extent == CopyExtent::Changes;
+        if extent == CopyExtent::Dirty {
+            copy.wanted = Some(BitmapBits::new(size, cluster_bytes)?);
         }
         Ok(Arc::new(copy))
     }
@@ -116,6 +138,7 @@ impl BlockCopy {
     /// A copy of a whole disk, with a moment of its own.
     fn new_of_all(
         size: u64,
+        cluster_bytes: u64,
         on_failed_write_copy: impl Fn(CopyFailure) + Send + Sync + 'static,
     ) -> Result<Self, BitmapError> {
         Ok(BlockCopy {
@@ -125,17 +148,21 @@ impl BlockCopy {
             mirror: None,
             wanted: None,
             is_limited: AtomicBool::new(false),
-            done: BitmapBits::new(size, COPY_CLUSTER_BYTES)?,
+            is_read_meanwhile: false,
+            done: BitmapBits::new(size, cluster_bytes)?,
             copied_bytes: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             failed_write_copy: OnceLock::new(),
             on_failed_write_copy: Box::new(on_failed_write_copy),
             guest_waits: AtomicU64::new(0),
+            copying_writes: AtomicU64::new(0),
+            copying_ticks: AtomicU64::new(0),
             failed_sides: Mutex::default(),
         })
     }
 
-    /// Limits a copy `of_dirty` clusters to those that `merge_dirty` marks. What the filter has copied before stays copied.
+    /// Limits a copy of [dirty](CopyExtent::Dirty) clusters to those that `merge_dirty` marks. What the filter has copied before stays
+    /// copied.
     pub fn limit_to_dirty(&self, merge_dirty: impl FnOnce(&BitmapBits)) {
         if let Some(wanted) = &self.wanted {
             merge_dirty(wanted);
@@ -211,6 +238,19 @@ impl BlockCopy {
         self.guest_waits.load(Ordering::Relaxed)
     }
 
+    /// The writes of guests that had to copy before, and the sum of their latencies, in ticks.
+    #[must_use]
+    pub fn copying_writes(&self) -> (u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (load(&self.copying_writes), load(&self.copying_ticks))
+    }
+
+    /// Counts a write that had to copy before, and took so long.
+    fn count_copying_write(&self, ticks: u64) {
+        self.copying_writes.fetch_add(1, Ordering::Relaxed);
+        self.copying_ticks.fetch_add(ticks, Ordering::Relaxed);
+    }
+
     /// Ends the copy: nothing is copied any more.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
@@ -248,8 +288,9 @@ impl BlockCopy {
 
     /// The clusters that these bytes touch.
     fn clusters_of(&self, offset: u64, len: u64) -> Range<u64> {
-        let start = offset / COPY_CLUSTER_BYTES * COPY_CLUSTER_BYTES;
-        let end = (offset + len).next_multiple_of(COPY_CLUSTER_BYTES);
+        let cluster_bytes = self.done.granularity();
+        let start = offset / cluster_bytes * cluster_bytes;
+        let end = (offset + len).next_multiple_of(cluster_bytes);
         start..end.min(self.size)
     }
 
@@ -300,4 +341,10 @@ impl BlockCopy {
             (self.on_failed_write_copy)(failure);
         }
     }
+}
+
+/// The unit of a copy that guests' writes have to wait for: the smaller it is, the less they copy before.
+fn cluster_bytes_before_writes(size: u64) -> u64 {
+    let smallest = size.div_ceil(MAX_CLUSTERS).next_power_of_two();
+    smallest.clamp(MIN_CLUSTER_BYTES, COPY_CLUSTER_BYTES)
 }

@@ -41,12 +41,14 @@ impl CopyRoutes {
 
 /// Copies what is pending in a range, which is locked. The task has reserved
 /// [`CopyRoutes::needed_buffer_bytes`]; `buffer` is for all ranges that it copies, of which none is longer than the first.
+/// `on_read` is called when all of it has been read.
 pub(crate) async fn copy_pending(
     cx: &TaskContext,
     copy: &Arc<BlockCopy>,
     routes: &CopyRoutes,
     range: Range<u64>,
     buffer: &mut Option<TaskBuffer>,
+    on_read: impl Fn(),
 ) -> Result<(), CopyFailure> {
     let mut from = range.start;
     while let Some(pending) = copy.next_pending(from..range.end) {
@@ -55,8 +57,13 @@ pub(crate) async fn copy_pending(
         let buffer = buffer.get_or_insert_with(|| {
             cx.take_buffer(CopyRoutes::buffer_bytes(range.end - range.start))
         });
+        let on_read = || {
+            if copy.next_pending(end..range.end).is_none() {
+                on_read();
+            }
+        };
         copy.begin_piece(&piece);
-        let copied = copy_piece(cx, copy, routes, buffer, piece.clone()).await;
+        let copied = copy_piece(cx, copy, routes, buffer, piece.clone(), on_read).await;
         copy.end_piece(piece, copied.is_ok());
         copied?;
         from = end;
@@ -71,6 +78,7 @@ async fn copy_piece(
     routes: &CopyRoutes,
     buffer: &TaskBuffer,
     piece: Range<u64>,
+    on_read: impl FnOnce(),
 ) -> Result<(), CopyFailure> {
     let len = piece.end - piece.start;
     // Both requests end before this does.
@@ -83,6 +91,7 @@ async fn copy_piece(
     let (read, write) = (transfer(Op::Read), transfer(Op::Write));
     let read = cx.run_on_route(&routes.source, read).await;
     read.map_err(|errno| CopySide::Source.failed(errno))?;
+    on_read();
     // SAFETY: the memory is the task's, and no request uses it now.
     if unsafe { is_zero(segment.iov_base.cast(), segment.iov_len) } {
         if copy.target_has_zeroes(&piece) {

@@ -5,10 +5,13 @@ mod long_ranges;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use engine::{Errno, Op};
 
-use super::{BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, CopyMoment, CopySide};
+use super::{
+    BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyFailure, CopyMoment, CopySide, MIN_CLUSTER_BYTES,
+};
 use crate::{
     Aio, AttachedDisk, FaultAction, FaultRule, FaultRules, Faults, IoContext, Node, testing,
 };
@@ -30,13 +33,13 @@ struct Rig {
 
 impl Rig {
     fn new(aio: Aio) -> Self {
-        Self::with_nodes(aio, false, |source, target| (source, target))
+        Self::with_nodes(aio, CopyExtent::All, |source, target| (source, target))
     }
 
     /// With filters in front of the files.
     fn with_nodes(
         aio: Aio,
-        of_dirty: bool,
+        extent: CopyExtent,
         filter: impl FnOnce(Arc<Node>, Arc<Node>) -> (Arc<Node>, Arc<Node>),
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -45,7 +48,7 @@ impl Rig {
         let moment = Arc::new(CopyMoment::default());
         let failures: Arc<Mutex<Vec<_>>> = Arc::default();
         let failed = failures.clone();
-        let copy = BlockCopy::new(source.size(), moment.clone(), of_dirty, move |failure| {
+        let copy = BlockCopy::new(source.size(), moment.clone(), extent, move |failure| {
             failed.lock().unwrap().push(failure);
         });
         let copy = copy.unwrap();
@@ -134,12 +137,12 @@ fn a_write_after_the_moment_copies_the_old_clusters_first() {
         assert_eq!(rig.copy.copied_bytes(), 0, "the moment has not come");
         rig.moment.begin();
         // It touches two clusters.
-        let offset = 2 * COPY_CLUSTER_BYTES - 2048;
+        let offset = 2 * MIN_CLUSTER_BYTES - 2048;
         write(&mut io, &disk, offset, 2);
         write(&mut io, &disk, offset, 3);
-        assert_eq!(rig.copy.copied_bytes(), 2 * COPY_CLUSTER_BYTES);
+        assert_eq!(rig.copy.copied_bytes(), 2 * MIN_CLUSTER_BYTES);
         let mut expected = vec![0; BYTES];
-        let cluster = usize::try_from(COPY_CLUSTER_BYTES).unwrap();
+        let cluster = usize::try_from(MIN_CLUSTER_BYTES).unwrap();
         expected[cluster..3 * cluster].fill(7);
         assert!(rig.content("target") == expected);
         copy_all(&rig);
@@ -149,6 +152,80 @@ fn a_write_after_the_moment_copies_the_old_clusters_first() {
         assert_eq!(rig.copy.pending_bytes(), 0);
         io.detach(disk);
     }
+}
+
+/// As much is copied behind the first one again as was copied before it, but only up to the end of a large cluster.
+#[test]
+fn writes_in_sequence_copy_more_and_more_ahead() {
+    let rig = Rig::new(Aio::Threads);
+    rig.moment.begin();
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &rig.source);
+    let copied: Vec<u64> = (0..18)
+        .map(|block| {
+            write(&mut io, &disk, block * BLOCK, 1);
+            rig.copy.copied_bytes() / BLOCK
+        })
+        .collect();
+    assert_eq!(
+        copied,
+        [
+            1, 3, 3, 6, 6, 6, 11, 11, 11, 11, 11, 16, 16, 16, 16, 16, 32, 32
+        ]
+    );
+    copy_all(&rig);
+    assert!(rig.content("target") == [7; BYTES]);
+}
+
+/// The write of its old data to the target hangs.
+#[test]
+fn a_write_waits_for_its_copy_only_if_others_read_the_target() {
+    for (extent, byte) in [(CopyExtent::All, 1), (CopyExtent::Changes, 7)] {
+        let mut faults = None;
+        let rig = Rig::with_nodes(Aio::Threads, extent, |source, target| {
+            let (target, hang) = fault(&target, FaultAction::Hang);
+            faults = Some(hang);
+            (source, target)
+        });
+        let faults = faults.unwrap();
+        rig.moment.begin();
+        let mut io = testing::io();
+        let disk = testing::attach(&mut io, &rig.source);
+        testing::submit(&mut io, &disk, (Op::Write, 0), vec![1; 4096], 1);
+        let mut done = Vec::new();
+        let mut poll = || {
+            io.poll_tasks_and_submit();
+            io.reap_and_poll_tasks(&mut done);
+        };
+        match extent {
+            CopyExtent::Changes => (0..100).for_each(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                poll();
+            }),
+            _ => {
+                let begin = Instant::now();
+                while rig.content("source")[..4096] != [1; 4096] {
+                    assert!(begin.elapsed() < Duration::from_secs(60), "not begun");
+                    poll();
+                }
+            }
+        }
+        assert!(rig.content("source")[..4096] == [byte; 4096], "{extent:?}");
+        assert_eq!((done, rig.copy.copied_bytes()), (Vec::new(), 0));
+        let _no_hang = faults.release_and_prevent_hangs();
+        testing::run_until_completed(&mut io, 1);
+        assert!(rig.content("source")[..4096] == [1; 4096]);
+        assert!(rig.content("target")[..4096] == [7; 4096]);
+    }
+}
+
+/// Units of a terabyte take 32 MiB, and those of a larger disk no more.
+#[test]
+fn units_are_small_unless_a_disk_has_too_many() {
+    let unit = super::cluster_bytes_before_writes;
+    assert_eq!([unit(1), unit(1 << 40)], [MIN_CLUSTER_BYTES; 2]);
+    assert_eq!(unit((1 << 40) + 1), 2 * MIN_CLUSTER_BYTES);
+    assert_eq!([unit(1 << 44), unit(1 << 60)], [COPY_CLUSTER_BYTES; 2]);
 }
 
 #[test]
@@ -172,7 +249,7 @@ fn zeroes_and_discards_after_the_moment_copy_the_old_clusters_first() {
 #[test]
 fn a_write_before_the_moment_is_copied_when_it_has_ended() {
     let mut faults = None;
-    let rig = Rig::with_nodes(Aio::Threads, false, |source, target| {
+    let rig = Rig::with_nodes(Aio::Threads, CopyExtent::All, |source, target| {
         let (filter, hang) = fault(&source, FaultAction::Hang);
         faults = Some(hang);
         (filter, target)
@@ -280,7 +357,7 @@ fn assert_contains_a_prefix(target: &[u8], writer: u64, blocks: &[u64]) {
 
 #[test]
 fn a_write_whose_copy_fails_succeeds_and_ends_the_copy() {
-    let rig = Rig::with_nodes(Aio::Threads, false, |source, target| {
+    let rig = Rig::with_nodes(Aio::Threads, CopyExtent::All, |source, target| {
         let (target, _) = fault(&target, FaultAction::Error(Errno::NOSPC));
         (source, target)
     });
@@ -299,7 +376,7 @@ fn a_write_whose_copy_fails_succeeds_and_ends_the_copy() {
 
 #[test]
 fn the_copier_learns_which_disk_has_failed() {
-    let rig = Rig::with_nodes(Aio::Threads, false, |source, target| {
+    let rig = Rig::with_nodes(Aio::Threads, CopyExtent::All, |source, target| {
         let (target, _) = fault(&target, FaultAction::Error(Errno::NOSPC));
         (source, target)
     });
@@ -315,7 +392,9 @@ fn the_copier_learns_which_disk_has_failed() {
 
 #[test]
 fn a_copy_of_dirty_clusters_leaves_the_others_alone() {
-    let rig = Rig::with_nodes(Aio::Threads, true, |source, target| (source, target));
+    let rig = Rig::with_nodes(Aio::Threads, CopyExtent::Dirty, |source, target| {
+        (source, target)
+    });
     rig.moment.begin();
     rig.copy.limit_to_dirty(|wanted| {
         wanted.mark(70_000..70_001);
@@ -325,12 +404,12 @@ fn a_copy_of_dirty_clusters_leaves_the_others_alone() {
     let disk = testing::attach(&mut io, &rig.source);
     write(&mut io, &disk, 0, 1);
     assert_eq!(rig.copy.copied_bytes(), 0);
-    assert_eq!(rig.copy.pending_bytes(), 2 * COPY_CLUSTER_BYTES);
+    assert_eq!(rig.copy.pending_bytes(), 2 * MIN_CLUSTER_BYTES);
     copy_all(&rig);
     let mut expected = vec![0; BYTES];
-    let cluster = usize::try_from(COPY_CLUSTER_BYTES).unwrap();
-    expected[cluster..2 * cluster].fill(7);
-    expected[15 * cluster..].fill(7);
+    let cluster = usize::try_from(MIN_CLUSTER_BYTES).unwrap();
+    expected[17 * cluster..18 * cluster].fill(7);
+    expected[BYTES - cluster..].fill(7);
     assert!(rig.content("target") == expected);
 }
 

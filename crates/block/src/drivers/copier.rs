@@ -94,12 +94,12 @@ impl CopierTask {
             });
         }
         match request.op {
-            Op::Read => copy_pending(cx, &self.copy, &self.routes, range, &mut None).await,
+            Op::Read => copy_pending(cx, &self.copy, &self.routes, range, &mut None, || ()).await,
             Op::WriteZeroes { .. } => {
                 let zeroed = zero_pending(cx, &self.copy, &self.routes, range.clone()).await;
                 match zeroed {
                     Err(failure) if failure.errno == Errno::OPNOTSUPP => {
-                        copy_pending(cx, &self.copy, &self.routes, range, &mut None).await
+                        copy_pending(cx, &self.copy, &self.routes, range, &mut None, || ()).await
                     }
                     zeroed => zeroed,
                 }

@@ -110,6 +110,10 @@ impl Window {
             OpHandler::Lookup(node) if self.offset > 0 || !keeps_unmap => {
                 OpHandler::Lookup(Rc::new(self.shift_node(node, keeps_unmap)))
             }
+            OpHandler::Filtered(filter) if self.offset > 0 || !keeps_unmap => {
+                let node: Rc<dyn TaskNode> = filter;
+                OpHandler::Task(Rc::new(self.shift_node(node, keeps_unmap)))
+            }
             OpHandler::Task(node) if self.offset > 0 || !keeps_unmap => {
                 OpHandler::Task(Rc::new(self.shift_node(node, keeps_unmap)))
             }

@@ -49,6 +49,9 @@ impl IoContext {
             OpHandler::File(target) => target.carrier,
             OpHandler::Lookup(node) => node.target().carrier,
             OpHandler::Gated(gated) => return self.shared_places_of_handler(&gated.below.read),
+            OpHandler::Filtered(filter) => {
+                return self.shared_places_of_handler(&filter.below().read);
+            }
             OpHandler::Marked(marked) => return self.shared_places_of_handler(&marked.below.read),
             OpHandler::Null(options) if options.latency_ns > 0 => return Some(CAPACITY),
             OpHandler::Null(_)
@@ -76,6 +79,7 @@ impl IoContext {
             OpHandler::Lookup(node) => self.room_for_sources(node.target().carrier),
             OpHandler::Task(_) | OpHandler::Nothing => usize::MAX,
             OpHandler::Gated(gated) => self.room_of_handler(&gated.below.read),
+            OpHandler::Filtered(filter) => self.room_of_handler(&filter.below().read),
             OpHandler::Marked(marked) => self.room_of_handler(&marked.below.read),
         }
     }
@@ -113,11 +117,18 @@ impl IoContext {
         mut handler: &OpHandler,
         request: Request,
     ) -> Result<(), Full> {
-        while let OpHandler::Gated(gated) = handler {
-            if !gated.try_pass(&request) {
-                return self.spawn_task(gated.clone(), request);
+        loop {
+            handler = match handler {
+                OpHandler::Gated(gated) if !gated.try_pass(&request) => {
+                    return self.spawn_task(gated.clone(), request);
+                }
+                OpHandler::Filtered(filter) if !filter.lets_pass(&request) => {
+                    return self.spawn_task(filter.clone(), request);
+                }
+                OpHandler::Gated(gated) => gated.below.handler(request.op),
+                OpHandler::Filtered(filter) => filter.below().handler(request.op),
+                _ => break,
             }
-            handler = gated.below.handler(request.op);
         }
         // SAFETY: our caller promises the same.
         unsafe {
@@ -128,7 +139,9 @@ impl IoContext {
                 OpHandler::Network(target) => target.submit(&request),
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
                 OpHandler::Task(node) => self.spawn_task(node.clone(), request),
-                OpHandler::Gated(_) => unreachable!("the request has passed all gates"),
+                OpHandler::Gated(_) | OpHandler::Filtered(_) => {
+                    unreachable!("the request has passed all of them")
+                }
                 OpHandler::Marked(marked) => self.submit_with_mark(marked, request),
             }
         }

@@ -79,6 +79,8 @@ pub(crate) enum OpHandler {
     Task(Rc<dyn TaskNode>),
     /// The route behind a gate.
     Gated(Rc<GatedRoute>),
+    /// A route with a filter that lets most requests pass.
+    Filtered(Rc<dyn Filter>),
     /// A route whose requests set marks.
     Marked(Rc<MarkedRoute>),
 }
@@ -101,6 +103,15 @@ pub(crate) trait MappedNode: TaskNode {
 
     /// The file to which the node maps its bytes.
     fn target(&self) -> &FileTarget;
+}
+
+/// A filter in front of a route that does nothing for most requests: those pass without a task.
+pub(crate) trait Filter: TaskNode {
+    /// Whether a request is for the route below alone.
+    fn lets_pass(&self, request: &Request) -> bool;
+
+    /// The route below.
+    fn below(&self) -> &Route;
 }
 
 /// A disk that a route has attached to the iothread.
@@ -164,6 +175,7 @@ impl Route {
             OpHandler::Lookup(node) => node.needed_buffer_bytes(request),
             OpHandler::Task(node) => node.needed_buffer_bytes(request),
             OpHandler::Gated(gated) => gated.below.needed_buffer_bytes(request),
+            OpHandler::Filtered(filter) => filter.needed_buffer_bytes(request),
             OpHandler::Marked(marked) => marked.below.needed_buffer_bytes(request),
         }
     }

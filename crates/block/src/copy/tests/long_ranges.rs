@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use engine::Op;
 
-use super::super::{BlockCopy, COPY_CLUSTER_BYTES, CopyMoment, SEARCH_BYTES};
+use super::super::{
+    BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyMoment, MIN_CLUSTER_BYTES, SEARCH_BYTES,
+};
 use super::{BYTES, fault_in, submit_copy, write};
 use crate::{Aio, FaultAction, testing};
 
@@ -12,9 +14,9 @@ use crate::{Aio, FaultAction, testing};
 #[test]
 fn a_search_for_what_is_pending_looks_at_a_bounded_part_of_the_disk() {
     const DISK: u64 = 1 << 40;
-    for of_dirty in [false, true] {
+    for extent in [CopyExtent::All, CopyExtent::Dirty] {
         let moment = Arc::new(CopyMoment::default());
-        let copy = BlockCopy::new(DISK, moment, of_dirty, |_| ()).unwrap();
+        let copy = BlockCopy::new(DISK, moment, extent, |_| ()).unwrap();
         copy.limit_to_dirty(|wanted| wanted.mark(0..DISK));
         let first = copy.next_pending(0..DISK).unwrap();
         assert_eq!(first, 0..SEARCH_BYTES);
@@ -44,7 +46,7 @@ fn a_long_discard_does_not_lock_all_that_it_has_to_copy() {
     let (source, target) = (file("source"), file("target"));
     let (target, faults) = fault_in(&target, Some(0..512), FaultAction::Hang);
     let moment = Arc::new(CopyMoment::default());
-    let copy = BlockCopy::new(source.size(), moment.clone(), false, |_| ()).unwrap();
+    let copy = BlockCopy::new(source.size(), moment.clone(), CopyExtent::All, |_| ()).unwrap();
     source.set_copy_before_write(&copy, &target);
     moment.begin();
     let (mut io, mut other) = (testing::io(), testing::io());
@@ -54,7 +56,7 @@ fn a_long_discard_does_not_lock_all_that_it_has_to_copy() {
     let disk_of_other = testing::attach(&mut other, &source);
     write(&mut other, &disk_of_other, 2 * BYTES as u64, 1);
     assert_eq!(copy.guest_waits(), 0);
-    assert_eq!(copy.copied_bytes(), COPY_CLUSTER_BYTES);
+    assert_eq!(copy.copied_bytes(), MIN_CLUSTER_BYTES);
     let _no_hang = faults.release_and_prevent_hangs();
     testing::run_until_completed(&mut io, 1);
     assert_eq!(copy.pending_bytes(), 0);

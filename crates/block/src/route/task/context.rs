@@ -58,12 +58,13 @@ impl TaskContext {
                 }
                 None => node.clone().run(self.clone(), request).await,
             },
+            OpHandler::Filtered(filter) => filter.clone().run(self.clone(), request).await,
             OpHandler::Task(node) => node.clone().run(self.clone(), request).await,
         }
     }
 
-    /// Waits at the gates of a request's route, and adds its marks to the task. Returns the handler behind gates and
-    /// marks.
+    /// Waits at the gates of a request's route, and adds its marks to the task. Returns the handler behind gates, marks and filters
+    /// that let it pass.
     async fn wait_at_gates_and_add_marks<'a>(
         &self,
         route: &'a Route,
@@ -84,6 +85,7 @@ impl TaskContext {
                     self.shared.io.borrow_mut().add_pending_mark(task, mark);
                     &marked.below
                 }
+                OpHandler::Filtered(filter) if filter.lets_pass(&request) => filter.below(),
                 other => return other,
             };
             handler = below.handler(request.op);
