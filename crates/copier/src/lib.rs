@@ -6,8 +6,11 @@
 //! are in flight at most, which leaves guests their room. Holes are found by worker threads (`plan`); sizes and the speed
 //! limit are in `pace`.
 
+mod guest_speed;
+mod guests;
 mod pace;
 mod plan;
+mod speed_limit;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,6 +20,7 @@ use block::{BlockCopy, CopyFailure, CopySide, DiskCall, DiskIo, Node, Op, Reques
 use iothread::event_loop::Interest;
 use iothread::{Completion, ErrorAction, MAX_WATCHED_DESCRIPTORS, OnError, SocketDevice};
 
+pub use self::guests::GuestQueues;
 use self::pace::CopyPace;
 use self::plan::{CopyPlan, Part, PartKind, Query};
 
@@ -67,6 +71,8 @@ pub struct CopierControl {
     pub awaits_end: AtomicBool,
     /// Bytes per second; 0: no limit.
     pub speed: AtomicU64,
+    /// The guests whose requests shall not suffer from it.
+    pub guests: GuestQueues,
 }
 
 /// A report of a copier to its job.
@@ -168,7 +174,6 @@ impl Copier {
     /// Whether it may begin something now.
     fn may_begin(&self) -> bool {
         self.state == State::Copying
-            && self.settings.work != CopierWork::OnlyChanges
             && !self.has_flush_in_flight()
             && !self.control.awaits_end.load(Ordering::Acquire)
             && !self.control.paused.load(Ordering::Acquire)
@@ -286,13 +291,23 @@ impl SocketDevice for Copier {
             return None;
         }
         let next_ns = self.pace.next_part_at_ns().max(self.retry_at_ns);
+        let next_ns = next_ns.max(self.pace.rests_until_ns());
         (next_ns > self.now_ns).then_some(next_ns)
     }
 
     fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
+        if self.settings.work == CopierWork::OnlyChanges {
+            return true;
+        }
         self.pace
             .set_speed(self.control.speed.load(Ordering::Relaxed));
-        while self.may_begin() && self.count_in_flight() < self.settings.max_workers {
+        let in_flight = self.count_in_flight();
+        self.pace.look_at_guests(self.now_ns, in_flight, || {
+            let copying = self.copy.copying_writes();
+            self.control.guests.requests(copying)
+        });
+        let max_in_flight = self.pace.max_parts_in_flight(self.settings.max_workers);
+        while self.may_begin() && self.count_in_flight() < max_in_flight {
             if io.room(0) == 0 {
                 return false;
             }
@@ -315,6 +330,8 @@ impl SocketDevice for Copier {
             } else if self.rests_after_pass() {
                 break;
             } else if self.plan.begin_again_if_pending(&self.copy) && !self.is_almost_done() {
+                // It has to copy more than guests change meanwhile.
+                self.pace.ignore_guests();
                 continue;
             } else {
                 let number = self.add_in_flight(InFlight::Flush);
@@ -390,6 +407,7 @@ impl Copier {
         }
         if !self.is_ready {
             self.is_ready = true;
+            self.pace.ignore_guests();
             (self.report)(CopierReport::Ready);
         } else if self.copy.pending_bytes() == 0 {
             self.retry_at_ns = self.now_ns + PASS_NS;

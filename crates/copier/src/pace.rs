@@ -1,23 +1,27 @@
-//! The pace of a copier: the size of its parts, and its speed limit.
+//! The pace of a copier: the size of its parts, and how many are copied at once.
 //!
-//! A guest's write waits for the part that is being copied there. So parts grow while no write has to wait, and become smaller when
-//! one had to.
+//! A guest's request waits for what the copier has begun: so parts are small beside guests, and few are copied at once. A guest's write
+//! waits for the part that is being copied there: so parts grow while no write has to wait, and become smaller when one had to.
 
 use block::COPY_CLUSTER_BYTES;
 
+use crate::guest_speed::GuestSpeed;
+use crate::guests::GuestRequests;
+use crate::speed_limit::SpeedLimit;
+
 /// The size of the first part.
 const FIRST_CHUNK_BYTES: u64 = 256 << 10;
-/// With a speed limit, so many parts per second at least.
-const PARTS_PER_SECOND: u64 = 4;
-const NS_PER_SECOND: u128 = 1_000_000_000;
 
 /// The pace of a copier.
 pub(super) struct CopyPace {
     chunk: u64,
     max_chunk: u64,
     seen_waits: u64,
-    speed: u64,
-    next_part_at_ns: u64,
+    /// The limit that a user has set.
+    limit: SpeedLimit,
+    /// `None`: the copier does not care for guests.
+    guest_speed: Option<GuestSpeed>,
+    guest_limit: SpeedLimit,
 }
 
 impl CopyPace {
@@ -27,47 +31,83 @@ impl CopyPace {
             chunk: FIRST_CHUNK_BYTES.min(max_chunk),
             max_chunk,
             seen_waits: 0,
-            speed: 0,
-            next_part_at_ns: 0,
+            limit: SpeedLimit::default(),
+            guest_speed: Some(GuestSpeed::new()),
+            guest_limit: SpeedLimit::default(),
+        }
+    }
+
+    /// Copies as fast as it can from now on, whatever guests do.
+    pub fn ignore_guests(&mut self) {
+        self.guest_speed = None;
+        self.guest_limit.adjust(0);
+    }
+
+    /// Takes note of guests' requests.
+    pub fn look_at_guests(
+        &mut self,
+        now_ns: u64,
+        parts_in_flight: usize,
+        requests: impl Fn() -> GuestRequests,
+    ) {
+        if let Some(speed) = &mut self.guest_speed {
+            speed.look(now_ns, parts_in_flight, requests);
+            self.guest_limit
+                .adjust(speed.bytes_per_second().unwrap_or(0));
+        }
+    }
+
+    /// The most parts that are copied at once; 0: the copier rests.
+    pub fn max_parts_in_flight(&self, wanted: usize) -> usize {
+        match &self.guest_speed {
+            Some(speed) if speed.is_resting() => 0,
+            Some(speed) if speed.bytes_per_second().is_some() => {
+                wanted.min(speed.max_parts_in_flight())
+            }
+            _ => wanted,
         }
     }
 
     /// The size of the next part, after guests' writes have waited so often for one.
     pub fn chunk_bytes(&mut self, guest_waits: u64) -> u64 {
+        let has_guests = self.guest_bytes_per_second().is_some();
         self.chunk = match guest_waits > self.seen_waits {
+            _ if has_guests => COPY_CLUSTER_BYTES,
             true => self.chunk / 2,
             false => self.chunk + COPY_CLUSTER_BYTES,
         };
         self.chunk = self.chunk.clamp(COPY_CLUSTER_BYTES, self.max_chunk);
         self.seen_waits = guest_waits;
-        let chunk = match self.speed {
-            0 => self.chunk,
-            speed => self.chunk.min(speed / PARTS_PER_SECOND),
-        };
-        (chunk / COPY_CLUSTER_BYTES).max(1) * COPY_CLUSTER_BYTES
+        self.chunk.min(self.limit.max_part_bytes()) / COPY_CLUSTER_BYTES * COPY_CLUSTER_BYTES
     }
 
-    /// Counts a part that begins now against the limit.
+    fn guest_bytes_per_second(&self) -> Option<u64> {
+        self.guest_speed.as_ref()?.bytes_per_second()
+    }
+
+    /// Counts a part that begins now against the limits.
     pub fn count(&mut self, bytes: u64, now_ns: u64) {
-        if self.speed == 0 {
-            return;
-        }
-        let takes_ns = u128::from(bytes) * NS_PER_SECOND / u128::from(self.speed);
-        let takes_ns = u64::try_from(takes_ns).unwrap_or(u64::MAX);
-        self.next_part_at_ns = self.next_part_at_ns.max(now_ns).saturating_add(takes_ns);
+        self.limit.count(bytes, now_ns);
+        self.guest_limit.count(bytes, now_ns);
     }
 
     /// The time before which no part may begin, on the loop's clock.
     pub fn next_part_at_ns(&self) -> u64 {
-        self.next_part_at_ns
+        let limits = [&self.limit, &self.guest_limit];
+        let next_ns = limits.map(SpeedLimit::next_part_at_ns);
+        next_ns[0].max(next_ns[1])
+    }
+
+    /// The time at which it wants a turn, when the copier rests.
+    pub fn rests_until_ns(&self) -> u64 {
+        let speed = self.guest_speed.as_ref();
+        let resting = speed.filter(|speed| speed.is_resting());
+        resting.map_or(0, GuestSpeed::next_look_ns)
     }
 
     /// Sets the limit, in bytes per second; 0: there is none. Another one applies at once.
     pub fn set_speed(&mut self, speed: u64) {
-        if self.speed != speed {
-            self.speed = speed;
-            self.next_part_at_ns = 0;
-        }
+        self.limit.set(speed);
     }
 }
 
@@ -76,6 +116,7 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    const MS: u64 = 1_000_000;
 
     #[test]
     fn parts_grow_until_a_write_has_to_wait() {
@@ -101,5 +142,31 @@ mod tests {
         pace.set_speed(1);
         assert_eq!(pace.next_part_at_ns(), 0);
         assert_eq!(pace.chunk_bytes(0), COPY_CLUSTER_BYTES);
+    }
+
+    #[test]
+    fn beside_guests_parts_are_small_few_and_apart() {
+        let mut pace = CopyPace::new(MIB);
+        let requests = |ended| GuestRequests {
+            ended,
+            plain: ended,
+            plain_ticks: ended * 1000,
+            in_flight: 2,
+        };
+        assert_eq!(pace.max_parts_in_flight(8), 8);
+        pace.look_at_guests(1000 * MS, 0, || requests(100));
+        assert_eq!(pace.max_parts_in_flight(8), 0, "it rests");
+        assert_eq!(pace.rests_until_ns(), 1020 * MS);
+        pace.look_at_guests(1020 * MS, 0, || requests(200));
+        assert_eq!(
+            (pace.max_parts_in_flight(8), pace.max_parts_in_flight(1)),
+            (2, 1)
+        );
+        assert_eq!(pace.chunk_bytes(0), COPY_CLUSTER_BYTES);
+        pace.count(COPY_CLUSTER_BYTES, 1020 * MS);
+        assert!(pace.next_part_at_ns() > 1020 * MS);
+        pace.ignore_guests();
+        assert_eq!((pace.max_parts_in_flight(8), pace.rests_until_ns()), (8, 0));
+        assert!(pace.chunk_bytes(0) > COPY_CLUSTER_BYTES);
     }
 }

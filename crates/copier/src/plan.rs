@@ -179,12 +179,14 @@ impl CopyPlan {
 
 #[cfg(test)]
 mod tests {
+    use block::CopyExtent;
+
     use super::*;
 
     #[test]
     fn parts_that_write_to_the_target_are_as_long_as_the_pace_allows() {
         const MIB: u64 = 1 << 20;
-        let copy = BlockCopy::new(64 * MIB, Arc::default(), false, |_| ());
+        let copy = BlockCopy::new(64 * MIB, Arc::default(), CopyExtent::All, |_| ());
         let copy = copy.expect("there is memory");
         for (kind, expected) in [
             (PartKind::Data, 0..MIB),

@@ -247,6 +247,7 @@ impl MainThread {
     fn update_status_and_metrics(&mut self) {
         let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
         self.service.notify_status_if_changed(exports, iothreads);
+        self.objects.update_guests_of_jobs();
         if let Some(metrics) = &self.metrics {
             metrics.publish_snapshot(&self.objects);
         }

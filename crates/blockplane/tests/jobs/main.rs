@@ -10,6 +10,7 @@
 //! - `ends`: jobs that are cancelled, or end with the daemon; live upgrades.
 //! - `commands`: `blockplane backup`, `mirror` and `bitmap`.
 //! - `nbdkit`: targets that are exports of nbdkit, slow or failing.
+//! - `pace`: the copier gives way to guests.
 //! - `waits`: jobs that begin or end while an iothread or a target hangs.
 
 #![allow(
@@ -27,6 +28,7 @@ mod load;
 mod mirror;
 mod moment;
 mod nbdkit;
+mod pace;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../nbd_client/servers.rs"]
 mod servers;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block::dirty_bitmap::{BitmapAction, BitmapChange, BitmapError};
-use block::{BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, CopyMoment, MAX_COPY_PIECE_BYTES, Node};
+use block::{
+    BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyFailure, CopyMoment, MAX_COPY_PIECE_BYTES, Node,
+};
 use copier::{CopierControl, CopierSettings, CopierWork};
 use iothread::{IothreadHandle, OnError};
 
@@ -101,9 +103,13 @@ impl JobPlan {
         let (max_workers, max_chunk) = checked_limits(&options)?;
         let number = objects.job_count;
         objects.job_count += 1;
-        let of_dirty = bitmap.as_ref().is_some_and(|bitmap| bitmap.limits);
+        let extent = match &bitmap {
+            _ if options.sync == BackupSync::None => CopyExtent::Changes,
+            Some(bitmap) if bitmap.limits => CopyExtent::Dirty,
+            _ => CopyExtent::All,
+        };
         let on_failed = move |failure| on_failed(number, failure);
-        let copy = BlockCopy::new(source.size(), moment.clone(), of_dirty, on_failed)?;
+        let copy = BlockCopy::new(source.size(), moment.clone(), extent, on_failed)?;
         let control = CopierControl::default();
         control.speed.store(options.speed, Ordering::Relaxed);
         Ok(JobPlan {

@@ -46,6 +46,8 @@ impl MainThread {
             "job started"
         );
         let copy = plan.copy.clone();
+        let guests = self.objects.queues_of_node(&plan.source);
+        plan.control.guests.set(guests);
         let mut job = Job {
             id,
             number,

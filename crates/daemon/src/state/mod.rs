@@ -4,6 +4,7 @@ pub(crate) mod chardev;
 pub(crate) mod export;
 pub(crate) mod iothread;
 pub(crate) mod job;
+mod job_guests;
 pub(crate) mod job_status;
 pub(crate) mod job_work;
 pub(crate) mod mirror_job;

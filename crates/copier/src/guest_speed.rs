@@ -1,0 +1,287 @@
+//! The speed of a copier beside guests: as fast as it can while they do nothing, else as fast as their requests do not suffer.
+//!
+//! Now and then the copier *rests*, which shows how long guests' requests take without it. While it copies they are compared with
+//! that: if they take half as long again it becomes slower, and faster if they do not. What the copier takes from guests, the disk or
+//! the processor, does not matter.
+
+use crate::guests::GuestRequests;
+
+const MS: u64 = 1_000_000;
+
+/// The speed beside guests at first, and at least, in bytes per second.
+const FIRST_SPEED: u64 = 128 << 20;
+const MIN_SPEED: u64 = 8 << 20;
+/// Faster than any disk.
+const MAX_SPEED: u64 = 16 << 30;
+
+/// A sample is this long, and longer if guests have few requests.
+const SAMPLE_NS: u64 = 20 * MS;
+const SAMPLE_REQUESTS: u64 = 32;
+const MAX_SAMPLE_NS: u64 = 500 * MS;
+const MAX_REST_NS: u64 = 200 * MS;
+const LOOK_INTERVAL_NS: u64 = 5 * MS;
+/// Guests that have no request in this time do nothing.
+const IDLE_NS: u64 = 100 * MS;
+/// Between two rests.
+const REST_INTERVAL_NS: u64 = 1000 * MS;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Before a rest the parts in flight end.
+    EndingParts,
+    Resting,
+    Copying,
+}
+
+/// The speed beside guests.
+pub(super) struct GuestSpeed {
+    phase: Phase,
+    phase_began_ns: u64,
+    next_look_ns: u64,
+    /// The beginning of a sample, and what guests had done then.
+    sample_began_ns: u64,
+    at_sample_begin: GuestRequests,
+    /// Mean latency of guests' requests while the copier rests, in ticks.
+    undisturbed_ticks: Option<u64>,
+    bytes_per_second: Option<u64>,
+}
+
+impl GuestSpeed {
+    /// It begins with a rest if guests have done anything so far.
+    pub fn new() -> Self {
+        GuestSpeed {
+            phase: Phase::Copying,
+            phase_began_ns: 0,
+            next_look_ns: 0,
+            sample_began_ns: 0,
+            at_sample_begin: GuestRequests::default(),
+            undisturbed_ticks: None,
+            bytes_per_second: None,
+        }
+    }
+
+    /// Whether no part may begin.
+    pub fn is_resting(&self) -> bool {
+        self.phase != Phase::Copying
+    }
+
+    /// The limit; `None`: guests do nothing.
+    pub fn bytes_per_second(&self) -> Option<u64> {
+        self.bytes_per_second
+    }
+
+    /// The most parts that are copied at once, if there is a limit: no more than guests have requests, and two at most.
+    pub fn max_parts_in_flight(&self) -> usize {
+        match self.at_sample_begin.in_flight {
+            0 | 1 => 1,
+            _ => 2,
+        }
+    }
+
+    /// The time of the next look.
+    pub fn next_look_ns(&self) -> u64 {
+        self.next_look_ns
+    }
+
+    /// Looks, if it is time, at the requests of guests so far.
+    pub fn look(
+        &mut self,
+        now_ns: u64,
+        parts_in_flight: usize,
+        requests: impl Fn() -> GuestRequests,
+    ) {
+        if self.phase != Phase::EndingParts && now_ns < self.next_look_ns {
+            return;
+        }
+        self.next_look_ns = now_ns + LOOK_INTERVAL_NS;
+        let requests = requests();
+        let seen = requests.since(self.at_sample_begin);
+        let sample_ns = now_ns - self.sample_began_ns;
+        match self.phase {
+            Phase::Copying => self.look_while_copying(now_ns, sample_ns, seen, requests),
+            Phase::Resting if seen.is_none() || seen.is_enough(sample_ns, MAX_REST_NS) => {
+                self.undisturbed_ticks = seen.mean_ticks().or(self.undisturbed_ticks);
+                if !seen.is_none() {
+                    self.bytes_per_second.get_or_insert(FIRST_SPEED);
+                }
+                self.begin_phase(Phase::Copying, now_ns, requests);
+            }
+            Phase::Resting | Phase::EndingParts => {}
+        }
+        if self.phase == Phase::EndingParts && parts_in_flight == 0 {
+            self.begin_phase(Phase::Resting, now_ns, requests);
+        }
+    }
+
+    fn look_while_copying(
+        &mut self,
+        now_ns: u64,
+        sample_ns: u64,
+        seen: GuestRequests,
+        requests: GuestRequests,
+    ) {
+        match (self.bytes_per_second, self.undisturbed_ticks) {
+            _ if seen.is_none() => {
+                if sample_ns >= IDLE_NS {
+                    let faster = self.bytes_per_second.map(|speed| speed * 2);
+                    self.bytes_per_second = faster.filter(|speed| *speed < MAX_SPEED);
+                    self.begin_sample(now_ns, requests);
+                }
+            }
+            _ if !seen.is_enough(sample_ns, MAX_SAMPLE_NS) && self.bytes_per_second.is_some() => {}
+            (Some(speed), Some(undisturbed)) if now_ns - self.phase_began_ns < REST_INTERVAL_NS => {
+                if let Some(disturbed) = seen.mean_ticks() {
+                    self.bytes_per_second = Some(next_speed(speed, undisturbed, disturbed));
+                }
+                self.begin_sample(now_ns, requests);
+            }
+            _ => self.begin_phase(Phase::EndingParts, now_ns, requests),
+        }
+    }
+
+    fn begin_phase(&mut self, phase: Phase, now_ns: u64, requests: GuestRequests) {
+        (self.phase, self.phase_began_ns) = (phase, now_ns);
+        self.begin_sample(now_ns, requests);
+    }
+
+    fn begin_sample(&mut self, now_ns: u64, requests: GuestRequests) {
+        (self.sample_began_ns, self.at_sample_begin) = (now_ns, requests);
+        self.next_look_ns = now_ns + SAMPLE_NS;
+    }
+}
+
+impl GuestRequests {
+    /// Whether the requests of a sample so far say how long requests take.
+    fn is_enough(self, sample_ns: u64, max_ns: u64) -> bool {
+        self.plain >= SAMPLE_REQUESTS || sample_ns >= max_ns
+    }
+}
+
+/// The speed after a sample in which requests took so long, and not as long as undisturbed ones.
+fn next_speed(speed: u64, undisturbed_ticks: u64, ticks: u64) -> u64 {
+    let speed = match ticks {
+        _ if ticks > undisturbed_ticks / 2 * 3 => speed / 4 * 3,
+        _ if ticks < undisturbed_ticks / 4 * 5 => speed / 4 * 5,
+        _ => speed,
+    };
+    speed.clamp(MIN_SPEED, MAX_SPEED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICKS: u64 = 1000;
+
+    /// A copier beside guests that have a request each tenth of a millisecond.
+    struct Rig {
+        speed: GuestSpeed,
+        now_ns: u64,
+        requests: GuestRequests,
+        rests: u32,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            Rig {
+                speed: GuestSpeed::new(),
+                now_ns: 1_000 * MS,
+                requests: GuestRequests::default(),
+                rests: 0,
+            }
+        }
+
+        /// So many milliseconds; requests take this long while it copies.
+        fn run(&mut self, ms: u64, disturbed_ticks: u64) {
+            for _ in 0..ms {
+                self.now_ns += MS;
+                let ticks = match self.speed.is_resting() {
+                    true => TICKS,
+                    false => disturbed_ticks,
+                };
+                self.requests.ended += 10;
+                self.requests.plain += 10;
+                self.requests.plain_ticks += 10 * ticks;
+                self.look();
+            }
+        }
+
+        /// So many milliseconds without requests.
+        fn idle(&mut self, ms: u64) {
+            for _ in 0..ms {
+                self.now_ns += MS;
+                self.look();
+            }
+        }
+
+        fn look(&mut self) {
+            let rested = self.speed.is_resting();
+            self.speed.look(self.now_ns, 0, || self.requests);
+            self.rests += u32::from(!rested && self.speed.is_resting());
+        }
+    }
+
+    #[test]
+    fn without_requests_there_is_no_limit_and_no_rest() {
+        let mut rig = Rig::new();
+        rig.idle(3000);
+        assert_eq!((rig.speed.bytes_per_second(), rig.rests), (None, 0));
+    }
+
+    #[test]
+    fn it_becomes_slower_until_requests_do_not_suffer() {
+        let mut rig = Rig::new();
+        rig.run(100, TICKS * 2);
+        let at_first = rig.speed.bytes_per_second().expect("there are guests");
+        assert!(at_first <= FIRST_SPEED, "{at_first}");
+        rig.run(2000, TICKS * 2);
+        assert_eq!(rig.speed.bytes_per_second(), Some(MIN_SPEED));
+        rig.run(2000, TICKS);
+        let faster = rig.speed.bytes_per_second().expect("there are guests");
+        assert!(faster > 16 * MIN_SPEED, "{faster}");
+        let kept = [rig.speed.bytes_per_second(), {
+            rig.run(500, TICKS * 4 / 3);
+            rig.speed.bytes_per_second()
+        }];
+        assert_eq!(kept[0], kept[1], "a third is between both");
+        assert!((3..=5).contains(&rig.rests), "{}", rig.rests);
+    }
+
+    #[test]
+    fn a_guest_that_begins_is_found_by_a_rest_and_one_that_ends_is_forgotten() {
+        let mut rig = Rig::new();
+        rig.idle(500);
+        rig.run(60, TICKS);
+        assert_eq!(rig.rests, 1);
+        assert!(rig.speed.bytes_per_second().is_some());
+        rig.idle(2000);
+        assert_eq!(rig.speed.bytes_per_second(), None);
+    }
+
+    #[test]
+    fn a_rest_waits_for_the_parts_in_flight() {
+        let mut rig = Rig::new();
+        rig.run(1, TICKS);
+        rig.requests.ended += 1;
+        let mut speed = GuestSpeed::new();
+        speed.look(rig.now_ns, 2, || rig.requests);
+        assert_eq!(speed.phase, Phase::EndingParts);
+        speed.look(rig.now_ns + 1, 1, || rig.requests);
+        assert_eq!(speed.phase, Phase::EndingParts);
+        speed.look(rig.now_ns + 2, 0, || rig.requests);
+        assert_eq!(speed.phase, Phase::Resting);
+    }
+
+    #[test]
+    fn writes_that_copy_themselves_are_not_compared() {
+        let mut rig = Rig::new();
+        rig.run(200, TICKS);
+        let before = rig.speed.bytes_per_second();
+        for _ in 0..100 {
+            rig.now_ns += MS;
+            rig.requests.ended += 10;
+            rig.look();
+        }
+        assert!(rig.speed.bytes_per_second() >= before);
+    }
+}
