@@ -1,7 +1,8 @@
 //! The block layer's clock: the monotonic clock in nanoseconds, as the loop's timers use it.
 
 /// Nanoseconds on the monotonic clock, or on the simulator's.
-pub(crate) fn now_ns() -> u64 {
+#[must_use]
+pub fn now_ns() -> u64 {
     #[cfg(feature = "simulation")]
     if let Some(now_ns) = simulated::now_ns() {
         return now_ns;

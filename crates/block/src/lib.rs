@@ -53,6 +53,7 @@ pub mod token;
 use std::sync;
 
 pub use aio::{Aio, AioChoice, AioProbe};
+pub use clock::now_ns as clock_ns;
 #[cfg(feature = "simulation")]
 pub use clock::simulated as simulated_clock;
 pub use copy::{

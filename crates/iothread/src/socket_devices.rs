@@ -344,10 +344,3 @@ impl SocketDevices {
         self.used_indices.clone()
     }
 }
-
-/// The clock of the loop's timers.
-pub(crate) fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let (seconds, nanoseconds) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
-    seconds * 1_000_000_000 + nanoseconds
-}

@@ -33,14 +33,26 @@ pub use mirror::MirrorMode;
 pub(crate) use mirror::{add_mirror_filter, add_mirror_marks};
 pub(crate) use piece::{CopyRoutes, copy_pending, zero_pending};
 
-/// Bytes of a cluster, the largest unit in which a copy remembers what is done.
-pub const COPY_CLUSTER_BYTES: u64 = 64 << 10;
+/// Bytes of a cluster, the largest unit in which a copy remembers what is done. The simulator's disks are small.
+pub const COPY_CLUSTER_BYTES: u64 = if cfg!(feature = "simulation") {
+    2048
+} else {
+    64 << 10
+};
 /// The smallest unit: the page of most guests, of which most of their writes are made.
-const MIN_CLUSTER_BYTES: u64 = 4 << 10;
+const MIN_CLUSTER_BYTES: u64 = if cfg!(feature = "simulation") {
+    1024
+} else {
+    4 << 10
+};
 /// The units are doubled until a disk has no more of them, which take 32 MiB.
 const MAX_CLUSTERS: u64 = 1 << 28;
 /// The most bytes that are read and written at once.
-pub const MAX_COPY_PIECE_BYTES: u64 = 1 << 20;
+pub const MAX_COPY_PIECE_BYTES: u64 = if cfg!(feature = "simulation") {
+    4096
+} else {
+    1 << 20
+};
 /// Bytes of a disk in which the end of a part is searched.
 const SEARCH_BYTES: u64 = 64 << 20;
 

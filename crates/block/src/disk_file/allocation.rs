@@ -46,6 +46,10 @@ impl DiskFile {
 
     /// The beginning of the next data or hole, at most `end`. The kernel reports a hole behind the end of the file.
     fn seek_data_or_hole(&self, from: SeekFrom, end: u64) -> Result<u64, Errno> {
+        #[cfg(feature = "simulation")]
+        if let (Some(disk), SeekFrom::Data(at) | SeekFrom::Hole(at)) = (&self.simulated, from) {
+            return Ok(disk.next_data_or_hole(matches!(from, SeekFrom::Data(_)), at, end));
+        }
         match retry_on_intr(|| rustix::fs::seek(&self.fd, from)) {
             Ok(found) => Ok(found.min(end)),
             Err(Errno::NXIO) => Ok(end),

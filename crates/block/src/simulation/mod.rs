@@ -4,6 +4,7 @@
 mod gate;
 mod rewriting;
 
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,6 +40,7 @@ impl Node {
                 error: error.into(),
             },
         )?;
+        disk.opened_as(fd.as_raw_fd());
         let file = DiskFile {
             fd: LockedFd::with_locks(fd, path, Locking::Off, ImageAccess::Write)?,
             access: ImageAccess::Write,

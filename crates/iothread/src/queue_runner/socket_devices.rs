@@ -10,7 +10,7 @@ use super::{Handler, QueuesRunner};
 use crate::event_loop::iteration::RunnerContext;
 use crate::messages::SocketDeviceCommand;
 use crate::socket_device::SocketDevice;
-use crate::socket_devices::{RunningSocketDevice, now_ns};
+use crate::socket_devices::RunningSocketDevice;
 
 /// While rings are polled, one of so many polls also polls a socket: it costs about as much as they do.
 const RING_POLLS_PER_SOCKET_POLL: u32 = 8;
@@ -45,7 +45,7 @@ impl QueuesRunner {
         let Some(running) = self.sources.socket_devices.get_mut(source_index) else {
             return;
         };
-        if !running.run_turns_and_submit(&mut self.io, now_ns()) {
+        if !running.run_turns_and_submit(&mut self.io, block::clock_ns()) {
             self.lists.stall(source_index);
         }
         if running.needs_update_or_end() {
@@ -82,7 +82,7 @@ impl QueuesRunner {
     #[cold]
     pub(super) fn on_socket_device_ready(&mut self, source_index: u32, descriptor: u8) {
         if let Some(running) = self.sources.socket_devices.get_mut(source_index) {
-            running.on_ready(descriptor, now_ns());
+            running.on_ready(descriptor, block::clock_ns());
             self.schedule_socket_device_turn(source_index);
         }
     }
