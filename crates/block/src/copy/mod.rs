@@ -20,7 +20,7 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use engine::Errno;
 
@@ -112,6 +112,8 @@ pub struct BlockCopy {
     is_limited: AtomicBool,
     /// Others read the target beside the disk.
     is_read_meanwhile: bool,
+    /// Locked while the copy is limited, and while a piece begins.
+    limiting: Mutex<()>,
     done: BitmapBits,
     copied_bytes: AtomicU64,
     /// Nothing is copied any more.
@@ -161,6 +163,7 @@ impl BlockCopy {
             wanted: None,
             is_limited: AtomicBool::new(false),
             is_read_meanwhile: false,
+            limiting: Mutex::default(),
             done: BitmapBits::new(size, cluster_bytes)?,
             copied_bytes: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
@@ -174,12 +177,31 @@ impl BlockCopy {
     }
 
     /// Limits a copy of [dirty](CopyExtent::Dirty) clusters to those that `merge_dirty` marks. What the filter has copied before stays
-    /// copied.
+    /// copied, and what it is copying is pending until then.
     pub fn limit_to_dirty(&self, merge_dirty: impl FnOnce(&BitmapBits)) {
         if let Some(wanted) = &self.wanted {
+            let _no_piece_begins = self.lock_limiting();
             merge_dirty(wanted);
             self.is_limited.store(true, Ordering::Release);
         }
+    }
+
+    fn lock_limiting(&self) -> MutexGuard<'_, ()> {
+        self.limiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to copy the first piece that is pending in a range, which is locked. Writes wait for it until it is copied, also if it is
+    /// clean and the copy is [limited](Self::limit_to_dirty) meanwhile: they would change what is being read.
+    pub(crate) fn begin_next_piece(&self, range: Range<u64>) -> Option<Range<u64>> {
+        let not_being_limited = self.wanted.as_ref().map(|_| self.lock_limiting());
+        let pending = self.next_pending(range)?;
+        let piece = pending.start..pending.end.min(pending.start + MAX_COPY_PIECE_BYTES);
+        if let Some(wanted) = &self.wanted {
+            wanted.mark(piece.clone());
+        }
+        drop(not_being_limited);
+        self.begin_piece(&piece);
+        Some(piece)
     }
 
     /// Bytes of the disk.
@@ -293,7 +315,7 @@ impl BlockCopy {
         self.lock_failed_sides().push((offset, side));
     }
 
-    fn lock_failed_sides(&self) -> std::sync::MutexGuard<'_, Vec<(u64, CopySide)>> {
+    fn lock_failed_sides(&self) -> MutexGuard<'_, Vec<(u64, CopySide)>> {
         let failed = self.failed_sides.lock();
         failed.unwrap_or_else(PoisonError::into_inner)
     }

@@ -51,22 +51,19 @@ pub(crate) async fn copy_pending(
     on_read: impl Fn(),
 ) -> Result<(), CopyFailure> {
     let mut from = range.start;
-    while let Some(pending) = copy.next_pending(from..range.end) {
-        let end = pending.end.min(pending.start + MAX_COPY_PIECE_BYTES);
-        let piece = pending.start..end;
+    while let Some(piece) = copy.begin_next_piece(from..range.end) {
+        from = piece.end;
         let buffer = buffer.get_or_insert_with(|| {
             cx.take_buffer(CopyRoutes::buffer_bytes(range.end - range.start))
         });
         let on_read = || {
-            if copy.next_pending(end..range.end).is_none() {
+            if copy.next_pending(from..range.end).is_none() {
                 on_read();
             }
         };
-        copy.begin_piece(&piece);
         let copied = copy_piece(cx, copy, routes, buffer, piece.clone(), on_read).await;
         copy.end_piece(piece, copied.is_ok());
         copied?;
-        from = end;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Copies as of one moment, while other iothreads write.
 
+mod limited;
 mod long_ranges;
 
 use std::path::PathBuf;
@@ -88,9 +89,19 @@ fn fault_in(
     bytes: Option<std::ops::Range<u64>>,
     action: FaultAction,
 ) -> (Arc<Node>, Arc<Faults>) {
+    fault_of(below, Op::Write, bytes, action)
+}
+
+/// The same for other requests.
+fn fault_of(
+    below: &Arc<Node>,
+    op: Op,
+    bytes: Option<std::ops::Range<u64>>,
+    action: FaultAction,
+) -> (Arc<Node>, Arc<Faults>) {
     let rule = FaultRule {
         begins: None,
-        op: Some(Op::Write),
+        op: Some(op),
         bytes,
         times: None,
         one_in: 1,
