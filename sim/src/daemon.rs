@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-use block::ThrottleLimits;
+use block::{Node, ThrottleLimits};
 use engine::{AioKernel, Errno};
 use iothread::{
     DeviceCommand, DeviceSetup, ErrorPolicy, ExportReporter, Message, QueueReporter, Report,
@@ -313,13 +313,24 @@ impl Daemon {
 
     /// Starts the device of a client and waits for that.
     pub fn start_client(&mut self, device: Box<dyn SocketDevice>) {
-        let (iothread, cell) = self.iothread(self.iothreads.len() - 1);
+        let node = self.nodes.shown(self.queues.len()).clone();
+        let place = self.start_device(self.iothreads.len() - 1, device, node);
+        self.client = Some(place);
+    }
+
+    /// Starts a device without a ring on an iothread and waits for that.
+    pub fn start_device(
+        &self,
+        iothread: usize,
+        device: Box<dyn SocketDevice>,
+        node: Arc<Node>,
+    ) -> Place {
+        let (iothread, cell) = self.iothread(iothread);
         let (reply, answer) = channel();
-        let nodes = vec![self.nodes.shown(self.queues.len()).clone()];
-        let message = Message::StartSocketDevice(device, nodes, reply);
+        let message = Message::StartSocketDevice(device, vec![node], reply);
         cell.borrow().send(message);
         let number = run_until(&cell, &answer);
-        self.client = Some(Place { iothread, number });
+        Place { iothread, number }
     }
 
     /// Another eventfd for kicks; those on the old one are lost.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use block::dirty_bitmap::{BitmapAction, BitmapChange, NodeBitmaps, switch};
+use block::dirty_bitmap::{BitmapAction, BitmapBits, BitmapChange, BitmapUse, NodeBitmaps, switch};
 
 use crate::model::SECTOR;
 
@@ -26,12 +26,21 @@ struct State {
     /// Since the bitmap was begun.
     changed: BTreeSet<u64>,
     recording: Option<Recording>,
+    /// How many bitmaps have begun to record, or were cleared.
+    periods: u64,
 }
 
 /// The bitmap that records, and its number, which is its name.
 struct Recording {
     bitmaps: Arc<NodeBitmaps>,
     number: u64,
+    job: Option<UseByJob>,
+}
+
+/// The use of the bitmap by a job, with the sectors that have changed since its moment, or were not marked then.
+struct UseByJob {
+    bitmap: BitmapUse,
+    changed: BTreeSet<u64>,
 }
 
 impl std::fmt::Debug for Recording {
@@ -40,10 +49,21 @@ impl std::fmt::Debug for Recording {
     }
 }
 
+impl State {
+    fn job_mut(&mut self) -> Option<&mut UseByJob> {
+        self.recording.as_mut()?.job.as_mut()
+    }
+}
+
 impl Recording {
     fn is_dirty(&self, sector: u64) -> bool {
-        let bitmap = self.bitmaps.begin_use(&self.number.to_string());
-        let bits = bitmap.and_then(|bitmap| bitmap.bits());
+        let bits = match &self.job {
+            Some(job) => job.bitmap.bits(),
+            None => {
+                let bitmap = self.bitmaps.begin_use(&self.number.to_string());
+                bitmap.and_then(|bitmap| bitmap.bits())
+            }
+        };
         let bits = bits.expect("the bitmap that records is there");
         let start = sector * SECTOR as u64;
         bits.next_dirty(start, start + 1).is_some()
@@ -77,7 +97,11 @@ impl DirtySectors {
     pub fn changed(&self, bytes: Range<u64>) {
         let sector = SECTOR as u64;
         let sectors = bytes.start / sector..bytes.end.div_ceil(sector);
-        self.state().changed.extend(sectors);
+        let mut state = self.state();
+        if let Some(job) = state.job_mut() {
+            job.changed.extend(sectors.clone());
+        }
+        state.changed.extend(sectors);
     }
 
     /// A first bitmap records from now on, on a disk of this size, all of whose routes record.
@@ -87,7 +111,9 @@ impl DirtySectors {
         let recording = Recording {
             bitmaps: bitmaps.clone(),
             number: 0,
+            job: None,
         };
+        state.periods += 1;
         switch(&[recording.add(size)]).expect("the first bitmap");
         state.recording = Some(recording);
     }
@@ -102,10 +128,15 @@ impl DirtySectors {
     /// Bitmaps change. What is marked by now need not be in those that record from now on.
     pub fn switch(&self, how: BitmapSwitch, size: u64) {
         let mut state = self.state();
-        let State { changed, recording } = &mut *state;
-        let Some(recording) = recording else {
+        let State {
+            changed,
+            recording,
+            periods,
+        } = &mut *state;
+        let Some(recording) = recording.as_mut().filter(|one| one.job.is_none()) else {
             return;
         };
+        *periods += 1;
         changed.retain(|sector| !recording.is_dirty(*sector));
         let old = recording.number;
         let actions = match how {
@@ -120,6 +151,54 @@ impl DirtySectors {
             }
         };
         switch(&actions).expect("changes that are possible");
+    }
+
+    /// A number for the time in which the bitmap that records has recorded without a gap, if one does.
+    #[must_use]
+    pub fn period(&self) -> Option<u64> {
+        let state = self.state();
+        state.recording.as_ref().map(|_| state.periods)
+    }
+
+    /// A job begins to use the bitmap that records. What is marked by now need not be in what follows it.
+    pub fn begin_job(&self) {
+        let mut state = self.state();
+        let State {
+            changed, recording, ..
+        } = &mut *state;
+        let recording = recording.as_mut().expect("a bitmap records");
+        let begin = recording.action(recording.number, BitmapChange::BeginSuccessor);
+        let unmarked = changed
+            .iter()
+            .copied()
+            .filter(|sector| !recording.is_dirty(*sector));
+        let changed = unmarked.collect();
+        let bitmap = switch(&[begin]).expect("a change that is possible").pop();
+        let bitmap = bitmap.expect("a use of the bitmap");
+        recording.job = Some(UseByJob { bitmap, changed });
+    }
+
+    /// Marks what is dirty for the job.
+    pub fn mark_what_job_copies(&self, wanted: &BitmapBits) {
+        let mut state = self.state();
+        let job = state.job_mut().expect("a job uses the bitmap");
+        let marked = job.bitmap.mark_with_successor(wanted);
+        marked.expect("the bitmap is there");
+    }
+
+    /// The job ends. What it has copied becomes clean, if these ranges are all that it has not copied.
+    pub fn end_job(&self, not_copied: Option<impl Iterator<Item = Range<u64>>>) {
+        let mut state = self.state();
+        let State {
+            changed, recording, ..
+        } = &mut *state;
+        let job = recording
+            .as_mut()
+            .and_then(|recording| recording.job.take());
+        if let (Some(job), Some(not_copied)) = (job, not_copied) {
+            job.bitmap.end_successor(not_copied);
+            *changed = job.changed;
+        }
     }
 
     /// The disk has another size. What was behind the end of a smaller one is gone.

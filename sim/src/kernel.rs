@@ -4,7 +4,8 @@
 pub mod aio;
 pub mod uring;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{Request, SimulatedDisk};
@@ -24,8 +25,11 @@ struct Context {
 
 /// State that the simulator and the kernel's interfaces share.
 pub struct State {
-    /// The disk.
-    pub disk: Disk,
+    disks: [Disk; 2],
+    /// Which of them the guest uses; the other one is the target of jobs.
+    used: usize,
+    /// The disk of each descriptor.
+    files: BTreeMap<RawFd, usize>,
     /// By iothread.
     contexts: Vec<Context>,
     /// Results of the next io_submit(2) or io_uring_enter(2) calls; without one all requests are accepted.
@@ -43,11 +47,13 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel with this disk for a number of iothreads, as seen by the first one.
+    /// A kernel with a disk for the guest and a target for a number of iothreads, as seen by the first one.
     #[must_use]
-    pub fn new(disk: Disk, iothreads: usize) -> Self {
+    pub fn new(disk: Disk, target: Disk, iothreads: usize) -> Self {
         let state = State {
-            disk,
+            disks: [disk, target],
+            used: 0,
+            files: BTreeMap::new(),
             contexts: (0..iothreads).map(|_| Context::default()).collect(),
             answers: VecDeque::new(),
             came: Vec::new(),
@@ -90,6 +96,55 @@ impl Kernel {
 }
 
 impl State {
+    /// The disk that the guest uses.
+    pub fn disk(&mut self) -> &mut Disk {
+        &mut self.disks[self.used]
+    }
+
+    /// The target of jobs.
+    pub fn target(&mut self) -> &mut Disk {
+        &mut self.disks[1 - self.used]
+    }
+
+    /// Both.
+    pub fn disks(&mut self) -> &mut [Disk; 2] {
+        &mut self.disks
+    }
+
+    /// The guest uses the target from now on, and the target of jobs is what it has used before.
+    pub fn switch_over(&mut self) {
+        self.used = 1 - self.used;
+    }
+
+    /// The disk behind a descriptor.
+    pub(crate) fn disk_of(&mut self, fd: RawFd) -> &mut Disk {
+        let index = self.files.get(&fd).expect("an opened disk");
+        &mut self.disks[*index]
+    }
+
+    /// How many requests the kernel has.
+    #[must_use]
+    pub fn held_count(&self) -> usize {
+        self.disks.iter().map(|disk| disk.held.len()).sum()
+    }
+
+    /// One of them: its disk, whether the guest uses that, and its index there.
+    pub fn pick(&mut self, pick: usize) -> Option<(&mut Disk, bool, usize)> {
+        let count = self.held_count();
+        let first = self.disk().held.len();
+        match pick.checked_rem(count)? {
+            index if index < first => Some((self.disk(), true, index)),
+            index => Some((self.target(), false, index - first)),
+        }
+    }
+
+    /// The requests of an iothread are not held any more.
+    pub(crate) fn forget(&mut self, iothread: usize) {
+        for disk in &mut self.disks {
+            disk.forget(iothread);
+        }
+    }
+
     /// The io_uring of an iothread that has created one.
     pub(crate) fn uring(&mut self, iothread: usize) -> &mut RingState {
         let ring = &mut self.contexts[iothread].uring;
@@ -107,9 +162,36 @@ impl State {
     }
 }
 
-impl SimulatedDisk for Kernel {
+/// An opened disk.
+pub struct File {
+    kernel: Kernel,
+    /// Its number.
+    disk: usize,
+}
+
+impl Kernel {
+    /// Opens the disk that the guest uses, or the target of jobs.
+    #[must_use]
+    pub fn open(&self, target: bool) -> File {
+        let used = self.state().used;
+        File {
+            kernel: self.clone(),
+            disk: if target { 1 - used } else { used },
+        }
+    }
+}
+
+impl SimulatedDisk for File {
+    fn opened_as(&self, fd: RawFd) {
+        self.kernel.state().files.insert(fd, self.disk);
+    }
+
+    fn next_data_or_hole(&self, is_data: bool, from: u64, end: u64) -> u64 {
+        self.kernel.state().disks[self.disk].next_data_or_hole(is_data, from, end)
+    }
+
     unsafe fn carry_out(&self, request: &Request) -> Result<(), Errno> {
         // SAFETY: our caller promises the same.
-        unsafe { self.state().disk.work(request) }
+        unsafe { self.kernel.state().disks[self.disk].work(request) }
     }
 }

@@ -207,28 +207,61 @@ impl Model {
     /// What was found, and what was expected.
     pub fn check(&self, sector: u64, bytes: &[u8], asked: u64) -> Result<(), String> {
         let index = usize::try_from(sector).unwrap_or(usize::MAX);
-        let allowed: Vec<Value> = self.sectors[index]
-            .iter()
-            .filter(|candidate| candidate.gone.is_none_or(|gone| gone > asked))
-            .map(|candidate| candidate.value)
-            .collect();
-        for (index, found) in bytes.chunks_exact(WORD).enumerate() {
-            let found = u64::from_le_bytes(found.try_into().expect("a word"));
-            if !allowed
-                .iter()
-                .any(|value| word(*value, sector, index) == found)
-            {
-                let names: Vec<_> = allowed.iter().map(|value| named(*value)).collect();
-                return Err(format!(
-                    "sector {sector} holds {} at byte {}; it may hold {}",
-                    unexpected(found, sector, index),
-                    index * WORD,
-                    names.join(" or "),
-                ));
-            }
-        }
-        Ok(())
+        check_words(sector, bytes, &values(&self.sectors[index], asked))
     }
+
+    /// What the disk may hold at this moment: what is under way may be in it or not.
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        let sectors = self.sectors.iter();
+        Moment {
+            sectors: sectors.map(|sector| values(sector, u64::MAX)).collect(),
+        }
+    }
+}
+
+/// The disk at one moment, as far as a guest can know.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    sectors: Vec<Vec<Value>>,
+}
+
+impl Moment {
+    /// Whether a copy of the disk as of this moment may have this in a sector: each word for itself.
+    ///
+    /// # Errors
+    /// What was found, and what was expected.
+    pub fn check(&self, sector: u64, bytes: &[u8]) -> Result<(), String> {
+        let index = usize::try_from(sector).unwrap_or(usize::MAX);
+        check_words(sector, bytes, &self.sectors[index])
+    }
+}
+
+/// What a read that is asked for then may find in a sector.
+fn values(sector: &[Candidate], asked: u64) -> Vec<Value> {
+    let there = sector
+        .iter()
+        .filter(|candidate| candidate.gone.is_none_or(|gone| gone > asked));
+    there.map(|candidate| candidate.value).collect()
+}
+
+fn check_words(sector: u64, bytes: &[u8], allowed: &[Value]) -> Result<(), String> {
+    for (index, found) in bytes.chunks_exact(WORD).enumerate() {
+        let found = u64::from_le_bytes(found.try_into().expect("a word"));
+        if !allowed
+            .iter()
+            .any(|value| word(*value, sector, index) == found)
+        {
+            let names: Vec<_> = allowed.iter().map(|value| named(*value)).collect();
+            return Err(format!(
+                "sector {sector} holds {} at byte {}; it may hold {}",
+                unexpected(found, sector, index),
+                index * WORD,
+                names.join(" or "),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn named(value: Value) -> String {

@@ -8,7 +8,7 @@ use block::{
     Aio, DiscardLimits, FaultRules, Faults, Geometry, Node, ThrottleGroup, ThrottleLimits,
 };
 
-use crate::kernel::Kernel;
+use crate::kernel::{File, Kernel};
 use crate::model::SECTOR;
 use crate::plan::{Config, Filters};
 
@@ -99,6 +99,14 @@ fn geometry(sectors: usize) -> Geometry {
     }
 }
 
+fn open_disk(config: &Config, geometry: Geometry, file: Arc<File>) -> Arc<Node> {
+    let aio = match config.io_uring {
+        true => Aio::IoUring,
+        false => Aio::Native,
+    };
+    Node::new_simulated(geometry, config.memory_alignment, aio, file).expect("a node")
+}
+
 impl Nodes {
     /// This node, which others may use.
     #[must_use]
@@ -124,14 +132,9 @@ impl Nodes {
         groups: Option<&Groups>,
         old: Option<&Nodes>,
     ) -> Self {
-        let aio = match config.io_uring {
-            true => Aio::IoUring,
-            false => Aio::Native,
-        };
-        let disk = Arc::new(kernel.clone());
+        let disk = Arc::new(kernel.open(false));
         let used: Arc<dyn Any + Send + Sync> = disk.clone();
-        let opening = Node::new_simulated(geometry(sectors), config.memory_alignment, aio, disk);
-        let opening = opening.expect("a node");
+        let opening = open_disk(config, geometry(sectors), disk);
         match old {
             Some(old) => opening.share_bitmaps_of(&old.opening),
             None => opening.bitmaps().let_new_routes_record(filters.marks),
@@ -184,6 +187,37 @@ impl Nodes {
         }
         nodes.members = members;
         nodes
+    }
+
+    /// The opening of the disk.
+    #[must_use]
+    pub fn opening(&self) -> &Arc<Node> {
+        &self.opening
+    }
+
+    /// Opens a target for a job, as large as the disk.
+    #[must_use]
+    pub fn open_target(&self, config: &Config, kernel: &Kernel) -> (Arc<Node>, Use) {
+        let file = Arc::new(kernel.open(true));
+        let used: Arc<dyn Any + Send + Sync> = file.clone();
+        let target = open_disk(config, self.opening.geometry(), file);
+        (target, Arc::downgrade(&used))
+    }
+
+    /// Whether nothing is in front of the opening.
+    #[must_use]
+    pub fn are_unfiltered(&self) -> bool {
+        let mut shown = self.shown.iter();
+        shown.all(|node| Arc::ptr_eq(node, &self.opening))
+    }
+
+    /// An opening of another disk, with nothing in front of it.
+    #[must_use]
+    pub fn moved_to(opening: Arc<Node>, use_of_opening: Use) -> Self {
+        Nodes {
+            use_of_opening,
+            ..Nodes::of(opening)
+        }
     }
 
     /// The bitmaps of the opening.

@@ -4,6 +4,8 @@
 //! any of them left out, which is how a finding is made small.
 
 mod event;
+mod jobs;
+mod migration;
 mod throttling;
 mod weights;
 
@@ -13,7 +15,10 @@ use crate::random::Random;
 
 use weights::Weights;
 
-pub use event::{DisconnectReason, DriverFeatures, End, Event, Exchange, Handover, Then};
+pub use event::{
+    Backup, DisconnectReason, DriverFeatures, End, Event, Exchange, Handover, JobEvent, Mirror,
+    Then,
+};
 pub use throttling::Throttling;
 
 /// What a request of the guest is.
@@ -68,6 +73,8 @@ pub struct Config {
     pub filters: Filters,
     /// Limits, and the disks that share them, if there are any.
     pub throttling: Option<Throttling>,
+    /// There are jobs.
+    pub jobs: bool,
     /// What an engine has in flight at most.
     pub max_events: u32,
     /// What memory direct I/O wants, bytes.
@@ -141,6 +148,7 @@ impl Config {
             OnError::Ignore,
         ];
         let throttling = Throttling::of(random);
+        let jobs = random.one_in(3);
         Config {
             packed,
             event_idx: random.one_in(2),
@@ -161,12 +169,17 @@ impl Config {
             merging: !random.one_in(3),
             sectors: random.pick(&[16, 24, 64]),
             io_uring: random.one_in(2),
-            filters: Filters {
-                passes_on: random.one_in(8),
-                throttles: throttling.is_some() && !random.one_in(5),
-                rewrites: random.one_in(8),
-                gate_turns: random.pick(&[0, 0, 0, 0, 1, 8]),
-                marks: random.one_in(3),
+            // A mirror needs a disk without any.
+            filters: if jobs && random.one_in(3) {
+                Filters::default()
+            } else {
+                Filters {
+                    passes_on: random.one_in(8),
+                    throttles: throttling.is_some() && !random.one_in(5),
+                    rewrites: random.one_in(8),
+                    gate_turns: random.pick(&[0, 0, 0, 0, 1, 8]),
+                    marks: random.one_in(if jobs { 2 } else { 3 }),
+                }
             },
             throttling,
             max_events: random.pick(&[1, 2, 4, 64, 64]),
@@ -175,6 +188,7 @@ impl Config {
             driver: DriverFeatures::of(random),
             starts_disabled: random.one_in(2),
             suspends: random.one_in(2),
+            jobs,
         }
     }
 }

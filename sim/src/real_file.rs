@@ -113,6 +113,7 @@ fn config(random: &mut Random) -> Config {
         },
         starts_disabled: false,
         suspends: false,
+        jobs: false,
     }
 }
 

@@ -44,7 +44,7 @@ fn fewer(plan: &mut Plan, fails: &mut impl FnMut(&Plan) -> bool) {
 
 /// Worlds and events that are simpler take their places.
 fn simpler(plan: &mut Plan, fails: &mut impl FnMut(&Plan) -> bool) {
-    let worlds: [fn(&mut Plan); 14] = [
+    let worlds: [fn(&mut Plan); 15] = [
         |plan| plan.config.iothreads = 1,
         |plan| plan.config.client = false,
         |plan| plan.config.packed = false,
@@ -54,6 +54,7 @@ fn simpler(plan: &mut Plan, fails: &mut impl FnMut(&Plan) -> bool) {
         |plan| plan.config.io_uring = false,
         |plan| plan.config.filters = Filters::default(),
         |plan| plan.config.throttling = None,
+        |plan| plan.config.jobs = false,
         |plan| {
             if let Some(throttling) = &mut plan.config.throttling {
                 (throttling.members, throttling.tenant) = (1, None);

@@ -6,9 +6,11 @@ mod control;
 mod coverage;
 mod end;
 mod exchange;
+mod jobs;
 mod machine;
 mod memory;
 mod migration;
+mod mirror;
 mod throttle;
 mod upgrade;
 
@@ -31,6 +33,7 @@ use crate::nodes::ClosedNodes;
 use crate::plan::{Config, DisconnectReason, Event, Exchange, Filters, Handover, Plan};
 use crate::trace::Trace;
 
+use jobs::{Job, JobStep};
 use machine::act;
 
 pub use coverage::Coverage;
@@ -74,6 +77,9 @@ enum Waits {
     ExchangeSettled(bool, Vec<Receiver<()>>),
     /// And what was used before.
     Exchanged(Exchange, ClosedNodes, Vec<Receiver<()>>),
+    /// And what the job does then.
+    Job(JobStep, Vec<Receiver<()>>),
+    CopierStopped(Receiver<u32>),
     HandoverSettled(Handover, Vec<Receiver<()>>),
     /// And the queues that ran.
     HandoverStopped(Handover, Vec<usize>, Vec<(usize, Receiver<u32>)>),
@@ -90,6 +96,9 @@ pub struct World {
     /// Limits that daemons begin with.
     limits: ThrottleLimits,
     client: Client,
+    job: Option<Job>,
+    /// The target of jobs holds all but what is dirty in the bitmap that records: the period of that.
+    base: Option<u64>,
     known: Vec<KnownQueue>,
     waits: Option<Waits>,
     /// The client's device is to stop.
@@ -108,10 +117,14 @@ impl World {
     /// As it is at first: a daemon that serves a disk of zeroes.
     fn new(plan: &Plan, trace: Trace) -> Self {
         let config = plan.config.clone();
-        let kernel = Kernel::new(Disk::new(config.sectors.into()), config.iothreads);
+        let kernel = Kernel::new(
+            Disk::new(config.sectors.into()),
+            Disk::new(config.sectors.into()),
+            config.iothreads,
+        );
         let mut guest = Guest::new(&config, trace.clone());
         if config.filters.marks {
-            guest.marks = Some(kernel.state().disk.marks.clone());
+            guest.marks = Some(kernel.state().disk().marks.clone());
         }
         let mut world = World {
             guest: Rc::new(RefCell::new(guest)),
@@ -122,6 +135,8 @@ impl World {
                 .throttling
                 .map_or_else(ThrottleLimits::default, |throttling| throttling.limits),
             client: Client::default(),
+            job: None,
+            base: None,
             known: Vec::new(),
             waits: None,
             client_stops: None,
@@ -236,6 +251,7 @@ impl World {
             Event::CacheMode { write_back } => self.set_cache_mode(write_back),
             Event::Upgrade(how) => self.upgrade(how),
             Event::Exchange(how) => self.exchange(how),
+            Event::Job(event) => self.job_event(event),
             Event::Bitmaps(how) => self.switch_bitmaps(how),
             Event::Resize { sectors } => self.resize(sectors),
             Event::Resume { report } => {
@@ -256,17 +272,25 @@ impl World {
         }
     }
 
-    /// Advances waiting parties, and checks for failures.
-    fn look_around(&mut self) -> Result<(), String> {
+    /// Advances waiting parties.
+    fn advance(&mut self) {
         self.note_what_waits();
         self.client.look(&mut self.guest.borrow_mut());
         self.look_for_answers();
+        self.look_at_job();
+    }
+
+    /// Advances waiting parties, and checks for failures.
+    fn look_around(&mut self) -> Result<(), String> {
+        self.advance();
         let came = std::mem::take(&mut self.kernel.state().came);
         for host in came {
             self.guest.borrow_mut().came(host);
         }
-        if let Some(wrong) = self.kernel.state().disk.wrong.take() {
-            return Err(wrong);
+        for disk in self.kernel.state().disks() {
+            if let Some(wrong) = disk.wrong.take() {
+                return Err(wrong);
+            }
         }
         match self.guest.borrow_mut().wrong.take() {
             Some(wrong) => Err(wrong),

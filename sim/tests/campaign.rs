@@ -11,13 +11,13 @@ use sim::trace::Trace;
 fn campaign_finds_nothing_and_covers_all_events() {
     let campaign = Campaign {
         first: 1,
-        seeds: 5000,
+        seeds: 7000,
         time: None,
         jobs: 1,
     };
     let results = campaign.run(|_| ());
     assert_eq!(results.found, None);
-    assert_eq!(results.seeds, 5000);
+    assert_eq!(results.seeds, 7000);
     for (name, count) in results.seen.counts() {
         assert!(count > 50, "{name}: {count}");
     }

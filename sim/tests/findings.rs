@@ -35,6 +35,7 @@ fn config() -> Config {
         },
         starts_disabled: false,
         suspends: false,
+        jobs: false,
     }
 }
 

@@ -117,7 +117,8 @@ unsafe impl AioKernel for Kernel {
                 .came
                 .extend(buffers.first().map(|(address, _)| *address));
             let name = self.name(iocb.data);
-            state.disk.take(name, does(&iocb), offset, buffers);
+            let disk = state.disk_of(iocb.fildes.cast_signed());
+            disk.take(name, does(&iocb), offset, buffers);
         }
         Ok(count)
     }
@@ -129,9 +130,10 @@ unsafe impl AioKernel for Kernel {
             let offset = usize::try_from(iocb.offset).expect("a small disk");
             let buffers = buffers(iocb);
             let name = self.name(iocb.data);
-            state.disk.take(name, does(iocb), offset, buffers);
-            let last = state.disk.held.len() - 1;
-            state.disk.carry_out(last, usize::MAX).1
+            let disk = state.disk_of(iocb.fildes.cast_signed());
+            disk.take(name, does(iocb), offset, buffers);
+            let last = disk.held.len() - 1;
+            disk.carry_out(last, usize::MAX).1
         };
         i64::try_from(moved).expect("a small disk")
     }
@@ -147,7 +149,7 @@ unsafe impl AioKernel for Kernel {
     }
 
     fn destroy(&mut self, _: ContextId) {
-        self.state().disk.forget(self.iothread);
+        self.state().forget(self.iothread);
     }
 
     fn ring(&self, _: ContextId) -> Option<NonNull<RingHeader>> {

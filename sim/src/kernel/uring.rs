@@ -3,6 +3,7 @@
 //! the list, and only if notifications are on.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::RawFd;
 
 use block::SimulatedRing;
 use engine::Errno;
@@ -24,6 +25,7 @@ const WRITE: u64 = 23;
 /// A decoded submission entry.
 struct Entry {
     user_data: u64,
+    fd: RawFd,
     does: DiskOp,
     offset: usize,
     buffers: Vec<(usize, usize)>,
@@ -108,6 +110,7 @@ unsafe fn decode(words: [u64; 8]) -> Entry {
     };
     Entry {
         user_data,
+        fd: u32::try_from(low >> 32).expect("32 bits").cast_signed(),
         does,
         offset: to_usize(offset),
         buffers,
@@ -146,12 +149,13 @@ unsafe impl SimulatedRing for Ring {
             state.came.extend(first.map(|(address, _)| *address));
             let Entry {
                 user_data,
+                fd,
                 does,
                 offset,
                 buffers,
             } = entry;
             let name = self.0.name(user_data);
-            state.disk.take(name, does, offset, buffers);
+            state.disk_of(fd).take(name, does, offset, buffers);
         }
         drop(state);
         if finish {
@@ -164,7 +168,7 @@ unsafe impl SimulatedRing for Ring {
         let mut state = self.0.state();
         if wait {
             // The process ends: its requests were decided before, and their completions are lost.
-            state.disk.forget(self.0.iothread());
+            state.forget(self.0.iothread());
             let ring = state.uring(self.0.iothread());
             ring.unfinished.clear();
             ring.visible.clear();

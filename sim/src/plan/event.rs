@@ -1,6 +1,7 @@
 //! Events of a run.
 
 use block::ThrottleLimits;
+use iothread::OnError;
 
 use super::Kind;
 use crate::dirty_sectors::BitmapSwitch;
@@ -85,6 +86,53 @@ pub enum DisconnectReason {
     Reset(DriverFeatures),
     /// It goes on with another daemon, and in the copy of its memory if there is one.
     Migrate,
+}
+
+/// A backup that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// It uses the bitmap that records, if one does.
+    pub bitmap: bool,
+    /// With that it copies what is dirty, if the target has the rest.
+    pub incremental: bool,
+    /// What it has copied becomes clean also if it fails.
+    pub always: bool,
+    /// Errors of both disks.
+    pub on_error: OnError,
+    /// Parts that are copied at once.
+    pub workers: u8,
+}
+
+/// A mirror that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// The guest goes over to the target; else that is a copy as of the end.
+    pub switches_over: bool,
+    /// Writes wait for the target from the beginning.
+    pub blocks_writes: bool,
+    /// Errors of both disks.
+    pub on_error: OnError,
+    /// Parts that are copied at once.
+    pub workers: u8,
+}
+
+/// What happens to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobEvent {
+    /// A backup begins, if there is no job.
+    Backup(Backup),
+    /// A mirror begins, if there is no job, and the disk has no filters and bitmaps.
+    Mirror(Mirror),
+    /// A mirror that is ready is to end.
+    Complete,
+    /// The job is paused.
+    Pause,
+    /// It goes on.
+    Resume,
+    /// It is cancelled.
+    Cancel,
+    /// The machine works, and nothing else happens, until the job has ended.
+    Finish,
 }
 
 /// One thing that happens.
@@ -236,6 +284,8 @@ pub enum Event {
     Upgrade(Handover),
     /// The daemon goes on with another node.
     Exchange(Exchange),
+    /// A job begins, or something happens to it, if there are jobs.
+    Job(JobEvent),
     /// Bitmaps change, if one records.
     Bitmaps(BitmapSwitch),
     /// The disk gets another size.

@@ -4,8 +4,8 @@ use crate::dirty_sectors::BitmapSwitch;
 use crate::random::Random;
 
 use super::{
-    Config, DisconnectReason, DriverFeatures, End, Event, Exchange, Handover, Kind, MAX_SECTORS,
-    Then, throttling,
+    Config, DisconnectReason, DriverFeatures, End, Event, Exchange, Handover, JobEvent, Kind,
+    MAX_SECTORS, Then, jobs, migration, throttling,
 };
 
 /// Probabilities of events in a run, per mille; in each run some events are more frequent than in others.
@@ -21,11 +21,14 @@ pub(super) struct Weights {
     load: u64,
 }
 
-fn byte(random: &mut Random, end: u32) -> u8 {
+/// How often a job begins where there are some, per mille.
+const JOBS: u64 = 60;
+
+pub(super) fn byte(random: &mut Random, end: u32) -> u8 {
     u8::try_from(random.small(end)).expect("below 256")
 }
 
-fn short(random: &mut Random, end: u32) -> u16 {
+pub(super) fn short(random: &mut Random, end: u32) -> u16 {
     u16::try_from(random.small(end)).expect("below 65536")
 }
 
@@ -47,7 +50,9 @@ impl Weights {
     /// The next one, or several that belong together.
     pub(super) fn events(&self, config: &Config, random: &mut Random, events: &mut Vec<Event>) {
         let at = random.below(1000);
-        if config.throttling.is_some() && random.below(1000) < self.load {
+        if config.jobs && random.below(1000) < JOBS {
+            self.job(config, random, events);
+        } else if config.throttling.is_some() && random.below(1000) < self.load {
             self.throttled_load(config, random, events);
         } else if at < self.crashes {
             crash(config, random, events);
@@ -56,7 +61,7 @@ impl Weights {
         } else if random.below(1000) < self.outages {
             self.outage(config, random, events);
         } else if random.below(1000) < self.migration {
-            migration(config, random, events);
+            migration::events(config, random, events);
         } else if random.below(4000) < self.between {
             self.race(config, random, events);
         } else {
@@ -184,6 +189,40 @@ impl Weights {
         }
     }
 
+    /// A job, and requests that change the disk while it begins and copies. Sometimes it comes to its end, sometimes another one
+    /// follows.
+    fn job(&self, config: &Config, random: &mut Random, events: &mut Vec<Event>) {
+        for _ in 0..=random.below(4) {
+            events.push(Event::Job(jobs::begin(config, random)));
+            for _ in 0..random.pick(&[0, 10, 40, 80, 80]) {
+                events.push(match random.below(16) {
+                    0..2 => self.ask(config, random),
+                    2..4 => Event::Publish {
+                        queue: queue(config, random),
+                        kicks: 1,
+                    },
+                    4..9 => Event::Complete {
+                        pick: short(random, 1 << 16),
+                        how: self.end(random),
+                    },
+                    9 => Event::Work {
+                        pick: short(random, 1 << 16),
+                        fails: false,
+                    },
+                    10 if random.one_in(3) => Event::Job(jobs::command(random)),
+                    10 if random.one_in(8) => control(config, random),
+                    _ => run(config, random),
+                });
+            }
+            if random.one_in(6) {
+                events.push(Event::Job(JobEvent::Cancel));
+            }
+            if !random.one_in(3) {
+                events.push(Event::Job(JobEvent::Finish));
+            }
+        }
+    }
+
     fn usual(&self, config: &Config, random: &mut Random) -> Event {
         match random.below(100) {
             0..35 if config.client && random.one_in(3) => self.send(config, random),
@@ -221,7 +260,7 @@ impl Weights {
     fn meanwhile(&self, config: &Config, random: &mut Random) -> Event {
         match random.below(5) {
             1 if config.iothreads > 1 => run(config, random),
-            0 if self.migration > 0 => copy(random),
+            0 if self.migration > 0 => migration::copy(random),
             _ => guest(config, random),
         }
     }
@@ -295,7 +334,7 @@ fn queue(config: &Config, random: &mut Random) -> u8 {
     u8::try_from(random.index(config.queues)).expect("few queues")
 }
 
-fn iothread(config: &Config, random: &mut Random) -> u8 {
+pub(super) fn iothread(config: &Config, random: &mut Random) -> u8 {
     u8::try_from(random.index(config.iothreads)).expect("few iothreads")
 }
 
@@ -362,48 +401,6 @@ fn crash(config: &Config, random: &mut Random, events: &mut Vec<Event>) {
     }
 }
 
-/// A migration's steps, most of them copies; some of the rest come to nothing.
-fn migration(config: &Config, random: &mut Random, events: &mut Vec<Event>) {
-    match random.below(16) {
-        0..4 => events.push(Event::Log),
-        4 => events.push(Event::LogNoMore),
-        5..7 => {
-            events.push(Event::DisconnectReason(DisconnectReason::Migrate));
-            // What is under way ends while the last pages are copied.
-            for _ in 0..random.below(10) {
-                if random.one_in(2) {
-                    let pick = short(random, 1 << 16);
-                    events.push(Event::Complete {
-                        pick,
-                        how: End::Whole,
-                    });
-                    events.push(copy(random));
-                }
-                let iothread = iothread(config, random);
-                events.push(match random.below(3) {
-                    0 => Event::Run { iothread, times: 1 },
-                    _ => Event::Between {
-                        iothread,
-                        store: byte(random, 8),
-                        event: Box::new(Event::Copy {
-                            pages: 1000,
-                            pick: 0,
-                        }),
-                    },
-                });
-            }
-        }
-        _ => events.push(copy(random)),
-    }
-}
-
-fn copy(random: &mut Random) -> Event {
-    Event::Copy {
-        pages: random.pick(&[1, 8, 1000]),
-        pick: short(random, 1 << 16),
-    }
-}
-
 fn control(config: &Config, random: &mut Random) -> Event {
     let queue = queue(config, random);
     match random.below(31) {
@@ -457,6 +454,7 @@ fn control(config: &Config, random: &mut Random) -> Event {
             present: !random.one_in(3),
         }),
         25 if config.client => Event::HangUp,
+        29 if config.jobs => Event::Job(jobs::command(random)),
         _ => Event::Upgrade(random.pick(&[
             Handover::Done,
             Handover::Done,

@@ -10,7 +10,7 @@ use super::World;
 
 impl World {
     fn disk_bytes(&self) -> u64 {
-        self.kernel.state().disk.bytes().len() as u64
+        self.kernel.state().disk().bytes().len() as u64
     }
 
     /// A daemon has started, without bitmaps, or with those that it has `taken_over`.
@@ -19,7 +19,7 @@ impl World {
             return;
         };
         let size = self.disk_bytes();
-        let marks = self.kernel.state().disk.marks.clone();
+        let marks = self.kernel.state().disk().marks.clone();
         let bitmaps = daemon.nodes.bitmaps();
         match taken_over {
             Some(saved) => {
@@ -37,10 +37,10 @@ impl World {
 
     /// Bitmaps change at one moment.
     pub(super) fn switch_bitmaps(&mut self, how: BitmapSwitch) {
-        if self.daemon.is_some() && self.config.filters.marks {
+        if self.daemon.is_some() && self.config.filters.marks && !self.job_uses_bitmap() {
             self.trace.say(|| format!("bitmaps change: {how:?}"));
             let size = self.disk_bytes();
-            let marks = self.kernel.state().disk.marks.clone();
+            let marks = self.kernel.state().disk().marks.clone();
             marks.switch(how, size);
         }
     }
@@ -50,7 +50,7 @@ impl World {
         let (Exchange::Recorded { present: true }, Some(daemon)) = (how, &self.daemon) else {
             return;
         };
-        let marks = self.kernel.state().disk.marks.clone();
+        let marks = self.kernel.state().disk().marks.clone();
         if !marks.is_recording() {
             self.trace.say(|| "a bitmap begins to record".to_owned());
             marks.begin(daemon.nodes.bitmaps(), self.disk_bytes());
@@ -60,7 +60,7 @@ impl World {
     /// The disk has another size, which its node gets.
     pub(super) fn resize_bitmaps(&self) {
         let size = self.disk_bytes();
-        self.kernel.state().disk.marks.resized(size);
+        self.kernel.state().disk().marks.resized(size);
         if let Some(daemon) = &self.daemon {
             daemon.nodes.record_new_size(size);
         }

@@ -55,7 +55,7 @@ impl World {
 
     /// Starts a daemon, which takes over these bitmaps.
     pub(super) fn start_daemon_with(&mut self, bitmaps: Option<Vec<u8>>) {
-        let sectors = self.kernel.state().disk.bytes().len() / SECTOR;
+        let sectors = self.kernel.state().disk().bytes().len() / SECTOR;
         self.trace
             .say(|| format!("a daemon starts, for {sectors} sectors"));
         self.daemon = Some(Daemon::new(
@@ -175,6 +175,7 @@ impl World {
                 self.have_stopped(answers, reported) & self.client_has_stopped()
             }
             Waits::ClientStopped => self.client_has_stopped(),
+            Waits::CopierStopped(answer) => answer.try_recv().is_ok(),
             Waits::QueueStopped(_, _, answers) | Waits::HandoverStopped(_, _, answers) => {
                 self.have_stopped(answers, true) & self.client_has_stopped()
             }
@@ -184,6 +185,7 @@ impl World {
             | Waits::CacheSettled(answers)
             | Waits::ExchangeSettled(_, answers)
             | Waits::Exchanged(_, _, answers)
+            | Waits::Job(_, answers)
             | Waits::HandoverSettled(_, answers) => {
                 answers.retain(|answer| answer.try_recv() == Err(TryRecvError::Empty));
                 answers.is_empty()
@@ -210,11 +212,13 @@ impl World {
             Waits::Settled(sectors, _) => {
                 self.trace
                     .say(|| format!("all have settled: the disk is cut to {sectors} sectors"));
-                self.kernel.state().disk.resize(sectors.into());
+                self.kernel.state().disk().resize(sectors.into());
                 self.resize_bitmaps();
                 self.guest.borrow_mut().cut(sectors.into());
             }
             Waits::ClientStopped => {}
+            Waits::CopierStopped(_) => self.copier_has_stopped(),
+            Waits::Job(step, _) => self.job_goes_on(step),
             Waits::Logged(_) => self.is_logged(),
             Waits::Mapped(_) => self.guest.borrow_mut().table_is_in_force(),
             Waits::CacheSettled(_) => self.flush(),
@@ -334,12 +338,15 @@ impl World {
         let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) else {
             return;
         };
-        let now = self.kernel.state().disk.bytes().len() / SECTOR;
+        if self.has_job() {
+            return;
+        }
+        let now = self.kernel.state().disk().bytes().len() / SECTOR;
         let bytes = usize::from(sectors) * SECTOR;
         self.trace
             .say(|| format!("the disk of {now} sectors is to have {sectors}"));
         if usize::from(sectors) >= now {
-            self.kernel.state().disk.resize(sectors.into());
+            self.kernel.state().disk().resize(sectors.into());
             self.resize_bitmaps();
             daemon.device.resize(bytes as u64);
             self.guest.borrow_mut().resized(sectors.into());

@@ -27,8 +27,29 @@ pub struct Coverage {
     pub exchanges: u64,
     /// What throttle groups did.
     pub throttles: Throttles,
+    /// Jobs that have ended.
+    pub jobs: Jobs,
     /// What went wrong on the disk.
     pub faults: Faults,
+}
+
+/// Jobs that have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Jobs {
+    /// Backups of the whole disk.
+    pub full: u64,
+    /// Backups of what was dirty in a bitmap.
+    pub incremental: u64,
+    /// Mirrors whose guest has gone over to the target.
+    pub switch_overs: u64,
+    /// Mirrors that have ended as a copy.
+    pub mirrored: u64,
+    /// Those that have failed, or were cancelled.
+    pub aborted: u64,
+    /// Errors that their copiers have reported.
+    pub errors: u64,
+    /// How often a write has waited for a copy.
+    pub waits: u64,
 }
 
 /// What throttle groups did.
@@ -58,7 +79,7 @@ pub struct Faults {
 }
 
 impl Coverage {
-    fn counts_mut(&mut self) -> [(&'static str, &mut u64); 19] {
+    fn counts_mut(&mut self) -> [(&'static str, &mut u64); 26] {
         [
             ("answered", &mut self.answered),
             ("sent", &mut self.sent),
@@ -75,6 +96,13 @@ impl Coverage {
             ("let-go", &mut self.throttles.let_go),
             ("limits", &mut self.throttles.limits),
             ("throttle-exchanges", &mut self.throttles.exchanges),
+            ("full-backups", &mut self.jobs.full),
+            ("incremental-backups", &mut self.jobs.incremental),
+            ("switch-overs", &mut self.jobs.switch_overs),
+            ("mirrored-copies", &mut self.jobs.mirrored),
+            ("aborted-jobs", &mut self.jobs.aborted),
+            ("job-errors", &mut self.jobs.errors),
+            ("waits-for-copies", &mut self.jobs.waits),
             ("errors", &mut self.faults.errors),
             ("no-space", &mut self.faults.no_space),
             ("short", &mut self.faults.short),
@@ -83,7 +111,7 @@ impl Coverage {
     }
 
     /// All of them, with their names in JSON.
-    pub fn counts(mut self) -> [(&'static str, u64); 19] {
+    pub fn counts(mut self) -> [(&'static str, u64); 26] {
         self.counts_mut().map(|(name, count)| (name, *count))
     }
 

@@ -6,7 +6,7 @@ use crate::clock;
 use crate::daemon::Daemon;
 use crate::plan::{DisconnectReason, End, Then};
 
-use super::World;
+use super::{Waits, World};
 
 /// So many rounds without an end are one too many.
 const ROUNDS: u32 = 20_000;
@@ -44,6 +44,9 @@ impl World {
                 "#{id} of the client is never answered; nothing moves any more"
             ));
         }
+        if self.has_job() {
+            return Err("the job never ends; nothing moves any more".to_owned());
+        }
         self.check_throttles(since_ns, longest_ns)?;
         guest.check_memory()?;
         if guest.has_old_tables() {
@@ -51,7 +54,7 @@ impl World {
                 "an older table of the guest's memory is in use, and no request is".to_owned(),
             );
         }
-        guest.check_disk(self.kernel.state().disk.bytes())?;
+        guest.check_disk(self.kernel.state().disk().bytes())?;
         drop(guest);
         let salt = u32::try_from(salt & 0xffff_ffff).expect("32 bits");
         self.power_fail(salt);
@@ -76,16 +79,38 @@ impl World {
                 self.enable(queue, true);
                 return true;
             }
+            if self.resume_paused_job() || self.finish_mirror() {
+                return true;
+            }
             if self.is_copied() {
                 self.leave(DisconnectReason::Migrate);
                 return true;
             }
         }
+        if self.machine_works() {
+            return true;
+        }
+        let mut looked = false;
+        for queue in 0..self.config.queues {
+            let mut guest = self.guest.borrow_mut();
+            looked |= guest.look(queue, Then::Sleeps);
+        }
+        looked || self.helped()
+    }
+
+    /// Iothreads run, the kernel ends requests, or workers do jobs; false if there is nothing to do.
+    pub(super) fn machine_works(&mut self) -> bool {
+        if let Some(Waits::Job(_, answers)) = &self.waits
+            && answers.is_empty()
+        {
+            // Without queues a job waits for nothing.
+            return true;
+        }
         if self.daemon.as_ref().is_some_and(Daemon::is_awake) {
             (0..self.config.iothreads).for_each(|iothread| self.iterate(iothread));
             return true;
         }
-        if !self.kernel.state().disk.held.is_empty() {
+        if self.kernel.state().held_count() > 0 {
             self.complete(0, End::Whole);
             return true;
         }
@@ -97,12 +122,7 @@ impl World {
             self.work(0, false);
             return true;
         }
-        let mut looked = false;
-        for queue in 0..self.config.queues {
-            let mut guest = self.guest.borrow_mut();
-            looked |= guest.look(queue, Then::Sleeps);
-        }
-        looked || self.helped()
+        false
     }
 
     /// Nothing moves. Time passes, and the operator resumes what waits.

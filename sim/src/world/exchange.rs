@@ -19,7 +19,10 @@ impl World {
         let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) else {
             return;
         };
-        if !daemon.is_used() {
+        // What a job uses stays.
+        let is_refused = self.has_mirror()
+            || matches!(how, Exchange::Reopened { .. } | Exchange::Recorded { .. });
+        if !daemon.is_used() || is_refused && self.has_job() {
             return;
         }
         self.trace.say(|| format!("an exchange begins: {how:?}"));
@@ -43,7 +46,7 @@ impl World {
 
     /// The other node is shown from now on.
     fn show_other(&mut self, how: Exchange) {
-        let sectors = self.kernel.state().disk.bytes().len() / SECTOR;
+        let sectors = self.kernel.state().disk().bytes().len() / SECTOR;
         let Some(daemon) = &mut self.daemon else {
             return;
         };
@@ -62,7 +65,7 @@ impl World {
             Exchange::Recorded { present } => {
                 filters.marks = present;
                 if !present {
-                    self.kernel.state().disk.marks.end();
+                    self.kernel.state().disk().marks.end();
                 }
                 daemon.nodes.bitmaps().let_new_routes_record(present);
                 daemon.nodes.filtered(filters.passes_on)
@@ -115,7 +118,7 @@ impl World {
 
     /// No request is under way.
     fn expect_idle(&self, why: &str) {
-        let busy = self.kernel.state().disk.held.len();
+        let busy = self.kernel.state().held_count();
         let jobs = self.daemon.as_ref().map_or(0, Daemon::waiting_job_count);
         if busy + jobs > 0 {
             self.guest.borrow_mut().complain(format!(

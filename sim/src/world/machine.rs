@@ -150,8 +150,13 @@ impl World {
     fn ended(&mut self, salt: u32) {
         let mut random = Random::new(salt.into());
         // SAFETY: the memory is mapped as long as the daemon, which is dropped behind this, and the guest.
-        unsafe { self.kernel.state().disk.abandon(&mut random) };
+        unsafe {
+            for disk in self.kernel.state().disks() {
+                disk.abandon(&mut random);
+            }
+        }
         self.waits = None;
+        self.job = None;
         self.daemon = None;
         self.begin_throttling();
         self.client_is_gone();
@@ -168,11 +173,15 @@ impl World {
         self.seen.power_failures += 1;
         let mut random = Random::new(salt.into());
         // SAFETY: as for `ended`.
-        unsafe { self.kernel.state().disk.fail(&mut random) };
+        unsafe {
+            for disk in self.kernel.state().disks() {
+                disk.fail(&mut random);
+            }
+        }
         self.ended(salt);
         let mut guest = self.guest.borrow_mut();
         guest.power_failed();
-        if let Err(wrong) = guest.check_disk(self.kernel.state().disk.bytes()) {
+        if let Err(wrong) = guest.check_disk(self.kernel.state().disk().bytes()) {
             guest.wrong = Some(format!("after a power failure: {wrong}"));
         }
         drop(guest);
@@ -181,13 +190,14 @@ impl World {
 
     pub(super) fn complete(&mut self, pick: usize, how: End) {
         let mut state = self.kernel.state();
-        let count = state.disk.held.len();
-        let Some(daemon) = self.daemon.as_ref().filter(|_| count > 0) else {
+        let Some(daemon) = &self.daemon else {
             return;
         };
-        let index = pick % count;
-        let (does, offset) = (state.disk.held[index].does, state.disk.held[index].offset);
-        let len = state.disk.held[index].len();
+        let Some((disk, is_guests, index)) = state.pick(pick) else {
+            return;
+        };
+        let (does, offset) = (disk.held[index].does, disk.held[index].offset);
+        let len = disk.held[index].len();
         let sectors = (offset / SECTOR) as u64..(offset + len).div_ceil(SECTOR) as u64;
         self.trace.say(|| {
             let what = match does {
@@ -196,7 +206,8 @@ impl World {
                 DiskOp::Write { .. } => format!("write of {sectors:?}"),
                 DiskOp::Zeroes { .. } => format!("zeroes in {sectors:?}"),
             };
-            format!("kernel: ends a {what}: {how:?}")
+            let whose = if is_guests { "" } else { " of the target" };
+            format!("kernel: ends a {what}{whose}: {how:?}")
         });
         let errno = match how {
             End::Error => {
@@ -217,7 +228,7 @@ impl World {
                     _ => usize::MAX,
                 };
                 // SAFETY: who asked for it keeps the buffers until it is done.
-                let (held, moved) = unsafe { state.disk.carry_out(index, max) };
+                let (held, moved) = unsafe { disk.carry_out(index, max) };
                 if state.post(held.name, i64::try_from(moved).expect("small")) {
                     daemon.wakeups(held.name.iothread).state().completed();
                 }
@@ -225,12 +236,16 @@ impl World {
             }
         };
         // With the rest of it all fails that was joined to one request.
-        let began = (state.disk.held[index].began / SECTOR) as u64;
-        let held = state.disk.held.remove(index);
+        let began = (disk.held[index].began / SECTOR) as u64;
+        let held = disk.held.remove(index);
         if state.post(held.name, -i64::from(errno.raw_os_error())) {
             daemon.wakeups(held.name.iothread).state().completed();
         }
         drop(state);
+        self.job_may_fail();
+        if !is_guests && !self.may_use_both_disks() {
+            return;
+        }
         let read = does == DiskOp::Read;
         self.failed(&Failure {
             read,
@@ -248,7 +263,7 @@ impl World {
     }
 
     /// The disk has failed something: whatever may be that may fail, and be parked.
-    fn failed(&mut self, failure: &Failure) {
+    pub(super) fn failed(&mut self, failure: &Failure) {
         (self.may_be_parked, self.has_just_failed) = (true, true);
         self.guest.borrow_mut().failed(failure);
         self.client.failed(failure);
@@ -273,6 +288,7 @@ impl World {
         }
         daemon.run_or_fail_job(pick % count, fails.then_some(Errno::IO));
         if fails {
+            self.job_may_fail();
             for read in [true, false] {
                 let (flush, sectors) = (!read, 0..u64::MAX);
                 self.failed(&Failure {

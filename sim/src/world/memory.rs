@@ -81,7 +81,7 @@ impl World {
     /// The disk is flushed, as exports do it where the write cache is turned off.
     pub(super) fn flush(&mut self) {
         self.trace.say(|| "the disk is flushed".to_owned());
-        self.kernel.state().disk.flush_all();
+        self.kernel.state().disk().flush_all();
         self.guest.borrow_mut().cache_is_off();
     }
 }

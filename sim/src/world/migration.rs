@@ -66,13 +66,14 @@ impl World {
 
     /// All queues have stopped: the guest goes on elsewhere. What was not copied yet is; then the copy is what the memory is.
     pub(super) fn moves(&mut self) {
-        let busy = self.kernel.state().disk.held.len();
+        let busy = self.kernel.state().held_count();
+        let has_job = self.job.take().is_some();
         self.daemon = None;
         let mut guest = self.guest.borrow_mut();
         let Some(copying) = guest.copying.take() else {
             return;
         };
-        if busy > 0 {
+        if busy > 0 && !has_job {
             guest.complain(format!(
                 "all queues have stopped, and the kernel still has {busy} requests"
             ));

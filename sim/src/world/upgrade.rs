@@ -20,8 +20,8 @@ impl World {
         let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) else {
             return;
         };
-        // A guest that is being migrated is not handed over; without queues there is nothing to be seen.
-        if self.is_copied() || self.running().is_empty() {
+        // A guest that is being migrated is not handed over, nor is a job; without queues there is nothing to be seen.
+        if self.is_copied() || self.running().is_empty() || self.has_job() {
             return;
         }
         self.trace
