@@ -204,29 +204,46 @@ impl BlockCopy {
         self.next_pending(range.clone()).as_ref() == Some(range)
     }
 
+    /// A write to the source has failed, which may have changed some of it: its range is pending, and the error is the guest's. If
+    /// guests use the target alone already, the write goes on with that.
+    fn on_failed_source_write(&self, range: Range<u64>, errno: Errno) -> Result<(), Errno> {
+        match self.unless_switched_over(|| self.done.clear(range)) {
+            true => Err(errno),
+            false => Ok(()),
+        }
+    }
+
     /// A write to the target has failed: its range is pending, and the guest gets no error. If guests use the target alone
     /// already, the error is the guest's.
     fn on_failed_target_write(&self, range: Range<u64>, errno: Errno) -> Result<(), Errno> {
-        self.unless_switched_over(errno, || self.done.clear(range))
+        match self.unless_switched_over(|| self.done.clear(range)) {
+            true => Ok(()),
+            false => Err(errno),
+        }
     }
 
     /// A guest's flush of the target has failed, so the mirror may have lost what was written there.
     fn on_failed_target_flush(&self, errno: Errno) -> Result<(), Errno> {
         let failure = CopySide::Target.failed(errno);
-        self.unless_switched_over(errno, || {
+        let is_mirrors = self.unless_switched_over(|| {
             // Also if the mirror has just ended as a copy.
             let _ = self.failed_write_copy.set(failure);
             self.fail_write_copy(failure);
-        })
+        });
+        match is_mirrors {
+            true => Ok(()),
+            false => Err(errno),
+        }
     }
 
-    fn unless_switched_over(&self, errno: Errno, act: impl FnOnce()) -> Result<(), Errno> {
+    /// Acts while guests cannot go over to the target. False: they use it alone.
+    fn unless_switched_over(&self, act: impl FnOnce()) -> bool {
         let transfers = self.mirror.as_ref().map(MirrorState::lock_transfers);
-        if self.has_switched_over() {
-            return Err(errno);
+        let has_source = !self.has_switched_over();
+        if has_source {
+            act();
         }
-        act();
         drop(transfers);
-        Ok(())
+        has_source
     }
 }

@@ -132,11 +132,8 @@ impl MirrorTask {
         let range = self.copy.clusters_of(request.offset, request.len);
         let _locked = self.copy.lock_range_counting_waits(range.clone()).await;
         let is_pending = self.copy.is_pending(&range);
-        let changed = cx.run_on_route(&self.routes.source, request).await;
-        if changed.is_err() {
-            // Some of it may be changed.
-            self.copy.done.clear(range);
-            return changed;
+        if let Err(errno) = cx.run_on_route(&self.routes.source, request).await {
+            self.copy.on_failed_source_write(range.clone(), errno)?;
         }
         if is_pending {
             return Ok(());
@@ -154,7 +151,10 @@ impl MirrorTask {
 
     /// Flushes both disks, so that what is stable for the guest stays so after a switch-over.
     async fn flush_both(&self, cx: &TaskContext, request: Request) -> Result<(), Errno> {
-        cx.run_on_route(&self.routes.source, request).await?;
+        let flushed = cx.run_on_route(&self.routes.source, request).await;
+        if flushed.is_err() && !self.copy.has_switched_over() {
+            return flushed;
+        }
         match cx.run_on_route(&self.routes.target, request).await {
             Ok(()) => Ok(()),
             Err(errno) => self.copy.on_failed_target_flush(errno),

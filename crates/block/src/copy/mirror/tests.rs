@@ -1,5 +1,7 @@
 //! Mirrors, while other iothreads write.
 
+mod meanwhile;
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -236,6 +238,53 @@ fn requests_after_the_switch_over_use_the_target_alone() {
     assert_eq!(done[0].result, Err(Errno::IO), "it is the guest's disk");
 }
 
+/// It is delayed in front of the source when guests go over to the target.
+#[test]
+fn flush_that_fails_on_the_source_after_the_switch_over_succeeds() {
+    let rig = Rig::new(MirrorMode::Finish);
+    rig.copy_all();
+    let mut delayed_error = rules(Some((Op::Flush, FaultAction::Delay(1_000_000))));
+    let error = rules(Some((Op::Flush, FaultAction::Error(Errno::IO))));
+    delayed_error.rules.extend(error.rules);
+    rig.faults[0].release_hanging_and_set_rules(Some(delayed_error));
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &rig.source);
+    testing::submit(&mut io, &disk, (Op::Flush, 0), Vec::new(), 1);
+    io.poll_tasks_and_submit();
+    assert!(rig.copy.try_switch_over());
+    assert_eq!(testing::run_until_completed(&mut io, 1)[0].result, Ok(()));
+}
+
+/// They wait for the range of a first write when guests go over to the target.
+#[test]
+fn source_that_fails_after_the_switch_over_loses_no_write() {
+    let rig = Rig::new(MirrorMode::Finish);
+    rig.copy_all();
+    rig.set_fault(0, Op::Write, FaultAction::Hang);
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &rig.source);
+    for byte in 1..4 {
+        testing::submit(&mut io, &disk, (Op::Write, 0), vec![byte; BLOCK], 1);
+        io.poll_tasks_and_submit();
+    }
+    assert!(rig.copy.try_switch_over());
+    rig.set_fault(0, Op::Write, FaultAction::Error(Errno::IO));
+    let done = testing::run_until_completed(&mut io, 3);
+    assert!(done.iter().all(|one| one.result == Ok(())), "{done:?}");
+    assert_eq!(rig.content("target")[..BLOCK], [3; BLOCK]);
+}
+
+/// Ends all writers if one thread has failed.
+struct EndOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for EndOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Two iothreads write the same blocks, with numbers; each reads what it has written last. A third one copies.
 #[test]
 fn no_acknowledged_write_is_lost_by_a_switch_over() {
@@ -244,9 +293,11 @@ fn no_acknowledged_write_is_lost_by_a_switch_over() {
         let rig = Rig::new(MirrorMode::Finish);
         let (end, written) = (AtomicBool::new(false), AtomicU32::new(0));
         std::thread::scope(|scope| {
+            let _end_writers = EndOnPanic(&end);
             for writer in 0..2u32 {
                 let (rig, end, written) = (&rig, &end, &written);
                 scope.spawn(move || {
+                    let _end_others = EndOnPanic(end);
                     let mut io = testing::io();
                     let disk = testing::attach(&mut io, &rig.source);
                     for number in 1u32.. {
@@ -273,12 +324,12 @@ fn no_acknowledged_write_is_lost_by_a_switch_over() {
             }
             let wait = |count| {
                 let until = written.load(Ordering::Relaxed) + count;
-                while written.load(Ordering::Relaxed) < until {
+                while written.load(Ordering::Relaxed) < until && !end.load(Ordering::Relaxed) {
                     std::thread::yield_now();
                 }
             };
             wait(20 * round);
-            while !rig.copy.try_switch_over() {
+            while !end.load(Ordering::Relaxed) && !rig.copy.try_switch_over() {
                 rig.copy_all();
             }
             assert_eq!(rig.copy.pending_bytes(), 0);
