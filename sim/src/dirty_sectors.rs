@@ -187,17 +187,34 @@ impl DirtySectors {
     }
 
     /// The job ends. What it has copied becomes clean, if these ranges are all that it has not copied.
-    pub fn end_job(&self, not_copied: Option<impl Iterator<Item = Range<u64>>>) {
+    ///
+    /// # Errors
+    /// A sector that has become clean, and was not copied.
+    pub fn end_job(&self, not_copied: Option<Vec<Range<u64>>>) -> Result<(), String> {
         let mut state = self.state();
         let State {
             changed, recording, ..
         } = &mut *state;
-        let job = recording
-            .as_mut()
-            .and_then(|recording| recording.job.take());
-        if let (Some(job), Some(not_copied)) = (job, not_copied) {
-            job.bitmap.end_successor(not_copied);
-            *changed = job.changed;
+        let Some(recording) = recording.as_mut() else {
+            return Ok(());
+        };
+        let Some(not_copied) = not_copied else {
+            recording.job = None;
+            return Ok(());
+        };
+        let is_not_copied = |sector: &u64| {
+            let start = sector * SECTOR as u64;
+            not_copied.iter().any(|range| range.contains(&start))
+        };
+        let left = changed.iter().copied().filter(is_not_copied);
+        let left: BTreeSet<u64> = left.filter(|sector| recording.is_dirty(*sector)).collect();
+        if let Some(job) = recording.job.take() {
+            job.bitmap.end_successor(not_copied.into_iter());
+            *changed = &job.changed | &left;
+        }
+        match left.iter().find(|sector| !recording.is_dirty(**sector)) {
+            Some(sector) => Err(format!("sector {sector} is clean, and was not copied")),
+            None => Ok(()),
         }
     }
 

@@ -359,7 +359,10 @@ impl World {
             .say(|| format!("the job has ended: {:?}", job.outcome));
         if job.uses_bitmap {
             let clears = completed || job.always;
-            marks.end_job(clears.then(|| job.copy.pending_ranges()));
+            let ended = marks.end_job(clears.then(|| job.copy.pending_ranges().collect()));
+            if let Err(wrong) = ended {
+                self.guest.borrow_mut().complain(wrong);
+            }
             if completed {
                 self.base = marks.period();
             }
