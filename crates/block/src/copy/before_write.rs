@@ -56,12 +56,10 @@ impl TaskNode for CopyBeforeWrite {
         let range = self.copy.clusters_of(request.offset, request.len);
         let below = self.routes.source.needed_buffer_bytes(request);
         match self.copy.must_copy_before_write(&range) {
-            // It may copy more in the last cluster of this size.
+            // It may copy more, up to there.
             true => {
-                below
-                    + self
-                        .routes
-                        .needed_buffer_bytes(range.end - range.start + COPY_CLUSTER_BYTES)
+                let end = range.end.next_multiple_of(COPY_CLUSTER_BYTES);
+                below + self.routes.needed_buffer_bytes(&(range.start..end))
             }
             // Nothing becomes pending again.
             false => below,
@@ -121,6 +119,10 @@ impl CopyBeforeWrite {
             if let Err(failure) = copied {
                 self.copy.fail_write_copy(failure);
             }
+        }
+        if let Some(buffer) = buffer {
+            // SAFETY: `copy_pending` has waited for its requests.
+            unsafe { cx.return_buffer(buffer) };
         }
         is_read.set(true);
     }

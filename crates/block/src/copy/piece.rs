@@ -30,12 +30,13 @@ impl CopyRoutes {
         usize::try_from(len.min(MAX_COPY_PIECE_BYTES)).unwrap_or(usize::MAX)
     }
 
-    /// Bytes of memory that a task needs to copy so many bytes, for this and the nodes below.
-    pub fn needed_buffer_bytes(&self, len: u64) -> usize {
-        let piece = |op| Request::without_data(op, 0, len.min(MAX_COPY_PIECE_BYTES), 0);
+    /// Bytes of memory that a task needs to copy a range, for this and the nodes below. These return what they have needed for a piece.
+    pub fn needed_buffer_bytes(&self, range: &Range<u64>) -> usize {
+        let len = range.end - range.start;
+        let request = |op| Request::without_data(op, range.start, len, 0);
         Self::buffer_bytes(len)
-            + self.source.needed_buffer_bytes(&piece(Op::Read))
-            + self.target.needed_buffer_bytes(&piece(Op::Write))
+            + self.source.needed_buffer_bytes(&request(Op::Read))
+            + self.target.needed_buffer_bytes(&request(Op::Write))
     }
 }
 

@@ -62,7 +62,10 @@ struct CopierTask {
 impl TaskNode for CopierTask {
     fn needed_buffer_bytes(&self, request: &Request) -> usize {
         match request.op {
-            Op::Read | Op::WriteZeroes { .. } => self.routes.needed_buffer_bytes(request.len),
+            Op::Read | Op::WriteZeroes { .. } => {
+                let end = request.offset + request.len;
+                self.routes.needed_buffer_bytes(&(request.offset..end))
+            }
             _ => self.routes.target.needed_buffer_bytes(request),
         }
     }

@@ -13,11 +13,12 @@ use crate::node::AttachContext;
 use crate::node::Driver;
 use crate::node::Node;
 use crate::range_lock::RangeLock;
-use crate::route::task::{LocalFuture, TaskContext, TaskNode};
+use crate::route::task::{LocalFuture, TaskBuffer, TaskContext, TaskNode};
 use crate::route::{OpHandler, Route};
 
 /// Bytes of a block.
 const BLOCK: u64 = 2048;
+const BLOCK_BYTES: usize = 2048;
 
 /// The driver of a node that rewrites blocks.
 struct RewriteDriver {
@@ -60,7 +61,17 @@ struct RewriteTask {
 
 impl TaskNode for RewriteTask {
     fn needed_buffer_bytes(&self, request: &Request) -> usize {
-        head_bytes_of_write(request) + self.below.needed_buffer_bytes(request)
+        if request.op != Op::Write {
+            return self.below.needed_buffer_bytes(request);
+        }
+        // Each part of it may begin anywhere in a block.
+        let offset = request.offset / BLOCK * BLOCK;
+        let rewrite = Request {
+            offset,
+            len: request.offset + request.len - offset,
+            ..*request
+        };
+        BLOCK_BYTES + self.below.needed_buffer_bytes(&rewrite)
     }
 
     /// Passes reads and flushes on. Locks the blocks of a change, and rewrites the first if a write begins within it.
@@ -98,9 +109,20 @@ impl RewriteTask {
         write: Request,
         head_bytes: usize,
     ) -> Result<(), Errno> {
-        let read = cx
-            .take_buffer(head_bytes)
-            .to_request(Op::Read, write.offset / BLOCK * BLOCK);
+        let head = cx.take_buffer(head_bytes);
+        let written = self.rewrite_head(cx, write, &head).await;
+        // SAFETY: all requests with it have ended.
+        unsafe { cx.return_buffer(head) };
+        written
+    }
+
+    async fn rewrite_head(
+        &self,
+        cx: &TaskContext,
+        write: Request,
+        head: &TaskBuffer,
+    ) -> Result<(), Errno> {
+        let read = head.to_request(Op::Read, write.offset / BLOCK * BLOCK);
         cx.run_on_route(&self.below, read).await?;
         // SAFETY: the buffer's list has one segment; the source keeps those of its request until this is complete.
         let mut segments = unsafe {

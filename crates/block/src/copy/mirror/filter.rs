@@ -92,8 +92,8 @@ impl MirrorTask {
         let mut list: Vec<libc::iovec> = list.collect();
         // SAFETY: likewise the memory.
         let mut data = unsafe { Segments::new(&mut list) };
-        let mut at = 0;
-        while at < request.len {
+        let (mut at, mut written) = (0, Ok(()));
+        while at < request.len && written.is_ok() {
             let len = MAX_COPY_PIECE_BYTES.min(request.len - at);
             let mut segment = take_private_copy(&mut data, &buffer, len);
             let piece = Request {
@@ -103,10 +103,12 @@ impl MirrorTask {
                 iov_count: 1,
                 ..request
             };
-            self.change_both(cx, piece).await?;
+            written = self.change_both(cx, piece).await;
             at += len;
         }
-        Ok(())
+        // SAFETY: all requests with it have ended.
+        unsafe { cx.return_buffer(buffer) };
+        written
     }
 
     /// Carries out a request without data, which may be long: others would wait for all of it.

@@ -1,4 +1,4 @@
-//! Buffers for async tasks' own I/O: reserved before the first poll of a task, and freed when the task is complete.
+//! Buffers for async tasks' own I/O: reserved before the first poll of a task, and freed when the task is complete or returns them.
 //!
 //! The memory belongs to the task and not to its future: it is freed when the task is complete, after all of its I/O. A task has the
 //! memory that it and the nodes below it need before its first poll. If nodes took it one by one, tasks that have some and
@@ -87,6 +87,15 @@ impl TaskBuffers {
         buffer
     }
 
+    /// Frees a buffer of a task, which stays reserved for other ones of the task.
+    pub fn free(&mut self, task: u32, buffer: &TaskBuffer) {
+        if let Some(reservation) = self.reservations.get_mut(task as usize) {
+            let is_other =
+                |taken: &TaskBufferMemory| !std::ptr::eq(&raw const *taken.segment, buffer.segment);
+            reservation.taken.retain(is_other);
+        }
+    }
+
     /// Frees the memory of a task that is complete.
     pub fn release(&mut self, task: u32) {
         if let Some(reservation) = self.reservations.get_mut(task as usize) {
@@ -96,7 +105,7 @@ impl TaskBuffers {
     }
 }
 
-/// A buffer of the running async task, valid until the task is complete. Its alignment suits any direct I/O.
+/// A buffer of the running async task, valid until the task is complete or [returns](super::TaskContext::return_buffer) it. Its alignment suits any direct I/O.
 pub(crate) struct TaskBuffer {
     segment: *mut libc::iovec,
     len: u64,

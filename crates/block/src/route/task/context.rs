@@ -171,6 +171,15 @@ impl TaskContext {
             .allocate_reserved(task, len)
     }
 
+    /// Returns a buffer to the memory that the running task has reserved, which nodes below may need once for each part of a request.
+    ///
+    /// # Safety
+    /// No request that uses the buffer is in flight.
+    pub unsafe fn return_buffer(&self, buffer: TaskBuffer) {
+        let task = self.shared.current.get();
+        self.shared.buffers.borrow_mut().free(task, &buffer);
+    }
+
     /// Waits so many nanoseconds.
     pub fn sleep_ns(&self, ns: u64) -> impl Future<Output = ()> + use<> {
         Sleep {
