@@ -151,7 +151,7 @@ pub fn run(bytes: &[u8]) {
             token: number.into(),
         };
         // SAFETY: list and memory are kept until the queue is dropped.
-        unsafe { queue.start(&request) }.unwrap();
+        unsafe { queue.start(&request, 0) }.unwrap();
     }
     queue.submit();
     let mut completed: Vec<Completion> = Vec::new();

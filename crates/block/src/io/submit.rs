@@ -136,7 +136,9 @@ impl IoContext {
                 OpHandler::File(target) => self.submit_to_carrier_or_worker(target, &request),
                 OpHandler::Null(options) => self.null_queue.start_or_queue(*options, &request),
                 OpHandler::Nothing => self.null_queue.complete_at_next_reap(request.token),
-                OpHandler::Network(target) => target.submit(&request),
+                OpHandler::Network(target) => {
+                    target.submit(&request, self.guarded.source_of(request.token))
+                }
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
                 OpHandler::Task(node) => self.spawn_task(node.clone(), request),
                 OpHandler::Gated(_) | OpHandler::Filtered(_) => {
@@ -392,7 +394,9 @@ impl IoContext {
                         self.submit_task_request(target, request)
                     }
                     BackendRequest::Ring(request) => self.submit_to_ring_worker(request),
-                    BackendRequest::Network(target, request) => target.submit(request),
+                    BackendRequest::Network(target, request, source) => {
+                        target.submit(request, *source)
+                    }
                     BackendRequest::Worker(file, request) => self.submit_to_worker(file, request),
                 }
             };

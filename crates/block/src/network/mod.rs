@@ -16,14 +16,14 @@ pub(crate) trait NetworkQueue {
     /// How many requests are certain to be taken before the next reap.
     fn room(&self) -> usize;
 
-    /// Starts a request, or keeps it until it can be sent.
+    /// Starts a request of the source at this place, or of one of its tasks; or keeps it until it can be sent.
     ///
     /// # Errors
     /// [`Full`] if there is no room; the request was not taken.
     ///
     /// # Safety
     /// As for [`IoBackend::start_or_queue`](engine::IoBackend::start_or_queue).
-    unsafe fn start(&mut self, request: &Request) -> Result<(), Full>;
+    unsafe fn start(&mut self, request: &Request, source: u32) -> Result<(), Full>;
 
     /// The submit phase.
     fn submit(&mut self) {}
@@ -52,7 +52,7 @@ pub(crate) trait NetworkQueue {
         false
     }
 
-    /// Bounds the waits of the source at this place, which is the upper half of its tokens, because it is about to end.
+    /// Bounds the waits of the source at this place, and of its tasks, because it is about to end.
     fn end_unbounded_waits(&mut self, _place: u32) {}
 
     /// Notes that the source at this place has ended.
@@ -89,17 +89,17 @@ pub(crate) struct NetworkTarget {
 }
 
 impl NetworkTarget {
-    /// Submits a request to the node as one to the disk.
+    /// Submits a request to the node as one to the disk. The source at this place, or a task of it, has made it.
     ///
     /// # Safety
     /// As for [`IoContext::submit`](crate::IoContext::submit).
-    pub unsafe fn submit(&self, request: &Request) -> Result<(), Full> {
+    pub unsafe fn submit(&self, request: &Request, source: u32) -> Result<(), Full> {
         let request = Request {
             op: request.op.limit_unmap(self.unmap),
             offset: request.offset + self.base,
             ..*request
         };
         // SAFETY: our caller promises the same.
-        unsafe { self.queue.borrow_mut().start(&request) }
+        unsafe { self.queue.borrow_mut().start(&request, source) }
     }
 }

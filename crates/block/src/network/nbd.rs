@@ -29,9 +29,9 @@ impl NetworkQueue for ClientQueue {
         self.room()
     }
 
-    unsafe fn start(&mut self, request: &Request) -> Result<(), Full> {
+    unsafe fn start(&mut self, request: &Request, source: u32) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
-        unsafe { self.start(request) }
+        unsafe { self.start(request, source) }
     }
 
     fn submit(&mut self) {

@@ -73,7 +73,7 @@ impl NetworkQueue for RbdQueue {
     }
 
     /// Starts a request, or keeps it until the writer lock is held.
-    unsafe fn start(&mut self, request: &Request) -> Result<(), Full> {
+    unsafe fn start(&mut self, request: &Request, _source: u32) -> Result<(), Full> {
         let needs_no_lock = request.op == Op::Read && !self.reads_need_lock;
         if needs_no_lock || self.disk.writer_lock.permits_changes() {
             // SAFETY: our caller promises the same.

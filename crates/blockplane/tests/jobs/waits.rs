@@ -1,11 +1,14 @@
 //! Jobs that begin or end while an iothread or a target hangs.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 use test_support::deadline::eventually;
 
 use crate::client::Client;
 use crate::guest::{Guest, OUT};
 use crate::process::Folder;
+use crate::servers::Server;
 use crate::stopped_thread::StoppedThread;
 use crate::{MIB, backup, start_with_disks};
 
@@ -59,6 +62,49 @@ fn iothread_of_a_job_is_not_removed_before_the_job_has_ended() {
     client.wait_for_event("BLOCK_JOB_CANCELLED");
     client.done("object-del", json!({"id": "io0"}));
     program.stop();
+}
+
+/// The guest's first write to what is not copied waits for the target, which answers nothing, or is gone for an hour.
+#[test]
+fn guest_goes_on_when_a_job_whose_server_is_silent_or_gone_is_cancelled() {
+    for is_gone in [false, true] {
+        let folder = Folder::new();
+        folder.image("there.img", 8 * MIB);
+        let image = folder.join("there.img");
+        let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
+            return;
+        };
+        let (program, mut client) = start_with_disks(&folder, 8 * MIB, LINE);
+        let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+        let socket = server.socket().display().to_string();
+        client.done(
+            "blockdev-add",
+            json!({"driver": "nbd", "node-name": "there", "reconnect-delay": 3600,
+                   "server": {"type": "unix", "path": socket}}),
+        );
+        client.done(
+            "blockdev-backup",
+            backup("full", json!({"target": "there", "speed": 1})),
+        );
+        match is_gone {
+            false => server.pause(),
+            true => server.kill(),
+        }
+        guest.ask(0, 0, OUT, 2047, 1);
+        client.done("query-jobs", json!({}));
+        assert!(!guest.is_answered(0, 0));
+        let begun = Instant::now();
+        client.done("block-job-cancel", json!({"device": "j", "force": true}));
+        guest.wait(0, 0);
+        assert_eq!(guest.status(0, 0), 0);
+        client.wait_for_event("BLOCK_JOB_CANCELLED");
+        // A device that ends would let its requests wait for 10 s.
+        assert!(begun.elapsed() < Duration::from_secs(9), "{is_gone}");
+        if !is_gone {
+            server.resume();
+        }
+        program.stop();
+    }
 }
 
 /// A command waits for a guest's write, which waits for the job's write.

@@ -55,10 +55,7 @@ impl MainThread {
             auto_finalize: plan.auto_finalize,
             auto_dismiss: plan.auto_dismiss,
             group,
-            disks: Some(JobDisks {
-                source: plan.source,
-                target: plan.target,
-            }),
+            disks: Some(JobDisks::new(plan.source, plan.target)),
             work: JobWork::Copy(plan.copy),
             control: plan.control,
             copier: None,
@@ -153,7 +150,7 @@ impl MainThread {
             return;
         };
         if outcome != JobOutcome::Completed {
-            job.work.end();
+            job.abort_work();
             job.set_status(JobStatus::Aborting, &objects.events);
         }
         job.outcome = Some(outcome);
@@ -290,6 +287,7 @@ impl MainThread {
                 Some(JobOutcome::Completed),
             ) => {
                 job.outcome = Some(JobOutcome::Cancelled);
+                job.abort_work();
                 job.set_status(JobStatus::Aborting, &self.objects.events);
             }
             _ => {}

@@ -52,10 +52,7 @@ pub(super) fn check_iothreads_of_backups(
 ) -> Result<(), BoxError> {
     let of_exports = senders_of_exports(objects);
     let new = backups.iter().flat_map(|backup| {
-        let disks = JobDisks {
-            source: backup.source.clone(),
-            target: backup.target.clone(),
-        };
+        let disks = JobDisks::new(backup.source.clone(), backup.target.clone());
         senders_of_job(&disks, backup.iothread.id(), &of_exports)
     });
     check_iothreads(new.collect(), existing_senders(objects))

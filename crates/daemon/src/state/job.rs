@@ -7,6 +7,7 @@ use block::Node;
 use block::dirty_bitmap::BitmapUse;
 use copier::CopierControl;
 use iothread::{IoStatus, SocketDeviceCommand, SocketDeviceHandle};
+use nbd::client::Cancellation;
 use qmp::ServerHandle;
 use serde_json::{Value, json};
 
@@ -39,12 +40,34 @@ pub(crate) enum JobOutcome {
 pub(crate) struct JobDisks {
     pub source: Arc<Node>,
     pub target: Arc<Node>,
+    cancellation: Option<Cancellation>,
 }
 
 impl JobDisks {
+    pub fn new(source: Arc<Node>, target: Arc<Node>) -> Self {
+        JobDisks {
+            source,
+            target,
+            cancellation: None,
+        }
+    }
+
+    /// Cancels what is in flight to the target, whose content does not matter any more: neither the end of the job nor guests wait
+    /// for a server that is gone or silent.
+    fn cancel_requests_to_target(&mut self) {
+        if self.cancellation.is_none() {
+            self.cancellation = begin_cancellation_of(&self.target);
+        }
+    }
+
     pub fn nodes(&self) -> [&Arc<Node>; 2] {
         [&self.source, &self.target]
     }
+}
+
+/// Begins to cancel what jobs have in flight to a node, if it is an export of an NBD server.
+pub(crate) fn begin_cancellation_of(target: &Node) -> Option<Cancellation> {
+    target.underlying_nbd().map(Cancellation::begin)
 }
 
 /// A job whose transaction is being carried out.
@@ -100,6 +123,14 @@ impl Job {
             )
             .into()),
             false => Ok(()),
+        }
+    }
+
+    /// Begins the end of its work before everything is copied: nothing is begun any more, and what is in flight is cancelled.
+    pub fn abort_work(&mut self) {
+        self.work.end();
+        if let Some(disks) = &mut self.disks {
+            disks.cancel_requests_to_target();
         }
     }
 
@@ -272,9 +303,9 @@ impl Job {
 
 impl DaemonObjects {
     /// All jobs begin to end, for the shutdown: nothing is copied or created any more, and what is in flight does not hang.
-    pub fn begin_stop_jobs(&self) {
-        for job in &self.jobs {
-            job.work.end();
+    pub fn begin_stop_jobs(&mut self) {
+        for job in &mut self.jobs {
+            job.abort_work();
             if let Some(copier) = &job.copier {
                 copier.begin_stop();
             }

@@ -72,10 +72,10 @@ impl Features {
 struct State {
     /// A connection that no queue uses.
     idle: Option<Connected>,
-    /// Queues that exist.
-    queues: usize,
-    /// Wakes the thread of the last one.
-    wake: Option<Wake>,
+    /// Of each queue that exists, what wakes its thread.
+    queues: Vec<Wake>,
+    /// Cancellations that exist.
+    cancellations: usize,
 }
 
 /// An opened export.
@@ -90,6 +90,8 @@ pub struct Disk {
     pub(super) has_unflushed: AtomicBool,
     pub(super) connected_queues: AtomicU64,
     pub(super) reconnections: AtomicU64,
+    /// When requests of tasks fail that wait for an answer (the loop's clock); `u64::MAX`: none is cancelled.
+    pub(super) cancels_at_ns: AtomicU64,
 }
 
 impl Disk {
@@ -160,13 +162,13 @@ impl Disk {
             features: Features::of(&negotiated),
             state: Mutex::new(State {
                 idle,
-                queues: 0,
-                wake: None,
+                ..State::default()
             }),
             flush_calls: FlushCalls::default(),
             has_unflushed: AtomicBool::new(false),
             connected_queues: AtomicU64::new(0),
             reconnections: AtomicU64::new(0),
+            cancels_at_ns: AtomicU64::new(u64::MAX),
         })
     }
 
@@ -204,25 +206,44 @@ impl Disk {
     /// connection, which another queue has.
     pub(super) fn add_queue(&self, wake: &Wake) -> Option<Option<Connected>> {
         let mut state = self.lock();
-        if state.queues > 0 && !self.features.multi_conn {
+        if !state.queues.is_empty() && !self.features.multi_conn {
             return None;
         }
-        state.queues += 1;
-        state.wake = Some(wake.clone());
+        state.queues.push(wake.clone());
         Some(state.idle.take())
     }
 
     /// Counts one queue less, whose connection is kept, since some servers end with their last client.
-    pub(super) fn remove_queue(&self, connection: Option<Connected>) {
+    pub(super) fn remove_queue(&self, wake: &Wake, connection: Option<Connected>) {
         let mut state = self.lock();
-        state.queues -= 1;
-        if state.queues == 0 {
-            state.wake = None;
+        let mut queues = state.queues.iter();
+        if let Some(index) = queues.position(|other| Arc::ptr_eq(other, wake)) {
+            state.queues.swap_remove(index);
+        }
+        if state.queues.is_empty() {
             // Callers flush on the connection themselves.
             drop(self.flush_calls.take());
         }
         if state.idle.is_none() {
             state.idle = connection;
+        }
+    }
+
+    /// Begins to fail requests of tasks: those that were sent at this time.
+    pub(super) fn begin_cancellation(&self, at_ns: u64) {
+        let mut state = self.lock();
+        state.cancellations += 1;
+        self.cancels_at_ns.store(at_ns, Ordering::Release);
+        for wake in &state.queues {
+            wake();
+        }
+    }
+
+    pub(super) fn end_cancellation(&self) {
+        let mut state = self.lock();
+        state.cancellations -= 1;
+        if state.cancellations == 0 {
+            self.cancels_at_ns.store(u64::MAX, Ordering::Release);
         }
     }
 
@@ -268,8 +289,9 @@ impl Disk {
         }
         let queue = self
             .lock()
-            .wake
-            .clone()
+            .queues
+            .first()
+            .cloned()
             .filter(|_| !self.features.multi_conn);
         if let Some(wake) = queue
             && let Some(flushed) = self.flush_calls.call(&wake, FLUSH_TIMEOUT)

@@ -14,6 +14,9 @@ use super::queue::ClientQueue;
 /// The token of such a flush, which no request of a source has.
 pub(super) const FLUSH_TOKEN: u64 = u64::MAX;
 
+/// In place of its source, of which it has none.
+const NO_SOURCE: u32 = u32::MAX;
+
 /// A thread that waits for its flush.
 type Caller = Sender<Result<(), Errno>>;
 
@@ -67,7 +70,7 @@ impl ClientQueue {
         self.flush_callers = self.disk.flush_calls.take();
         let flush = Request::without_data(Op::Flush, 0, 0, FLUSH_TOKEN);
         // SAFETY: a flush has no segments.
-        if unsafe { self.start(&flush) }.is_err() {
+        if unsafe { self.start(&flush, NO_SOURCE) }.is_err() {
             unreachable!("there is room");
         }
     }

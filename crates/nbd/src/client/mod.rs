@@ -10,6 +10,7 @@
 //! Everything that a server sends is checked against the requests that it answers. A server that sends something else is
 //! disconnected.
 
+mod bounded_waits;
 mod connect;
 mod connection;
 mod connector;
@@ -28,11 +29,12 @@ mod segments;
 mod socket;
 mod sockets;
 
+pub use bounded_waits::{Cancellation, STOP_WAIT};
 pub use connect::ConnectError;
 pub use disk::{Disk, Features, OpenError};
 pub use handshake::{BlockSizes, HandshakeError, Negotiated, ReplyStyle};
 pub use options::{ClientOptions, ClientTls, ServerAddress};
-pub use queue::{ClientQueue, MAX_IN_FLIGHT, STOP_WAIT};
+pub use queue::{ClientQueue, MAX_IN_FLIGHT};
 pub use sockets::SocketSet;
 pub use tls::{ClientCredentials, ServerName};
 

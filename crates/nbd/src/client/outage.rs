@@ -52,7 +52,7 @@ impl Drop for Outage {
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+pub(super) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -169,40 +169,6 @@ impl ClientQueue {
         self.outbox.restart(std::iter::empty());
         self.held.clear();
         let slots: Vec<u32> = self.records.iter_used().map(|(slot, _)| slot).collect();
-        for slot in slots {
-            self.complete(slot, Err(Errno::IO));
-        }
-    }
-
-    /// Fails requests of a source that is to end: those that still wait for an answer.
-    pub(super) fn fail_requests_of_stopped(&mut self, is_of_stopped: impl Fn(u64, u64) -> bool) {
-        let of_stopped = |queue: &Self| -> Vec<u32> {
-            let used = queue.records.iter_used();
-            let slots =
-                used.filter(|(_, record)| is_of_stopped(record.request.token, record.order));
-            slots.map(|(slot, _)| slot).collect()
-        };
-        let slots = of_stopped(self);
-        if slots.is_empty() {
-            return;
-        }
-        let partly_sent = self.outbox.partly_sent();
-        let is_on_wire =
-            |slot: &u32| self.records.get(*slot).state == State::Sent || partly_sent == Some(*slot);
-        // No late answer may reach memory that is used for something else.
-        if slots.iter().any(is_on_wire)
-            && let Link::Up(connection) = std::mem::replace(&mut self.link, Link::Refused)
-        {
-            self.lose(connection, Lost::Stopped);
-        }
-        let slots = of_stopped(self);
-        self.held.retain(|slot| !slots.contains(slot));
-        let unsent: Vec<u32> = self
-            .outbox
-            .iter()
-            .filter(|slot| !slots.contains(slot))
-            .collect();
-        self.outbox.restart(unsent.into_iter());
         for slot in slots {
             self.complete(slot, Err(Errno::IO));
         }

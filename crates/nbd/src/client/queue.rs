@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
 
 use engine::{Completion, Errno, Full, Op, Request};
 
+use super::bounded_waits::Stop;
 use super::connection::{Connection, Lost};
 use super::connector::Wake;
 use super::disk::Disk;
@@ -21,23 +21,12 @@ use super::sockets::SocketSet;
 /// Most requests in flight in a queue.
 pub const MAX_IN_FLIGHT: u32 = 256;
 
-/// How long requests of a source that is to end wait for an answer, or for a connection, before they fail.
-pub const STOP_WAIT: Duration = Duration::from_secs(10);
-
 /// The connection of a queue.
 pub(super) enum Link {
     Up(Connection),
     Down(Outage),
     /// The server allows one connection, which another queue has: all requests fail.
     Refused,
-}
-
-/// A source that is to end.
-struct Stop {
-    place: u32,
-    deadline_ns: u64,
-    /// Later requests are not of this source.
-    order: u64,
 }
 
 /// Requests of one thread to one export, in the shape of [`engine::IoBackend`].
@@ -62,7 +51,8 @@ pub struct ClientQueue {
     /// Requests whose piece was answered, while they are processed.
     answered: Vec<u32>,
     next_order: u64,
-    stops: Vec<Stop>,
+    /// Sources that are to end.
+    pub(super) stops: Vec<Stop>,
     /// Threads that wait for the flush that is under way.
     pub(super) flush_callers: Vec<Sender<Result<(), Errno>>>,
     /// An event of the sockets has not been looked at.
@@ -119,14 +109,14 @@ impl ClientQueue {
         self.records.room().saturating_sub(self.done.len())
     }
 
-    /// Takes a request, which the next [`submit`](Self::submit) sends.
+    /// Takes a request of the source at this place, which the next [`submit`](Self::submit) sends.
     ///
     /// # Errors
     /// [`Full`] if there is no room; the request was not taken.
     ///
     /// # Safety
     /// As for [`engine::IoBackend::start_or_queue`], until the completion was reaped or the queue was dropped.
-    pub unsafe fn start(&mut self, request: &Request) -> Result<(), Full> {
+    pub unsafe fn start(&mut self, request: &Request, source: u32) -> Result<(), Full> {
         if self.room() == 0 {
             return Err(Full);
         }
@@ -141,7 +131,8 @@ impl ClientQueue {
             self.done.push(Completion { token, result });
             return Ok(());
         }
-        let slot = self.records.take(request, self.next_order).ok_or(Full)?;
+        let taken = self.records.take(request, source, self.next_order);
+        let slot = taken.ok_or(Full)?;
         self.next_order += 1;
         if self.resent_writes > 0 && self.overlaps_resent_write(slot) {
             self.held.push_back(slot);
@@ -244,9 +235,7 @@ impl ClientQueue {
             }
             Link::Down(_) | Link::Refused => {}
         }
-        if !self.stops.is_empty() {
-            self.end_waits_of_stopped();
-        }
+        self.end_bounded_waits();
         if self.resent_writes == 0 && !self.held.is_empty() {
             // The last one that they waited for has failed without an answer.
             self.queue_held();
@@ -311,15 +300,14 @@ impl ClientQueue {
         }
     }
 
-    /// When requests fail that wait for a connection, or of a source that is to end (the loop's clock, nanoseconds).
+    /// When requests fail that wait for a connection, or whose wait is bounded (the loop's clock, nanoseconds).
     #[must_use]
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let outage = match &self.link {
             Link::Down(outage) => outage.deadline_ns(),
             Link::Up(_) | Link::Refused => None,
         };
-        let stops = self.stops.iter().map(|stop| stop.deadline_ns);
-        stops.chain(outage).min()
+        outage.into_iter().chain(self.next_bound_ns()).min()
     }
 
     /// Whether the loop has to look again in a moment, since events of the socket do not reach it.
@@ -330,49 +318,7 @@ impl ClientQueue {
             Link::Down(_) | Link::Refused => false,
         }
     }
-
-    /// Has the requests of the source with this place, which is the upper half of their tokens, wait for [`STOP_WAIT`] at most,
-    /// because it is about to end.
-    pub fn end_unbounded_waits(&mut self, place: u32) {
-        let wait = u64::try_from(STOP_WAIT.as_nanos()).unwrap_or(u64::MAX);
-        self.stops.push(Stop {
-            place,
-            deadline_ns: now_ns().saturating_add(wait),
-            order: self.next_order,
-        });
-    }
-
-    /// Notes that the source at this place has ended.
-    pub fn forget_ended_source(&mut self, place: u32) {
-        self.stops.retain(|stop| stop.place != place);
-    }
-
-    /// Fails requests of sources that have waited for long enough for their end. Requests of tasks may be of any source: those
-    /// fail that were there when the source was to end.
-    #[cold]
-    fn end_waits_of_stopped(&mut self) {
-        let now_ns = now_ns();
-        for index in 0..self.stops.len() {
-            let Stop {
-                place,
-                deadline_ns,
-                order,
-            } = self.stops[index];
-            if deadline_ns > now_ns {
-                continue;
-            }
-            // Later requests of the source itself have the same right to fail: it still empties its ring.
-            self.stops[index].deadline_ns = now_ns.saturating_add(1_000_000_000);
-            self.fail_requests_of_stopped(|token, of_request| {
-                let of_source = u32::try_from(token >> 32).unwrap_or(u32::MAX);
-                of_source == place || (of_source >= FIRST_SHARED_PLACE && of_request < order)
-            });
-        }
-    }
 }
-
-/// From here on, the upper half of a token names no source: tasks, and tracked requests.
-const FIRST_SHARED_PLACE: u32 = u32::MAX - 1;
 
 impl Drop for ClientQueue {
     /// Leaves the connection to the disk, if nothing is in flight.
@@ -385,11 +331,11 @@ impl Drop for ClientQueue {
                     true => connection.into_idle(),
                     false => None,
                 };
-                self.disk.remove_queue(idle);
+                self.disk.remove_queue(&self.wake, idle);
             }
             Link::Down(outage) => {
                 drop(outage);
-                self.disk.remove_queue(None);
+                self.disk.remove_queue(&self.wake, None);
             }
             Link::Refused => {}
         }

@@ -47,6 +47,8 @@ enum Step {
 /// A request.
 pub(super) struct Record {
     pub request: Request,
+    /// The place of its source.
+    pub source: u32,
     pub state: State,
     step: Step,
     /// Bytes of the pieces before this one.
@@ -264,6 +266,7 @@ impl Records {
     pub fn new(count: u32) -> Self {
         let empty = |_| Record {
             request: Request::without_data(Op::Flush, 0, 0, 0),
+            source: 0,
             state: State::Free,
             step: Step::Request,
             done: 0,
@@ -293,12 +296,13 @@ impl Records {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a record for a request.
-    pub fn take(&mut self, request: &Request, order: u64) -> Option<u32> {
+    /// Takes a record for a request of the source at this place.
+    pub fn take(&mut self, request: &Request, source: u32, order: u64) -> Option<u32> {
         let slot = self.free.pop()?;
         let record = self.get_mut(slot);
         *record = Record {
             request: *request,
+            source,
             step: Step::Request,
             done: 0,
             order,

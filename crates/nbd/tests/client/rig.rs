@@ -83,6 +83,7 @@ pub struct Rig {
     buffers: HashMap<u64, Buffer>,
     completed: Vec<Completion>,
     next_token: u64,
+    source: u32,
 }
 
 impl Rig {
@@ -106,6 +107,7 @@ impl Rig {
             buffers: HashMap::new(),
             completed: Vec::new(),
             next_token: 1,
+            source: 0,
         }
     }
 
@@ -123,8 +125,14 @@ impl Rig {
             token,
         };
         // SAFETY: the buffer is kept until its completion was reaped.
-        unsafe { self.queue.start(&request) }.unwrap();
+        unsafe { self.queue.start(&request, self.source) }.unwrap();
         token
+    }
+
+    /// Later requests are of tasks of the source at this place.
+    pub fn start_as_task_of(&mut self, source: u32) {
+        self.source = source;
+        self.next_token |= u64::from(u32::MAX) << 32;
     }
 
     pub fn start_read(&mut self, offset: u64, lengths: &[usize]) -> u64 {

@@ -138,7 +138,7 @@ impl TaskContext {
         request: Request,
     ) -> Result<(), Errno> {
         let target = target.clone();
-        let outgoing = |request| BackendRequest::Network(target, request);
+        let outgoing = |request| BackendRequest::Network(target, request, self.source);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
         unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
     }

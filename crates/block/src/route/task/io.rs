@@ -26,8 +26,8 @@ pub(crate) enum BackendRequest {
     Request(FileTarget, Request),
     /// A request without data, for the ring.
     Ring(RingRequest),
-    /// A request to a node's part of a disk behind a network.
-    Network(NetworkTarget, Request),
+    /// A request to a node's part of a disk behind a network, and the place of the task's source.
+    Network(NetworkTarget, Request, u32),
     /// A request at its offset in a file, for a worker.
     Worker(Arc<DiskFile>, Request),
 }
