@@ -239,6 +239,10 @@ fn backup_that_is_impossible_is_refused_as_by_qemu() {
             "Bitmap sync mode 'never' has no meaningful effect when combined with sync mode 'full'",
         ),
         (
+            json!({"sync": "top", "bitmap": "b", "bitmap-mode": "never"}),
+            "Bitmap sync mode 'never' has no meaningful effect when combined with sync mode 'top'",
+        ),
+        (
             json!({"sync": "none", "bitmap": "b", "bitmap-mode": "always"}),
             "sync mode 'none' does not produce meaningful bitmap outputs",
         ),

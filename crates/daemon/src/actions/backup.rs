@@ -22,6 +22,8 @@ use crate::state::objects::DaemonObjects;
 pub(crate) enum BackupSync {
     /// The whole disk.
     Full,
+    /// The same: a raw disk has nothing below that `top` would leave out.
+    Top,
     /// What is dirty in a bitmap.
     Bitmap,
     /// The same, with a mode of the bitmap that it implies.
@@ -34,6 +36,7 @@ impl BackupSync {
     fn name(self) -> &'static str {
         match self {
             BackupSync::Full => "full",
+            BackupSync::Top => "top",
             BackupSync::Bitmap => "bitmap",
             BackupSync::Incremental => "incremental",
             BackupSync::None => "none",
@@ -241,10 +244,11 @@ fn planned_bitmap(
         (BackupSync::None, _) => {
             Err("sync mode 'none' does not produce meaningful bitmap outputs".into())
         }
-        (BackupSync::Full, BitmapMode::Never) => Err(
-            "Bitmap sync mode 'never' has no meaningful effect when combined with sync mode 'full'"
-                .into(),
-        ),
+        (BackupSync::Full | BackupSync::Top, BitmapMode::Never) => Err(format!(
+            "Bitmap sync mode 'never' has no meaningful effect when combined with sync mode '{}'",
+            sync.name()
+        )
+        .into()),
         _ => Ok(Some(PlannedBitmap {
             name: name.clone(),
             mode,

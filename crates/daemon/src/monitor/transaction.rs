@@ -182,7 +182,7 @@ fn read_backup(data: &Arguments) -> Result<BackupOptions, Error> {
             Some("bitmap") => BackupSync::Bitmap,
             Some("incremental") => BackupSync::Incremental,
             Some("none") => BackupSync::None,
-            // A raw disk has nothing below that `top` would leave out.
+            Some("top") => BackupSync::Top,
             _ => BackupSync::Full,
         },
         bitmap: text("bitmap").map(str::to_owned),
