@@ -30,6 +30,8 @@ pub struct ExportSettings {
     pub block_sizes: BlockSizes,
     /// Most bytes of one discard or write-zeroes.
     pub max_range_bytes: u64,
+    /// The server has more than one client at a time.
+    pub multi_conn: bool,
     /// Clients can query `qemu:allocation-depth`.
     pub allocation_depth: bool,
     /// Dirty bitmaps that clients can query. Those of a process that is taken over come later, by [`Export::set_bitmaps`].
@@ -132,14 +134,17 @@ impl Export {
             description,
             writable,
             block_sizes,
+            multi_conn,
             ..
         } = &self.settings;
-        // A flush covers all writes that have completed on the node, whichever connection they came by.
         let mut flags = transmission_flag::HAS_FLAGS
             | transmission_flag::SEND_FLUSH
             | transmission_flag::SEND_FUA
-            | transmission_flag::SEND_CACHE
-            | transmission_flag::CAN_MULTI_CONN;
+            | transmission_flag::SEND_CACHE;
+        if *multi_conn {
+            // A flush covers all writes that have completed on the node, whichever connection they came by.
+            flags |= transmission_flag::CAN_MULTI_CONN;
+        }
         flags |= match writable {
             true => {
                 transmission_flag::SEND_TRIM

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use nbd::wire::command;
+use nbd::wire::{command, option, transmission_flag};
 
 use crate::process::{Folder, STUCK_AFTER};
 use crate::raw_client::{RawClient, request};
@@ -43,6 +43,26 @@ fn further_clients_wait_until_one_disconnects() {
     third.stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
     third.stream.read_exact(&mut [0; 18]).unwrap();
     program.stop();
+}
+
+/// A client with several connections would wait for the second one.
+#[test]
+fn a_server_for_one_client_does_not_offer_several_connections() {
+    for (server, is_offered) in [("", true), (",max-connections=1", false)] {
+        let folder = Folder::new();
+        let (program, _client) = start(&folder, &line(server));
+        let mut client = RawClient::connect(&folder);
+        client.greet().unwrap();
+        let replies = client
+            .option(option::GO, &[0, 0, 0, 1, b'd', 0, 0])
+            .unwrap();
+        let export = replies.iter().find(|(_, data)| data.starts_with(&[0, 0]));
+        // Two bytes for the kind of information, eight for the size.
+        let flags = u16::from_be_bytes(export.unwrap().1[10..12].try_into().unwrap());
+        let offered = flags & transmission_flag::CAN_MULTI_CONN != 0;
+        assert_eq!(offered, is_offered, "{server}");
+        program.stop();
+    }
 }
 
 #[test]

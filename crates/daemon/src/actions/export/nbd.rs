@@ -26,7 +26,9 @@ pub(crate) fn create_and_start_export(
     kind: &NbdExportOptions,
     objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
-    objects.require_nbd_server()?;
+    let server = objects.require_nbd_server()?;
+    // A client with several connections would wait for ever.
+    let multi_conn = server.options.settings.max_connections != 1;
     let writable = options.settings.writable;
     let node = objects.activate_node_for_export(&options.node_name)?;
     check_writable(&node, writable)?;
@@ -50,6 +52,7 @@ pub(crate) fn create_and_start_export(
         write_through: options.settings.writethrough,
         block_sizes,
         max_range_bytes: node.geometry().discard.max_bytes,
+        multi_conn,
         allocation_depth: kind.allocation_depth,
         bitmaps,
         size: node.size(),
