@@ -39,6 +39,8 @@ pub(super) struct NamedBitmap {
     pub inconsistent: bool,
     /// While a job copies what is dirty: the changes since then, which are recorded in any case.
     pub successor: Option<Arc<BitmapBits>>,
+    /// What was dirty when the job began.
+    dirty_bytes_at_begin: u64,
     /// Shared with exports and jobs that use it.
     users: Arc<()>,
     /// The transaction that is being prepared removes it.
@@ -54,6 +56,7 @@ impl NamedBitmap {
             persistent,
             inconsistent: false,
             successor: None,
+            dirty_bytes_at_begin: 0,
             users: Arc::default(),
             removed: false,
         }
@@ -61,6 +64,19 @@ impl NamedBitmap {
 
     pub fn records(&self) -> bool {
         self.enabled && !self.inconsistent
+    }
+
+    /// Notes what is dirty, when a successor begins: no bits are set meanwhile.
+    pub fn note_dirty_bytes_at_begin(&mut self) {
+        self.dirty_bytes_at_begin = self.bits.dirty_bytes();
+    }
+
+    /// Bytes that may have changed; while a job copies them, those with which it has begun.
+    fn dirty_bytes(&self) -> u64 {
+        match self.successor {
+            Some(_) => self.dirty_bytes_at_begin,
+            None => self.bits.dirty_bytes(),
+        }
     }
 
     /// Whether its routes need recorders.
@@ -164,7 +180,7 @@ impl NodeBitmaps {
         let statuses = state.list.iter().map(|bitmap| BitmapStatus {
             name: bitmap.name.clone(),
             granularity: bitmap.bits.granularity(),
-            dirty_bytes: bitmap.bits.dirty_bytes(),
+            dirty_bytes: bitmap.dirty_bytes(),
             recording: bitmap.records(),
             busy: bitmap.check_not_busy(1).is_err(),
             persistent: bitmap.persistent,
@@ -276,6 +292,11 @@ impl BitmapUse {
             name: bitmap.name.clone(),
             _user: bitmap.users.clone(),
         }
+    }
+
+    /// Whether it is the use of this bitmap of the node.
+    pub(super) fn is_of(&self, node: &Arc<NodeBitmaps>, name: &str) -> bool {
+        Arc::ptr_eq(&self.node, node) && self.name == name
     }
 
     /// Its name.

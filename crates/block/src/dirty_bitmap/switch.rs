@@ -94,6 +94,12 @@ pub fn switch(actions: &[BitmapAction]) -> Result<Vec<BitmapUse>, BitmapError> {
     for (staged, stopped) in staged.iter_mut().zip(&mut stopped) {
         let mut list = std::mem::take(&mut staged.list);
         list.retain(|bitmap| !bitmap.removed);
+        for bitmap in &mut list {
+            let begins = |begun: &BitmapUse| begun.is_of(staged.node, &bitmap.name);
+            if uses.iter().any(begins) {
+                bitmap.note_dirty_bytes_at_begin();
+            }
+        }
         staged.state.list = list;
         stopped.record_in_bitmaps_of(&staged.state);
     }

@@ -279,6 +279,8 @@ fn a_job_knows_all_changes_since_it_has_begun_and_leaves_those_that_the_bitmap_r
         assert_eq!(known.next_dirty(0, node.size()), Some(GRANULE..4 * GRANULE));
         assert_eq!(known.dirty_bytes(), 3 * GRANULE);
         write(&mut io, &disk, 4);
+        let shown = node.bitmaps().statuses()[0].dirty_bytes;
+        assert_eq!(shown, 2 * GRANULE, "what the job has begun with");
         // The first granule could not be copied.
         let not_copied = GRANULE..2 * GRANULE;
         match clears {
@@ -286,6 +288,8 @@ fn a_job_knows_all_changes_since_it_has_begun_and_leaves_those_that_the_bitmap_r
             false => drop(used),
         }
         write(&mut io, &disk, 5);
+        let shown = node.bitmaps().statuses()[0].dirty_bytes;
+        assert_eq!(shown, expected.len() as u64 * GRANULE);
         assert_eq!(dirty(&node, "b"), expected, "{enabled} {clears}");
         assert_eq!(node.bitmaps().has_recording(), enabled);
     }
