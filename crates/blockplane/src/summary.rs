@@ -303,7 +303,7 @@ fn export_row(options: &ExportOptions) -> Vec<Value> {
 fn nbd_server_row(options: &NbdServerOptions) -> Vec<Value> {
     let addr = match &options.addr {
         NbdServerAddr::Socket(addr) => socket_text(addr),
-        NbdServerAddr::Inet { host, port } => format!("{host}, port {port}"),
+        NbdServerAddr::Inet { host, port, .. } => format!("{host}, port {port}"),
     };
     vec![json!(addr), json!(options.settings.max_connections)]
 }

@@ -28,6 +28,7 @@ mod form;
 mod generate_args;
 mod getopt;
 mod help;
+mod ip_versions;
 mod json;
 mod key;
 mod keyval;
@@ -74,6 +75,7 @@ pub use export::{
 };
 pub use form::NonUtf8Path;
 pub use generate_args::ManOrCompletions;
+pub use ip_versions::IpVersions;
 pub use key::{KeySpec, ValueType};
 pub use limits::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,

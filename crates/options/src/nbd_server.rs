@@ -3,7 +3,7 @@
 use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::{
-    Problem, SocketAddr,
+    IpVersions, Problem, SocketAddr,
     fields::Fields,
     form::{ChoiceForm, ID_FORM, NonUtf8Path, SwitchForm, number_form, path_value},
     key::{UnsupportedName, ValueType},
@@ -34,6 +34,8 @@ pub enum NbdServerAddr {
         host: String,
         /// The port; 0 is any free one.
         port: u16,
+        /// Of `localhost`, the addresses that are used.
+        ip_versions: IpVersions,
     },
 }
 
@@ -41,7 +43,12 @@ impl NbdServerAddr {
     /// The addresses to listen on, if it is a TCP port; none if the host is not valid.
     #[must_use]
     pub fn tcp_addresses(&self) -> Vec<net::SocketAddr> {
-        let NbdServerAddr::Inet { host, port } = self else {
+        let NbdServerAddr::Inet {
+            host,
+            port,
+            ip_versions,
+        } = self
+        else {
             return Vec::new();
         };
         let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -51,6 +58,7 @@ impl NbdServerAddr {
         };
         let addresses = hosts.into_iter();
         addresses
+            .filter(|host| ip_versions.allow(host))
             .map(|host| net::SocketAddr::new(host, *port))
             .collect()
     }
@@ -86,6 +94,10 @@ settings! {
         "addr.host", "HOST", ValueType::Str;
         /// with addr.type=inet: the port, usually 10809
         "addr.port", "PORT", ValueType::Str;
+        /// with addr.type=inet: listen on IPv4 addresses (default: unless addr.ipv6=on)
+        "addr.ipv4", "on|off", ValueType::Bool;
+        /// with addr.type=inet: listen on IPv6 addresses (default: unless addr.ipv4=on)
+        "addr.ipv6", "on|off", ValueType::Bool;
         /// with addr.type=unix: path of the socket
         "addr.path", "PATH", ValueType::Str;
         /// with addr.type=fd: number, or name, of a listening Unix socket
@@ -107,7 +119,7 @@ macro_rules! unsupported {
 const OMIT: &str = "leave it out";
 
 const UNSUPPORTED_KEYS: &[UnsupportedName] = unsupported![
-    OMIT: "addr.abstract" "addr.ipv4" "addr.ipv6" "addr.keep-alive" "addr.mptcp" "addr.numeric" "addr.tight" "addr.to";
+    OMIT: "addr.abstract" "addr.keep-alive" "addr.mptcp" "addr.numeric" "addr.tight" "addr.to";
 ];
 
 /// The words of `addr.type`.
@@ -189,11 +201,21 @@ fn read_addr(fields: &mut Fields) -> Result<NbdServerAddr, Problem> {
         return Err(fields.missing_key_error("addr.type", expected));
     };
     let (word, own_keys): (_, &[&str]) = match addr_type {
-        AddrType::Inet => ("inet", &["addr.host", "addr.port"]),
+        AddrType::Inet => (
+            "inet",
+            &["addr.host", "addr.port", "addr.ipv4", "addr.ipv6"],
+        ),
         AddrType::Unix => ("unix", &["addr.path"]),
         AddrType::Fd => ("fd", &["addr.str"]),
     };
-    let all_keys = ["addr.host", "addr.port", "addr.path", "addr.str"];
+    let all_keys = [
+        "addr.host",
+        "addr.port",
+        "addr.ipv4",
+        "addr.ipv6",
+        "addr.path",
+        "addr.str",
+    ];
     socket::check_keys_of_addr_type(fields, word, own_keys, &all_keys)?;
     match addr_type {
         AddrType::Inet => {
@@ -206,11 +228,23 @@ fn read_addr(fields: &mut Fields) -> Result<NbdServerAddr, Problem> {
             let port = text.parse().map_err(|_| {
                 fields.bad_value_error("addr.port", &text, "a number from 0 to 65535")
             })?;
-            let addr = NbdServerAddr::Inet { host, port };
+            let ip_versions = IpVersions {
+                v4: fields.take_typed("addr.ipv4", &SwitchForm)?,
+                v6: fields.take_typed("addr.ipv6", &SwitchForm)?,
+            };
+            let ip_versions = ip_versions.check()?;
+            let addr = NbdServerAddr::Inet {
+                host,
+                port,
+                ip_versions,
+            };
             if let (NbdServerAddr::Inet { host, .. }, true) =
                 (&addr, addr.tcp_addresses().is_empty())
             {
-                let expected = "an IP address of this host such as 127.0.0.1 or ::, or localhost";
+                let expected = match ip_versions == IpVersions::default() {
+                    true => "an IP address of this host such as 127.0.0.1 or ::, or localhost",
+                    false => "an IP address of this host as 'ipv4' and 'ipv6' say, or localhost",
+                };
                 return Err(fields.bad_value_error("addr.host", host, expected));
             }
             Ok(addr)
@@ -244,11 +278,22 @@ impl NbdServerOptions {
                     ("addr.str", text(name.clone())),
                 ]
             }
-            NbdServerAddr::Inet { host, port } => vec![
-                ("addr.type", text("inet".into())),
-                ("addr.host", text(host.clone())),
-                ("addr.port", text(port.to_string())),
-            ],
+            NbdServerAddr::Inet {
+                host,
+                port,
+                ip_versions,
+            } => {
+                let versions = [("addr.ipv4", ip_versions.v4), ("addr.ipv6", ip_versions.v6)];
+                let versions = versions.into_iter();
+                let versions = versions.filter_map(|(key, on)| Some((key, Value::Bool(on?))));
+                let mut keys = vec![
+                    ("addr.type", text("inet".into())),
+                    ("addr.host", text(host.clone())),
+                    ("addr.port", text(port.to_string())),
+                ];
+                keys.extend(versions);
+                keys
+            }
         };
         for (key, value) in keys {
             object.push_dotted_key(key, value);

@@ -73,7 +73,7 @@ const VALUES: [&str; 12] = [
 ];
 
 /// Keys that need more than one value; the tests below cover them.
-const NOT_ALONE: [&str; 21] = [
+const NOT_ALONE: [&str; 25] = [
     "bitmaps",
     "rules",
     "tls-authz",
@@ -90,10 +90,14 @@ const NOT_ALONE: [&str; 21] = [
     "server.type",
     "server.host",
     "server.port",
+    "server.ipv4",
+    "server.ipv6",
     "type",
     "driver",
     "addr.host",
     "addr.port",
+    "addr.ipv4",
+    "addr.ipv6",
     "addr.path",
 ];
 
@@ -130,6 +134,40 @@ fn every_key_is_read_back_unchanged() {
             );
         }
     }
+}
+
+#[test]
+fn versions_of_ip_are_read_back_unchanged_and_choose_addresses() {
+    for (versions, addresses) in [
+        ("", &["127.0.0.1:1", "[::1]:1"][..]),
+        ("ipv4=on", &["127.0.0.1:1"]),
+        ("ipv4=off", &["[::1]:1"]),
+        ("ipv6=on", &["[::1]:1"]),
+        ("ipv4=on,ipv6=on", &["127.0.0.1:1", "[::1]:1"]),
+    ] {
+        let of = |prefix: &str| {
+            let keys = versions.split(',').filter(|key| !key.is_empty());
+            keys.map(|key| format!(",{prefix}.{key}"))
+                .collect::<String>()
+        };
+        let keys = of("addr");
+        let server = format!("addr.type=inet,addr.host=localhost,addr.port=1{keys}");
+        let server = read("--nbd-server", &server).unwrap();
+        assert_read_again("--nbd-server", &server);
+        let Directive::NbdServer(options) = &server else {
+            panic!("{server:?}");
+        };
+        let found = options.addr.tcp_addresses();
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, addresses, "{versions}");
+        let node = "nbd,node-name=n,server.type=inet,server.host=h,server.port=1";
+        let node = read("--blockdev", &format!("{node}{}", of("server"))).unwrap();
+        assert_read_again("--blockdev", &node);
+    }
+    let none = "addr.type=inet,addr.host=localhost,addr.port=1,addr.ipv4=off,addr.ipv6=off";
+    assert!(read("--nbd-server", none).is_err());
+    let other = "addr.type=inet,addr.host=::1,addr.port=1,addr.ipv4=on";
+    assert!(read("--nbd-server", other).is_err());
 }
 
 #[test]

@@ -92,17 +92,23 @@ fn what_is_missing_or_not_supported_is_named() {
 #[test]
 fn serve_takes_uris_and_shows_them_as_they_were() {
     for uri in [
-        "nbd://host/",
-        "nbd://host/disk",
+        "nbd://host:10809",
+        "nbd://host:10809/disk",
         "nbd://host:1234/a/b",
-        "nbd://[::1]/disk",
-        "nbd+unix:///?socket=/run/nbd.sock",
+        "nbd://[::1]:10809/disk",
+        "nbd+unix://?socket=/run/nbd.sock",
         "nbd+unix:///disk?socket=/run/nbd.sock",
     ] {
         match disk(uri).unwrap() {
             ServeDisk::Nbd(nbd) => assert_eq!(nbd.uri(), uri),
             other => panic!("{other:?}"),
         }
+    }
+    for (uri, same) in [
+        ("nbd://host/", "nbd://host:10809"),
+        ("nbd+unix:///?socket=/s", "nbd+unix://?socket=/s"),
+    ] {
+        assert_eq!(disk(uri), disk(same));
     }
     match disk("nbd+unix:///a%20b?socket=/c%25").unwrap() {
         ServeDisk::Nbd(nbd) => {

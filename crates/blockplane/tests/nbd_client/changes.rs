@@ -86,7 +86,7 @@ fn nodes_are_added_shown_and_removed() {
         (&shown["drv"], &shown["ro"]),
         (&json!("nbd"), &json!(false))
     );
-    let file = format!("nbd+unix:///?socket={}", server.socket().display());
+    let file = format!("nbd+unix://?socket={}", server.socket().display());
     assert_eq!(shown["file"], file);
     assert_eq!(shown["image"]["virtual-size"], MIB);
     client.done("blockdev-del", json!({"node-name": "d"}));

@@ -301,7 +301,10 @@ fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxEr
             &[("image.driver", is_old_or_new_child_inline(old, new))]
         }
         (Driver::Nbd(old), Driver::Nbd(new)) => &[
-            ("server", old.uri() != new.uri()),
+            (
+                "server",
+                old.uri() != new.uri() || old.ip_versions() != new.ip_versions(),
+            ),
             (
                 "reconnect-delay",
                 old.reconnect_delay != new.reconnect_delay,

@@ -62,9 +62,9 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
 /// Types of the arguments of these commands.
 pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let keys = || {
-        ["host", "port", "path", "str"]
-            .map(|key| Member::optional(key, Type::Str))
-            .into_iter()
+        let texts = ["host", "port", "path", "str"].map(|key| Member::optional(key, Type::Str));
+        let switches = ["ipv4", "ipv6"].map(|key| Member::optional(key, Type::Bool));
+        texts.into_iter().chain(switches)
     };
     let addr = [
         Member::required("type", Type::Named("NbdServerAddrType")),

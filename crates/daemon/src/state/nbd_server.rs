@@ -57,7 +57,7 @@ impl DaemonObjects {
                 let handed_over = self.handover_nbd_listeners.drain(..);
                 handed_over.map(NbdListener::from_tcp_fd).collect()
             }
-            NbdServerAddr::Inet { host, port } => {
+            NbdServerAddr::Inet { host, port, .. } => {
                 bind_all(&options.addr.tcp_addresses(), host, *port)?
             }
         };

@@ -1,7 +1,7 @@
 //! Connects to a server, with a deadline for everything: addresses, connection, handshake.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -73,8 +73,17 @@ pub(super) fn connect(
 ) -> Result<Connected, ConnectError> {
     let deadline = Instant::now() + timeout;
     match &options.server {
-        ServerAddress::Inet { host, port } => {
-            let stream = connect_tcp(host, *port, deadline)?;
+        ServerAddress::Inet {
+            host,
+            port,
+            uses_ipv4,
+            uses_ipv6,
+        } => {
+            let is_used = |address: &SocketAddr| match address {
+                SocketAddr::V4(_) => *uses_ipv4,
+                SocketAddr::V6(_) => *uses_ipv6,
+            };
+            let stream = connect_tcp(host, *port, is_used, deadline)?;
             enter_export(stream, options, deadline)
         }
         ServerAddress::Unix { path } => {
@@ -84,15 +93,23 @@ pub(super) fn connect(
     }
 }
 
-/// Connects to one of the addresses of a host.
-fn connect_tcp(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, ConnectError> {
+/// Connects to one of the addresses of a host that are used.
+fn connect_tcp(
+    host: &str,
+    port: u16,
+    is_used: impl Fn(&SocketAddr) -> bool,
+    deadline: Instant,
+) -> Result<TcpStream, ConnectError> {
     let addresses = (host, port).to_socket_addrs();
     let addresses = addresses.map_err(|error| ConnectError::Resolve {
         host: host.to_owned(),
         error,
     })?;
-    let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in addresses {
+    let mut last_error = io::Error::new(
+        io::ErrorKind::NotFound,
+        "the host has no address, or none that server.ipv4 and server.ipv6 allow",
+    );
+    for address in addresses.filter(is_used) {
         let connected = rest_until(deadline)
             .and_then(|rest| TcpStream::connect_timeout(&address, rest))
             .and_then(|stream| set_up_tcp(&stream).map(|()| stream));

@@ -15,6 +15,10 @@ pub enum ServerAddress {
         host: String,
         /// The port.
         port: u16,
+        /// Its IPv4 addresses are used.
+        uses_ipv4: bool,
+        /// Its IPv6 addresses are used.
+        uses_ipv6: bool,
     },
     /// A Unix socket.
     Unix {
@@ -26,10 +30,10 @@ pub enum ServerAddress {
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ServerAddress::Inet { host, port } if host.contains(':') => {
+            ServerAddress::Inet { host, port, .. } if host.contains(':') => {
                 write!(f, "[{host}]:{port}")
             }
-            ServerAddress::Inet { host, port } => write!(f, "{host}:{port}"),
+            ServerAddress::Inet { host, port, .. } => write!(f, "{host}:{port}"),
             ServerAddress::Unix { path } => path.display().fmt(f),
         }
     }

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use super::CommonNodeOptions;
 use super::rbd::PortForm;
 use crate::{
-    Problem,
+    IpVersions, Problem,
     fields::Fields,
-    form::{FilePathForm, ID_FORM, NBD_NAME_FORM, number_form},
+    form::{FilePathForm, ID_FORM, NBD_NAME_FORM, SwitchForm, number_form},
     key::UnsupportedName,
     names::DefinedNames,
     object::TLS_CREDS,
@@ -28,6 +28,10 @@ settings! {
         pub host: Option<String> = "server.host", NBD_NAME_FORM, optional;
         /// its TCP port, for inet; usually 10809
         pub port: Option<u16> = "server.port", PortForm, optional;
+        /// use its IPv4 addresses, for inet (default: unless server.ipv6=on)
+        pub ipv4: Option<bool> = "server.ipv4", SwitchForm, optional;
+        /// use its IPv6 addresses, for inet (default: unless server.ipv4=on)
+        pub ipv6: Option<bool> = "server.ipv6", SwitchForm, optional;
         /// its Unix socket, for unix
         pub path: Option<PathBuf> = "server.path", FilePathForm, optional;
         /// name of the export (default: the server's default export)
@@ -81,6 +85,8 @@ impl NbdOptions {
         let given = [
             ("server.host", nbd.host.is_some()),
             ("server.port", nbd.port.is_some()),
+            ("server.ipv4", nbd.ipv4.is_some()),
+            ("server.ipv6", nbd.ipv6.is_some()),
             ("server.path", nbd.path.is_some()),
         ];
         let (r#type, wanted): (_, &[&str]) = match nbd.server_type {
@@ -88,8 +94,9 @@ impl NbdOptions {
             NbdServerType::Unix => ("unix", &["server.path"]),
         };
         for (key, is_given) in given {
-            let is_wanted = wanted.contains(&key);
-            if is_wanted && !is_given {
+            let is_optional = matches!(key, "server.ipv4" | "server.ipv6") && nbd.host.is_some();
+            let is_wanted = wanted.contains(&key) || is_optional;
+            if is_wanted && !is_given && !is_optional {
                 let expected = format!("server.type={type} needs it");
                 return Err(fields.missing_key_error(key, &expected));
             }
@@ -102,6 +109,7 @@ impl NbdOptions {
                 return Err(Problem::Conflict { reason });
             }
         }
+        nbd.ip_versions().check()?;
         nbd.check_tls(fields)?;
         Ok(nbd)
     }
@@ -132,14 +140,27 @@ impl NbdOptions {
         self.tls_hostname.as_deref().or(self.host.as_deref())
     }
 
-    /// The export as a URI, as `serve` takes it.
+    /// The versions of IP by which the server is reached.
+    #[must_use]
+    pub fn ip_versions(&self) -> IpVersions {
+        IpVersions {
+            v4: self.ipv4,
+            v6: self.ipv6,
+        }
+    }
+
+    /// The export as a URI, as `serve` takes it: without a slash for the default export, as QEMU writes it.
     #[must_use]
     pub fn uri(&self) -> String {
-        let export = encode_percent(self.export.as_deref().unwrap_or_default());
+        let export = self.export.as_deref().unwrap_or_default();
+        let export = match export {
+            "" => String::new(),
+            name => format!("/{}", encode_percent(name)),
+        };
         match (&self.path, &self.host) {
             (Some(path), _) => {
                 let path = encode_percent(&path.to_string_lossy());
-                format!("nbd+unix:///{export}?socket={path}")
+                format!("nbd+unix://{export}?socket={path}")
             }
             (None, host) => {
                 let host = host.as_deref().unwrap_or_default();
@@ -148,10 +169,7 @@ impl NbdOptions {
                     false => host.to_owned(),
                 };
                 let port = self.port.unwrap_or(NBD_PORT);
-                match port {
-                    NBD_PORT => format!("nbd://{host}/{export}"),
-                    port => format!("nbd://{host}:{port}/{export}"),
-                }
+                format!("nbd://{host}:{port}{export}")
             }
         }
     }
@@ -207,14 +225,6 @@ pub(super) const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
     },
     UnsupportedName {
         name: "server.to",
-        instead: FIXED_ADDRESS,
-    },
-    UnsupportedName {
-        name: "server.ipv4",
-        instead: FIXED_ADDRESS,
-    },
-    UnsupportedName {
-        name: "server.ipv6",
         instead: FIXED_ADDRESS,
     },
     UnsupportedName {

@@ -1,0 +1,38 @@
+//! The versions of IP that addresses of a host may have: the keys `ipv4` and `ipv6` of TCP addresses.
+
+use std::net::IpAddr;
+
+use crate::Problem;
+
+/// The versions of IP that are used, as QEMU has them: a version that is switched on excludes the other one, unless that is on as well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IpVersions {
+    /// `ipv4`
+    pub v4: Option<bool>,
+    /// `ipv6`
+    pub v6: Option<bool>,
+}
+
+impl IpVersions {
+    /// Whether an address may be used.
+    #[must_use]
+    pub fn allow(self, address: &IpAddr) -> bool {
+        let (own, other) = match address {
+            IpAddr::V4(_) => (self.v4, self.v6),
+            IpAddr::V6(_) => (self.v6, self.v4),
+        };
+        own.unwrap_or(other != Some(true))
+    }
+
+    /// Refuses values that leave no address.
+    pub(crate) fn check(self) -> Result<Self, Problem> {
+        match (self.v4, self.v6) {
+            (Some(false), Some(false)) => {
+                let reason = "'ipv4=off' and 'ipv6=off' leave no address; leave one of them out";
+                let reason = reason.to_owned();
+                Err(Problem::Conflict { reason })
+            }
+            _ => Ok(self),
+        }
+    }
+}
