@@ -6,6 +6,7 @@
 //! are in flight at most, which leaves guests their room. Holes are found by worker threads (`plan`); sizes and the speed
 //! limit are in `pace`.
 
+mod control;
 mod guest_speed;
 mod guests;
 mod pace;
@@ -14,12 +15,13 @@ mod speed_limit;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use block::{BlockCopy, CopyFailure, CopySide, DiskCall, DiskIo, Node, Op, Request};
 use iothread::event_loop::Interest;
 use iothread::{Completion, ErrorAction, MAX_WATCHED_DESCRIPTORS, OnError, SocketDevice};
 
+pub use self::control::CopierControl;
 pub use self::guests::GuestQueues;
 use self::pace::CopyPace;
 use self::plan::{CopyPlan, Part, PartKind, Query};
@@ -57,22 +59,6 @@ pub struct CopierSettings {
     pub max_chunk: u64,
     /// What is copied.
     pub work: CopierWork,
-}
-
-/// Settings that other threads change while the copier runs. It looks when it gets a turn.
-#[derive(Default)]
-pub struct CopierControl {
-    /// It begins nothing: a client or an error has paused it.
-    pub paused: AtomicBool,
-    /// A mirror is to end: nothing becomes pending any more unless a disk fails, so everything is copied and flushed.
-    pub finishing: AtomicBool,
-    /// A mirror is in sync, and its job decides whether it ends. Nothing is copied or flushed meanwhile: the decision is about the
-    /// flush that was reported.
-    pub awaits_end: AtomicBool,
-    /// Bytes per second; 0: no limit.
-    pub speed: AtomicU64,
-    /// The guests whose requests shall not suffer from it.
-    pub guests: GuestQueues,
 }
 
 /// A report of a copier to its job.
@@ -176,7 +162,7 @@ impl Copier {
         self.state == State::Copying
             && !self.has_flush_in_flight()
             && !self.control.awaits_end.load(Ordering::Acquire)
-            && !self.control.paused.load(Ordering::Acquire)
+            && !self.control.is_paused()
             && self.now_ns >= self.retry_at_ns
     }
 
@@ -259,7 +245,7 @@ impl Copier {
             ErrorAction::Stop if self.stops != stops => return,
             ErrorAction::Stop => {
                 self.stops += 1;
-                self.control.paused.store(true, Ordering::Release);
+                self.control.pause();
             }
         }
         (self.report)(CopierReport::Failed(failure, action));
@@ -283,11 +269,14 @@ impl SocketDevice for Copier {
             self.retry_at_ns = now_ns + RETRY_NS;
         }
         self.end_if_failed_and_idle();
+        if self.count_in_flight() == 0 {
+            self.control.rest_if_paused();
+        }
         false
     }
 
     fn deadline_ns(&mut self) -> Option<u64> {
-        if self.state != State::Copying || self.control.paused.load(Ordering::Acquire) {
+        if self.state != State::Copying || self.control.is_paused() {
             return None;
         }
         let next_ns = self.pace.next_part_at_ns().max(self.retry_at_ns);

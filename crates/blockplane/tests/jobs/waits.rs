@@ -64,6 +64,34 @@ fn iothread_of_a_job_is_not_removed_before_the_job_has_ended() {
     program.stop();
 }
 
+#[test]
+fn paused_job_is_busy_until_what_was_in_flight_has_ended() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, 8 * MIB, LINE);
+    let inject = |rules| json!({"node-name": "target", "inject-error": rules});
+    let hang = json!([{"iotype": "write", "sector": 2048, "action": "hang"}]);
+    client.done("x-blkdebug-set", inject(hang));
+    client.done(
+        "blockdev-backup",
+        backup("full", json!({"target": "target"})),
+    );
+    eventually("other parts are copied", || {
+        let jobs = client.done("query-jobs", json!({}));
+        jobs[0]["current-progress"].as_u64() >= Some(4 * MIB)
+    });
+    client.done("job-pause", json!({"id": "j"}));
+    let job = |client: &mut Client| client.done("query-block-jobs", json!({}))[0].take();
+    let before = job(&mut client);
+    assert_eq!(before["paused"], true);
+    assert_eq!(before["busy"], true);
+    client.done("x-blkdebug-set", inject(json!([])));
+    eventually("the job rests", || job(&mut client)["busy"] == false);
+    let rests = job(&mut client);
+    assert!(rests["offset"].as_u64() > before["offset"].as_u64());
+    assert_eq!(job(&mut client)["offset"], rests["offset"]);
+    program.stop();
+}
+
 /// The guest's first write to what is not copied waits for the target, which answers nothing, or is gone for an hour.
 #[test]
 fn guest_goes_on_when_a_job_whose_server_is_silent_or_gone_is_cancelled() {

@@ -304,19 +304,20 @@ impl MainThread {
         job.check_verb(verb)?;
         match verb {
             JobVerb::CancelUnlessReady if job.is_ready() && job.outcome.is_none() => {
-                job.control.paused.store(false, Ordering::Release);
+                job.control.resume();
                 self.begin_end_of_mirror(number, MirrorEnd::Copy)?;
             }
             JobVerb::Cancel | JobVerb::CancelUnlessReady => self.cancel_job_work(number),
             JobVerb::Complete => self.begin_end_of_mirror(number, MirrorEnd::SwitchOver)?,
             JobVerb::Pause => {
-                if job.control.paused.swap(true, Ordering::AcqRel) {
+                if !job.control.pause() {
                     return Err("Job is already paused".into());
                 }
                 job.set_status(job.working_status(), &objects.events);
+                job.notify_copier();
             }
             JobVerb::Resume => {
-                if !job.control.paused.swap(false, Ordering::AcqRel) {
+                if !job.control.resume() {
                     return Err("Can't resume a job that was not paused".into());
                 }
                 job.io_status = IoStatus::Ok;

@@ -171,7 +171,7 @@ fn job_info(job: &Job) -> Value {
 /// `BlockJobInfo` of a job.
 fn block_job_info(job: &Job) -> Value {
     let mut info = job.event_data();
-    info["busy"] = (job.status == JobStatus::Running).into();
+    info["busy"] = job.is_busy().into();
     info["paused"] = job.is_paused().into();
     info["io-status"] = job.io_status.name().into();
     info["ready"] = matches!(job.status, JobStatus::Ready | JobStatus::Standby).into();

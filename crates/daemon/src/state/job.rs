@@ -186,7 +186,15 @@ impl Job {
 
     /// Whether a client or an error has paused it.
     pub fn is_paused(&self) -> bool {
-        self.control.paused.load(Ordering::Acquire)
+        self.control.is_paused()
+    }
+
+    /// Whether it works, or ends what was in flight when it was paused.
+    pub fn is_busy(&self) -> bool {
+        match self.is_paused() {
+            true => self.copier.is_some() && !self.control.rests(),
+            false => self.status == JobStatus::Running,
+        }
     }
 
     /// Changes the status, and sends the event.

@@ -1,0 +1,77 @@
+//! The control of a copier by other threads.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::guests::GuestQueues;
+
+/// Settings that other threads change while the copier runs. It looks when it gets a turn.
+#[derive(Default)]
+pub struct CopierControl {
+    /// It begins nothing: a client or an error has paused it.
+    paused: AtomicBool,
+    /// How often it was paused.
+    pauses: AtomicU64,
+    /// The last of these in which nothing was in flight any more.
+    rested_pause: AtomicU64,
+    /// A mirror is to end: nothing becomes pending any more unless a disk fails, so everything is copied and flushed.
+    pub finishing: AtomicBool,
+    /// A mirror is in sync, and its job decides whether it ends. Nothing is copied or flushed meanwhile: the decision is about the
+    /// flush that was reported.
+    pub awaits_end: AtomicBool,
+    /// Bytes per second; 0: no limit.
+    pub speed: AtomicU64,
+    /// The guests whose requests shall not suffer from it.
+    pub guests: GuestQueues,
+}
+
+impl CopierControl {
+    /// Has the copier begin nothing from its next turn on. False: it is paused already.
+    pub fn pause(&self) -> bool {
+        self.pauses.fetch_add(1, Ordering::AcqRel);
+        !self.paused.swap(true, Ordering::AcqRel)
+    }
+
+    /// Ends a pause. False: it is not paused.
+    pub fn resume(&self) -> bool {
+        self.paused.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether it is paused. What was in flight then may still be.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Acquire)
+    }
+
+    /// Whether it is paused, and nothing is in flight.
+    #[must_use]
+    pub fn rests(&self) -> bool {
+        self.is_paused()
+            && self.rested_pause.load(Ordering::Acquire) == self.pauses.load(Ordering::Acquire)
+    }
+
+    /// Notes, if it is paused, that nothing is in flight.
+    pub(crate) fn rest_if_paused(&self) {
+        let pause = self.pauses.load(Ordering::Acquire);
+        if self.is_paused() {
+            self.rested_pause.store(pause, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copier_rests_in_the_pause_in_which_nothing_is_in_flight() {
+        let control = CopierControl::default();
+        control.rest_if_paused();
+        assert!(control.pause());
+        assert!(!control.rests(), "it may have begun something before");
+        control.rest_if_paused();
+        assert!(control.rests());
+        assert!(control.resume() && !control.rests());
+        assert!(control.pause() && !control.pause());
+        assert!(!control.rests(), "that was another pause");
+    }
+}
