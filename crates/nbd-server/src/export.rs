@@ -1,5 +1,6 @@
 //! An export: what clients see of it, and its connections on iothreads.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +14,7 @@ use telemetry::queue::QueueStats;
 use crate::connection::{Connection, ConnectionSettings};
 use crate::contexts::{self, MetaContext};
 use crate::negotiation::NegotiatedClient;
+use crate::socket::has_hung_up;
 
 /// Settings of an export.
 pub struct ExportSettings {
@@ -64,9 +66,16 @@ pub struct Export {
 /// Connections of an export.
 #[derive(Default)]
 struct Connections {
-    running: Vec<(u64, Arc<SocketDeviceHandle>)>,
+    running: Vec<RunningConnection>,
     /// Number of connections since the beginning.
     started: u64,
+}
+
+/// A connection on an iothread.
+struct RunningConnection {
+    number: u64,
+    device: Arc<SocketDeviceHandle>,
+    socket: Arc<OwnedFd>,
 }
 
 impl Export {
@@ -186,6 +195,7 @@ impl Export {
             reason = "less than the number of iothreads"
         )]
         let queue = (number % settings.iothreads.len() as u64) as usize;
+        let socket = client.socket.shared_fd();
         let connection = Connection::new(
             client.socket,
             &client.received,
@@ -205,24 +215,27 @@ impl Export {
         );
         let nodes = vec![(settings.node)()];
         let started = settings.iothreads[queue].start_socket_device(Box::new(connection), nodes);
-        let Ok(handle) = started else {
+        let Ok(device) = started else {
             // The iothread has stopped, and the connection was dropped.
             return true;
         };
         if connections.running.is_empty() {
             (settings.on_connected)(true);
         }
-        connections.running.push((number, Arc::new(handle)));
+        connections.running.push(RunningConnection {
+            number,
+            device: Arc::new(device),
+            socket,
+        });
         true
     }
 
     /// Removes a connection that has ended, and has nothing in flight.
     pub(crate) fn remove_ended_connection(&self, number: u64) {
         let mut connections = self.lock_connections();
-        let ended = |(running, _): &(u64, _)| *running == number;
-        if let Some(index) = connections.running.iter().position(ended) {
-            let (_, handle) = connections.running.swap_remove(index);
-            handle.stop();
+        let mut running = connections.running.iter();
+        if let Some(index) = running.position(|running| running.number == number) {
+            connections.running.swap_remove(index).device.stop();
             if connections.running.is_empty() {
                 (self.settings.on_connected)(false);
             }
@@ -241,6 +254,18 @@ impl Export {
         is_unconnected
     }
 
+    /// Removes the export if all its clients have hung up; their connections have to be ended. False if one is connected.
+    #[must_use]
+    pub fn remove_if_hung_up(&self) -> bool {
+        let connections = self.lock_connections();
+        let mut running = connections.running.iter();
+        let have_hung_up = running.all(|running| has_hung_up(&running.socket));
+        if have_hung_up {
+            self.is_removed.store(true, Ordering::Release);
+        }
+        have_hung_up
+    }
+
     /// Removes the export, and begins to disconnect its clients.
     pub fn begin_remove(&self) {
         self.is_removed.store(true, Ordering::Release);
@@ -252,11 +277,11 @@ impl Export {
     /// Disconnects all clients, and waits until their requests in flight are done.
     pub fn disconnect_and_wait(&self) {
         let running = std::mem::take(&mut self.lock_connections().running);
-        for (_, handle) in &running {
-            handle.begin_stop();
+        for connection in &running {
+            connection.device.begin_stop();
         }
-        for (_, handle) in &running {
-            handle.stop();
+        for connection in &running {
+            connection.device.stop();
         }
         if self.is_removed() {
             self.lock_contexts().clear();
@@ -329,8 +354,8 @@ impl Export {
 
 impl Connections {
     fn handles(&self) -> Vec<Arc<SocketDeviceHandle>> {
-        let handles = self.running.iter().map(|(_, handle)| handle.clone());
-        handles.collect()
+        let running = self.running.iter();
+        running.map(|running| running.device.clone()).collect()
     }
 }
 

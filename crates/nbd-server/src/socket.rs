@@ -4,19 +4,27 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use tls::{NonBlockingSocket, Session, socket_errno};
 
 /// A non-blocking socket.
 pub(crate) struct ClientSocket {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     session: Option<Box<Session>>,
 }
 
 impl ClientSocket {
     pub fn plain(fd: OwnedFd) -> Self {
+        let fd = Arc::new(fd);
         ClientSocket { fd, session: None }
+    }
+
+    /// Its descriptor, for [`has_hung_up`].
+    pub fn shared_fd(&self) -> Arc<OwnedFd> {
+        self.fd.clone()
     }
 
     /// From here on everything is encrypted, beginning with a handshake.
@@ -40,7 +48,7 @@ impl ClientSocket {
     /// [`has_more_to_read`](Self::has_more_to_read).
     pub fn receive(&mut self, pieces: &mut [IoSliceMut<'_>]) -> rustix::io::Result<usize> {
         let Some(session) = &mut self.session else {
-            return rustix::io::readv(&self.fd, pieces);
+            return rustix::io::readv(&*self.fd, pieces);
         };
         let stream = &mut NonBlockingSocket(self.fd.as_fd());
         session.begin_turn();
@@ -65,7 +73,7 @@ impl ClientSocket {
         let Some(session) = &mut self.session else {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let no_descriptors = &mut SendAncillaryBuffer::default();
-            return sendmsg(&self.fd, pieces, no_descriptors, flags);
+            return sendmsg(&*self.fd, pieces, no_descriptors, flags);
         };
         let sent = session.write(&mut NonBlockingSocket(self.fd.as_fd()), pieces);
         sent.map_err(|error| socket_errno(&error))
@@ -98,6 +106,13 @@ impl Drop for ClientSocket {
             session.close(&mut NonBlockingSocket(self.fd.as_fd()));
         }
     }
+}
+
+/// Whether the peer of a socket has closed it, or will send nothing more.
+pub(crate) fn has_hung_up(socket: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
+    let now = Timespec::default();
+    poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// Whether a call may succeed later.

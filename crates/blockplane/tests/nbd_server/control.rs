@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::process::{Folder, STUCK_AFTER};
 use crate::raw_client::{RawClient, request};
+use crate::stopped_thread::StoppedThread;
 use crate::{MIB, disk_line, start};
 
 const DISK: &str = "--blockdev null-co,node-name=d,size=1M,read-zeroes=on";
@@ -80,6 +81,51 @@ fn export_del_safe_refuses_connected_clients_and_hard_disconnects_them() {
     let gone = RawClient::try_enter(&folder, "d").err().unwrap();
     assert_eq!(gone, "there is no export of this name");
     client.done("blockdev-del", json!({"node-name": "d"}));
+    program.stop();
+}
+
+/// The iothread has not seen yet that the client is gone.
+#[test]
+fn export_whose_client_has_disconnected_is_not_in_use() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let line = format!("--object iothread,id=io0 {}", disk_line(",iothread=io0"));
+    let (program, mut client) = start(&folder, &line);
+    let connected = RawClient::enter(&folder, "d");
+    client.event("BLOCK_EXPORT_CONNECTED", "e");
+    let iothread = StoppedThread::of_name(program.pid(), "IO io0");
+    drop(connected);
+    client.done("block-export-del", json!({"id": "e"}));
+    let shown = client.done("query-block-exports", json!({}))[0].take();
+    assert_eq!(shown["shutting-down"], true);
+    drop(iothread);
+    client.event("BLOCK_EXPORT_DELETED", "e");
+    program.stop();
+}
+
+#[test]
+fn export_that_is_removed_is_gone_when_the_command_is_answered() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let (program, mut client) = start(&folder, &disk_line(""));
+    for mode in ["safe", "hard"] {
+        for _ in 0..20 {
+            let connected = RawClient::enter(&folder, "d");
+            client.event("BLOCK_EXPORT_CONNECTED", "e");
+            match mode {
+                "safe" => drop(connected),
+                _ => std::mem::forget(connected),
+            }
+            client.done("nbd-server-remove", json!({"name": "e", "mode": mode}));
+            assert_eq!(client.done("query-block-exports", json!({})), json!([]));
+            let again = client.fails("nbd-server-remove", json!({"name": "e"}));
+            assert_eq!(again, "Export 'e' is not found");
+            let export = json!({"type": "nbd", "id": "e", "node-name": "d"});
+            client.done("block-export-add", export);
+        }
+    }
+    client.done("nbd-server-stop", json!({}));
+    assert_eq!(client.done("query-block-exports", json!({})), json!([]));
     program.stop();
 }
 

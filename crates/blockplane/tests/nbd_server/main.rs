@@ -24,6 +24,9 @@ mod limits;
 mod raw_client;
 mod requests;
 mod status_client;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../qmp/stopped_thread.rs"]
+mod stopped_thread;
 mod tls;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../upgrade/daemon.rs"]

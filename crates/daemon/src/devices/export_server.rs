@@ -30,6 +30,15 @@ impl ExportServer {
         }
     }
 
+    /// Stops accepting front-ends if those that are connected have hung up, which is not handled yet; false if one has not.
+    #[must_use]
+    pub fn stop_if_hung_up(&self) -> bool {
+        match self {
+            ExportServer::Nbd(export) => export.remove_if_hung_up(),
+            ExportServer::VhostUser(_) | ExportServer::Adapter(_) => false,
+        }
+    }
+
     /// Stops accepting front-ends and disconnects the present one.
     pub fn begin_stop(&self) {
         match self {

@@ -1,8 +1,11 @@
 //! QMP commands for exports: add, remove and query; and the schema of their events.
 
+use std::time::{Duration, Instant};
+
 use options::SocketAddr;
 use qmp::{
-    Arguments, Command, CommandHandler, Error, Event, Member, ObjectType, Type, TypeDefinition,
+    Arguments, Command, CommandHandler, Error, Event, Member, ObjectType, ReplySender, Type,
+    TypeDefinition,
 };
 use serde_json::{Value, json};
 
@@ -11,8 +14,9 @@ use super::running_object_names::names_of_running_objects_and_other_chardevs;
 use super::stats::throttles;
 use super::{option_types, str_arg_or_empty};
 use crate::actions::export;
+use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
-use crate::state::export::ExportState;
+use crate::state::export::{ExportRemoval, ExportState};
 
 /// The commands for exports.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
@@ -30,13 +34,9 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
                 Member::optional("mode", Type::Named("BlockExportRemoveMode")),
             ]),
             returns: None,
-            run: CommandHandler::InBand(|control, arguments| {
-                let hard = str_arg_or_empty(arguments, "mode") == "hard";
-                let removed = control
-                    .objects
-                    .remove_export_if_unconnected_or_hard(str_arg_or_empty(arguments, "id"), hard);
-                removed.map_err(|failure| error_of_failed_action(&failure))?;
-                Ok(json!({}))
+            run: CommandHandler::Deferred(|control, arguments, reply| {
+                let id = str_arg_or_empty(arguments, "id");
+                remove_export(control, id, arguments, reply);
             }),
         },
         Command {
@@ -46,6 +46,55 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
             run: CommandHandler::InBand(|control, _| Ok(query_exports(control))),
         },
     ]
+}
+
+/// The time for which the removal of an export is waited for: usually nothing is in flight.
+const MAX_REMOVAL_WAIT: Duration = Duration::from_millis(500);
+
+/// Removes an export in the mode of the arguments.
+pub(super) fn remove_export(
+    control: &mut MainThread,
+    id: &str,
+    arguments: &Arguments,
+    reply: ReplySender,
+) {
+    let hard = str_arg_or_empty(arguments, "mode") == "hard";
+    let objects = &mut control.objects;
+    match objects.remove_export_if_unconnected_or_hard(id, hard) {
+        Ok(removal) => reply_after_removals(control, vec![removal], reply),
+        Err(failure) => reply.send(Err(error_of_failed_action(&failure))),
+    }
+}
+
+/// Replies to a command that removes exports when they are gone, or after [`MAX_REMOVAL_WAIT`]. They have events of their own.
+pub(super) fn reply_after_removals(
+    control: &mut MainThread,
+    removals: Vec<ExportRemoval>,
+    reply: ReplySender,
+) {
+    let removals = removals.into_iter().filter_map(|removal| match removal {
+        ExportRemoval::Done => None,
+        ExportRemoval::Draining(is_drained) => Some(is_drained),
+    });
+    let draining: Vec<_> = removals.collect();
+    if draining.is_empty() {
+        return reply.send(Ok(json!({})));
+    }
+    control.spawn_command_thread_and_reply_later(
+        "remove exports".to_owned(),
+        CommandOnShutdown::Abandon,
+        reply,
+        move || {
+            let give_up = Instant::now() + MAX_REMOVAL_WAIT;
+            for is_drained in draining {
+                let left = give_up.saturating_duration_since(Instant::now());
+                // It is removed later, or was removed.
+                let _ = is_drained.recv_timeout(left);
+            }
+            Ok(())
+        },
+        |_, waited| waited,
+    );
 }
 
 /// Types of the arguments and results of these commands, and of the data of the events.

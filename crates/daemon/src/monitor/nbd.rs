@@ -1,10 +1,13 @@
 //! QMP commands of the NBD server: start, stop, and qemu-storage-daemon's older commands for its exports.
 
-use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
+use qmp::{
+    Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type,
+    TypeDefinition,
+};
 use serde_json::{Map, Value, json};
 
 use super::error_conversion::{error_of_failed_action, error_of_invalid_options};
-use super::exports::add_export;
+use super::exports::{add_export, remove_export, reply_after_removals};
 use super::running_object_names::names_of_running_objects_and_other_chardevs;
 use super::str_arg_or_empty;
 use crate::control::MainThread;
@@ -29,10 +32,11 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
             name: "nbd-server-stop",
             arguments: ObjectType::default(),
             returns: None,
-            run: CommandHandler::InBand(|control, _| {
-                let stopped = control.objects.stop_nbd_server();
-                stopped.map_err(|failure| error_of_failed_action(&failure))?;
-                Ok(json!({}))
+            run: CommandHandler::Deferred(|control, _, reply| {
+                match control.objects.stop_nbd_server() {
+                    Ok(removals) => reply_after_removals(control, removals, reply),
+                    Err(failure) => reply.send(Err(error_of_failed_action(&failure))),
+                }
             }),
         },
         Command {
@@ -54,7 +58,7 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
                 Member::optional("mode", Type::Named("BlockExportRemoveMode")),
             ]),
             returns: None,
-            run: CommandHandler::InBand(remove_by_old_command),
+            run: CommandHandler::Deferred(remove_by_old_command),
         },
     ]
 }
@@ -128,16 +132,13 @@ fn add_by_old_command(control: &mut MainThread, arguments: &Arguments) -> Result
 }
 
 /// `nbd-server-remove`: as `block-export-del` with the name as its id.
-fn remove_by_old_command(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
+fn remove_by_old_command(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
     let name = str_arg_or_empty(arguments, "name");
-    let hard = str_arg_or_empty(arguments, "mode") == "hard";
-    let is_nbd = control.objects.is_nbd_export(name);
-    if !is_nbd {
-        return Err(Error::generic(format!("Export '{name}' is not found")));
+    match control.objects.is_nbd_export(name) {
+        true => remove_export(control, name, arguments, reply),
+        false => {
+            let text = format!("Export '{name}' is not found");
+            reply.send(Err(Error::generic(text)));
+        }
     }
-    let removed = control
-        .objects
-        .remove_export_if_unconnected_or_hard(name, hard);
-    removed.map_err(|failure| error_of_failed_action(&failure))?;
-    Ok(json!({}))
 }

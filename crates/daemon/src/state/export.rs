@@ -1,6 +1,7 @@
 //! An export in the daemon's state: its options, its disks, its counters, and its server while it is not being removed.
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
 use iothread::ExportReporter;
@@ -12,6 +13,14 @@ use crate::devices::virtio_scsi::VirtioScsiController;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::ExportedDisk;
 use crate::error::BoxError;
+
+/// How far the removal of an export has come.
+pub(crate) enum ExportRemoval {
+    /// It is removed.
+    Done,
+    /// It is removed when its requests in flight have completed: then the main thread gets a message, and this a value.
+    Draining(Receiver<()>),
+}
 
 /// An export.
 pub(crate) struct Export {

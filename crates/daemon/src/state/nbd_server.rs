@@ -10,6 +10,7 @@ use nbd_server::{NbdListener, NbdServer, ServerSettings};
 use options::{NbdServerAddr, NbdServerOptions};
 use unix_socket::listener::AllowedPeers;
 
+use super::export::ExportRemoval;
 use super::objects::DaemonObjects;
 use crate::error::BoxError;
 
@@ -88,15 +89,15 @@ impl DaemonObjects {
         server.ok_or_else(|| "NBD server not running".into())
     }
 
-    /// Removes all exports of the server, disconnects their clients, and ends it.
-    pub fn stop_nbd_server(&mut self) -> Result<(), BoxError> {
+    /// Begins to remove all exports of the server, disconnects their clients, and ends it.
+    pub fn stop_nbd_server(&mut self) -> Result<Vec<ExportRemoval>, BoxError> {
         self.require_nbd_server()?;
         let ids: Vec<String> = self.ids_of_serving_nbd_exports();
-        for id in ids {
-            self.remove_export_if_unconnected_or_hard(&id, true)?;
-        }
+        let removals = ids.iter();
+        let removals = removals.map(|id| self.remove_export_if_unconnected_or_hard(id, true));
+        let removals = removals.collect::<Result<_, _>>()?;
         self.nbd_server = None;
-        Ok(())
+        Ok(removals)
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::json;
 use unix_socket::listener::Listener;
 use vhost_user::{ControlThreads, Server, VirtioDevice};
 
-use super::export::{Export, ExportState};
+use super::export::{Export, ExportRemoval, ExportState};
 use super::iothread::{Iothread, to_poll_settings};
 use super::job::{Job, StartingJob};
 use super::nbd_server::RunningNbdServer;
@@ -331,7 +331,7 @@ impl DaemonObjects {
         &mut self,
         id: &str,
         hard: bool,
-    ) -> Result<(), BoxError> {
+    ) -> Result<ExportRemoval, BoxError> {
         let index = self.exports.iter().position(|e| e.options.id == id);
         let index = index.ok_or_else(|| format!("Export '{id}' is not found"))?;
         let ExportState::Serving(server) = &self.exports[index].state else {
@@ -340,9 +340,9 @@ impl DaemonObjects {
         if server.stop_if_unconnected() {
             self.exports.remove(index);
             self.emit_export_deleted(id);
-            return Ok(());
+            return Ok(ExportRemoval::Done);
         }
-        if !hard {
+        if !hard && !server.stop_if_hung_up() {
             return Err(format!(
                 "export '{id}' still in use: a front-end is connected; mode=hard disconnects it"
             )
@@ -350,6 +350,7 @@ impl DaemonObjects {
         }
         let (on_drained, drained_id) = (self.on_export_drained.clone(), id.to_owned());
         let (server_sender, server_receiver) = std::sync::mpsc::channel::<ExportServer>();
+        let (drained, is_drained) = std::sync::mpsc::channel();
         let draining_thread = std::thread::Builder::new()
             .name(format!("end {id}"))
             .spawn(move || {
@@ -357,6 +358,8 @@ impl DaemonObjects {
                     server.drain_and_close();
                 }
                 on_drained(drained_id);
+                // The receiver may be gone; ignore the error.
+                let _ = drained.send(());
             })?;
         server.begin_stop();
         let state = std::mem::replace(
@@ -367,7 +370,7 @@ impl DaemonObjects {
             // Cannot fail: the thread is receiving.
             let _ = server_sender.send(server);
         }
-        Ok(())
+        Ok(ExportRemoval::Draining(is_drained))
     }
 
     /// Removes an export whose queues have drained.
