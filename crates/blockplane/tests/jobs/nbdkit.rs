@@ -1,16 +1,21 @@
 //! Jobs whose target is an export of nbdkit, with its filters for slow and failing disks. nbdcopy reads what is there.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
+use test_support::deadline::eventually;
 use test_support::report;
 use test_support::verifying::blocks::BLOCK;
 use test_support::verifying::device::Device;
 
+use crate::client::Client;
 use crate::ends::assert_holds_all_writes;
+use crate::guest::{Guest, OUT};
 use crate::load::{Load, QUEUES, assert_is_of_one_moment};
 use crate::mirror::mirror;
 use crate::process::Folder;
 use crate::servers::Server;
-use crate::{MIB, assert_same_content, backup, completed, start, start_with_disks};
+use crate::{MIB, assert_same_content, backup, bitmap, completed, start, start_with_disks};
 
 const BYTES: u64 = 8 * MIB;
 
@@ -96,6 +101,60 @@ fn busy_guest_goes_over_to_a_server_with_a_limited_rate() {
     if read_export(&folder, &server, "read.img") {
         assert_holds_all_writes(&folder, "read.img", &writes);
     }
+}
+
+/// A server that takes writes, and fails when it flushes as long as the file `bad` exists.
+const SCRIPT: &str = r#"
+case "$1" in
+    get_size) echo 8388608;;
+    can_write | can_flush | can_multi_conn) ;;
+    pread) head -c "$3" /dev/zero;;
+    pwrite) cat > /dev/null;;
+    flush) if [ -e FOLDER/bad ]; then echo "EIO the cache is lost" >&2; exit 1; fi;;
+    *) exit 2;;
+esac
+"#;
+
+#[test]
+fn cancelled_backup_leaves_nothing_clean_that_its_target_may_lose() {
+    let folder = Folder::new();
+    let script = SCRIPT.replace("FOLDER", &folder.join("").display().to_string());
+    std::fs::write(folder.join("script"), format!("#!/bin/sh\n{script}")).unwrap();
+    let path = folder.join("script").display().to_string();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let Some(server) = Server::nbdkit(&folder, &format!("sh {path}")) else {
+        return;
+    };
+    let export =
+        "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
+    let (program, mut client) = start_with_disks(&folder, BYTES, export);
+    client.done("blockdev-add", node(&server));
+    client.done(
+        "block-dirty-bitmap-add",
+        json!({"node": "disk", "name": "b"}),
+    );
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    for block in (0..2048).step_by(16) {
+        guest.request(0, OUT, block, 1);
+    }
+    let dirty = |client: &mut Client| bitmap(client, "disk", "b")["count"].as_u64();
+    let mut after_cancel = || {
+        let arguments =
+            json!({"target": "there", "bitmap": "b", "bitmap-mode": "always", "speed": 1});
+        client.done("blockdev-backup", backup("bitmap", arguments));
+        // The first part is copied before the limit of speed holds.
+        eventually("something is copied", || {
+            client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
+        });
+        client.done("job-cancel", json!({"id": "j"}));
+        client.wait_for_event("BLOCK_JOB_CANCELLED");
+        dirty(&mut client)
+    };
+    std::fs::write(folder.join("bad"), []).unwrap();
+    assert_eq!(after_cancel(), Some(BYTES));
+    std::fs::remove_file(folder.join("bad")).unwrap();
+    assert!(after_cancel() < Some(BYTES));
+    program.stop();
 }
 
 #[test]

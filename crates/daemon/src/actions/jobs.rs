@@ -158,7 +158,9 @@ impl MainThread {
             return;
         };
         let (copier, source) = (job.copier.take(), disks.source.clone());
-        let copied_to = job.ends_as_copy().then(|| disks.target.clone());
+        // Data of before the moment of a copy, or that counts as copied after a failure.
+        let is_flushed = job.ends_as_copy() || job.clears_bitmap_after_failure();
+        let copied_to = is_flushed.then(|| disks.target.clone());
         let name = format!("end {}", job.id);
         source.remove_copy_filter();
         let users = users_of_node(objects, &source);
@@ -170,7 +172,6 @@ impl MainThread {
                     copier.stop();
                 }
                 reattach_users(&users);
-                // What was in flight at the moment of the copy.
                 let flushed = copied_to.map_or(Ok(()), |target| target.flush_blocking());
                 flushed.map_err(|error| qmp::Error::generic(error.to_string()))
             },
@@ -178,10 +179,14 @@ impl MainThread {
             move |control, ended| {
                 let mut jobs = control.objects.jobs.iter_mut();
                 let job = jobs.find(|job| job.number == number);
-                if let (Err(error), Some(job)) = (ended, job)
-                    && job.ends_as_copy()
-                {
-                    job.outcome = Some(JobOutcome::Failed(error.text));
+                match (ended, job) {
+                    (Err(error), Some(job)) if job.ends_as_copy() => {
+                        job.outcome = Some(JobOutcome::Failed(error.text));
+                    }
+                    (Err(error), Some(job)) if job.clears_bitmap_after_failure() => {
+                        job.keep_bitmap_dirty(&error.text);
+                    }
+                    _ => {}
                 }
                 control.on_job_work_ended(number);
             },

@@ -270,6 +270,24 @@ impl Job {
         self.set_status(JobStatus::Concluded, events);
     }
 
+    /// Whether what was copied becomes clean in its bitmap, although the job has not succeeded, whose end flushes the target.
+    pub fn clears_bitmap_after_failure(&self) -> bool {
+        let is_always = |(_, mode): &(BitmapUse, BitmapMode)| *mode == BitmapMode::Always;
+        self.outcome != Some(JobOutcome::Completed) && self.bitmap.as_ref().is_some_and(is_always)
+    }
+
+    /// Keeps all that is dirty in its bitmap: what was copied may be lost.
+    pub fn keep_bitmap_dirty(&mut self, error: &str) {
+        tracing::warn!(
+            job = self.id,
+            error,
+            "the target cannot be flushed, so its bitmap keeps what is dirty"
+        );
+        if let Some((_, mode)) = &mut self.bitmap {
+            *mode = BitmapMode::Never;
+        }
+    }
+
     /// Ends the use of its bitmap: what was copied is clean if the mode says so.
     pub fn end_bitmap_use(&mut self, succeeded: bool) {
         let Some((bitmap, mode)) = self.bitmap.take() else {
@@ -329,6 +347,11 @@ impl DaemonObjects {
             }
             if let Some(disks) = &job.disks {
                 disks.source.remove_copy_filter();
+                if job.clears_bitmap_after_failure()
+                    && let Err(error) = disks.target.flush_blocking()
+                {
+                    job.keep_bitmap_dirty(&error.to_string());
+                }
                 job.conclude(JobOutcome::Cancelled, &self.events);
             }
         }
