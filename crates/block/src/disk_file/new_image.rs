@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FallocateFlags, IFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, IFlags, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::ioctl::{Getter, Setter, opcode};
 
@@ -60,6 +60,9 @@ pub enum NewImageError {
         /// The name of the node.
         node: String,
     },
+    /// A program has it as a file of its own: a `bitmap-file`, `pr-file` or `pidfile`, perhaps of this daemon.
+    #[error("{} is locked (flock) by a program that uses it, perhaps this daemon: choose another file", .0.display())]
+    Locked(PathBuf),
     /// It is no file, or another opening has locks.
     #[error(transparent)]
     Refused(#[from] NodeError),
@@ -95,6 +98,11 @@ impl NewImage {
             });
         }
         let file = LockedFd::with_locks(fd, &self.path, Locking::Auto, ImageAccess::Replace)?;
+        let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        // A file system without these locks has none.
+        if locked == Err(Errno::WOULDBLOCK) {
+            return Err(NewImageError::Locked(self.path.clone()));
+        }
         set_len(&file, 0)?;
         self.set_attributes(&file);
         let filled = self.fill(&file, cancelled);
@@ -307,6 +315,21 @@ mod tests {
         let refused = image.create(&[node], &AtomicBool::new(false)).unwrap_err();
         assert!(refused.to_string().contains("node 'disk'"), "{refused}");
         assert_eq!(fs::read(&path).unwrap(), [7; 512]);
+    }
+
+    #[test]
+    fn file_that_is_locked_as_a_whole_is_not_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bitmaps");
+        fs::write(&path, [7; 512]).unwrap();
+        let other = fs::File::open(&path).unwrap();
+        rustix::fs::flock(&other, FlockOperation::LockExclusive).unwrap();
+        let image = image(path.clone(), Preallocation::Off);
+        let refused = image.create(&[], &AtomicBool::new(false)).unwrap_err();
+        assert!(matches!(refused, NewImageError::Locked(_)), "{refused}");
+        assert_eq!(fs::read(&path).unwrap(), [7; 512]);
+        drop(other);
+        image.create(&[], &AtomicBool::new(false)).unwrap();
     }
 
     #[test]

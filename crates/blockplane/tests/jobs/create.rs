@@ -82,6 +82,46 @@ fn created_image_is_the_target_of_a_backup() {
     program.stop();
 }
 
+/// The job may have nothing left to do when it is cancelled.
+#[test]
+fn cancelled_job_says_whether_there_is_an_image() {
+    let folder = Folder::new();
+    let (program, mut client) = start(&folder, "");
+    for _ in 0..20 {
+        client.send("blockdev-create", &create("new.img", json!({})));
+        client.send("job-cancel", &json!({"id": "j"}));
+        for _ in 0..2 {
+            // It may have ended.
+            client.answer();
+        }
+        events_until(&mut client, "concluded");
+        let job = client.done("query-jobs", json!({}))[0].take();
+        let expected = match job.get("error") {
+            Some(_) => 0,
+            None => MIB,
+        };
+        assert_eq!(size_and_space(&folder, "new.img").0, expected, "{job}");
+        client.done("job-dismiss", json!({"id": "j"}));
+        events_until(&mut client, "null");
+    }
+    program.stop();
+}
+
+#[test]
+fn files_of_the_daemon_are_not_replaced() {
+    let folder = Folder::new();
+    folder.image("disk.img", MIB);
+    let line = "--blockdev file,node-name=disk,filename=disk.img,locking=off,bitmap-file=bitmaps --pidfile pid";
+    let (program, mut client) = start(&folder, line);
+    for name in ["disk.img", "bitmaps", "pid"] {
+        let before = fs::read(folder.join(name)).unwrap();
+        let said = error_of(&mut client, create(name, json!({}))).unwrap();
+        assert!(said.contains("choose another file"), "{name}: {said}");
+        assert!(fs::read(folder.join(name)).unwrap() == before, "{name}");
+    }
+    program.stop();
+}
+
 #[test]
 fn existing_file_is_replaced_with_the_wanted_space() {
     let folder = Folder::new();

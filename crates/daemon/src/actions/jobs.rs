@@ -283,6 +283,8 @@ impl MainThread {
             (JobStatus::Waiting | JobStatus::Pending, _) => {
                 self.conclude_job(number, JobOutcome::Cancelled);
             }
+            // The thread that creates it says how it ends: the image may be complete.
+            (_, None) if !job.is_block_job() => job.work.end(),
             (_, None) => self.begin_end_of_job(number, JobOutcome::Cancelled),
             // Guests use the target, or are about to.
             (_, Some(JobOutcome::Completed)) if job.switches_over() => {}
