@@ -69,22 +69,7 @@ impl NodeBitmaps {
     /// The bitmaps as bytes.
     #[must_use]
     pub fn save(&self, kind: SaveKind) -> Vec<u8> {
-        let mut body = Vec::new();
-        for bitmap in &self.lock_state().list {
-            if bitmap.persistent || kind == SaveKind::Handover {
-                append_bitmap(&mut body, bitmap);
-            }
-        }
-        let flags = if kind == SaveKind::InUse { IN_USE } else { 0 };
-        let mut all = Vec::with_capacity(HEADER_BYTES + body.len());
-        all.extend(MAGIC);
-        all.extend(VERSION.to_le_bytes());
-        all.extend(flags.to_le_bytes());
-        all.extend((body.len() as u64).to_le_bytes());
-        all.extend(crc32c(&body).to_le_bytes());
-        all.extend(crc32c(&all).to_le_bytes());
-        all.extend(body);
-        all
+        save_list(&self.lock_state().list, kind)
     }
 
     /// Replaces the bitmaps by those that were saved; the node has `size` bytes. What was saved while it was in use is
@@ -107,6 +92,26 @@ impl NodeBitmaps {
         self.lock_state().replace_list(list);
         Ok(())
     }
+}
+
+/// Bitmaps of a list as bytes.
+pub(super) fn save_list(list: &[NamedBitmap], kind: SaveKind) -> Vec<u8> {
+    let mut body = Vec::new();
+    for bitmap in list {
+        if bitmap.persistent || kind == SaveKind::Handover {
+            append_bitmap(&mut body, bitmap);
+        }
+    }
+    let flags = if kind == SaveKind::InUse { IN_USE } else { 0 };
+    let mut all = Vec::with_capacity(HEADER_BYTES + body.len());
+    all.extend(MAGIC);
+    all.extend(VERSION.to_le_bytes());
+    all.extend(flags.to_le_bytes());
+    all.extend((body.len() as u64).to_le_bytes());
+    all.extend(crc32c(&body).to_le_bytes());
+    all.extend(crc32c(&all).to_le_bytes());
+    all.extend(body);
+    all
 }
 
 /// Checks header and checksums; returns the flags, and what follows the header.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::recorder::{
     BitmapUse, NamedBitmap, NodeBitmaps, NodeBitmapsState, StoppedRecorders, find,
 };
-use super::{BitmapBits, BitmapError, MAX_NAME_BYTES};
+use super::saved::save_list;
+use super::{BitmapBits, BitmapError, MAX_NAME_BYTES, SaveKind};
 use crate::sync::MutexGuard;
 
 /// A change of one bitmap.
@@ -104,6 +105,30 @@ pub fn switch(actions: &[BitmapAction]) -> Result<Vec<BitmapUse>, BitmapError> {
         stopped.record_in_bitmaps_of(&staged.state);
     }
     Ok(uses)
+}
+
+/// Saved bitmaps of a node.
+pub type SavedOfNode = (Arc<NodeBitmaps>, Vec<u8>);
+
+/// What would be saved of the nodes of these changes if they were carried out now: nothing changes.
+///
+/// # Errors
+/// As for [`switch`].
+pub fn preview_saved(
+    actions: &[BitmapAction],
+    kind: SaveKind,
+) -> Result<Vec<SavedOfNode>, BitmapError> {
+    let mut uses = Vec::new();
+    let mut staged = lock_nodes(actions);
+    let mut merges = Vec::new();
+    for action in actions {
+        stage(&mut staged, action, &mut merges, &mut uses)?;
+    }
+    let saved = staged.iter_mut().map(|staged| {
+        staged.list.retain(|bitmap| !bitmap.removed);
+        (staged.node.clone(), save_list(&staged.list, kind))
+    });
+    Ok(saved.collect())
 }
 
 /// Locks the nodes of the actions, in the order of their addresses.

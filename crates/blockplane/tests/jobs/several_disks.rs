@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::guest::{Guest, OUT};
 use crate::process::Folder;
-use crate::start;
+use crate::{MIB, backup, completed, start, start_with_disks};
 
 const BLOCKS: u64 = 2048;
 const BLOCK: usize = crate::guest::BLOCK;
@@ -218,5 +219,36 @@ fn transaction_that_fails_starts_no_job_and_adds_no_bitmap() {
         json!({"actions": [add, action("a", json!({}))]}),
     );
     client.wait_for_event("BLOCK_JOB_COMPLETED");
+    program.stop();
+}
+
+/// The folder is in the way of the new version of the file.
+#[test]
+fn transaction_changes_nothing_if_bitmaps_cannot_be_saved() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, MIB, "");
+    folder.image("kept.img", MIB);
+    let node = json!({"driver": "file", "node-name": "kept", "filename": "kept.img", "bitmap-file": "bitmaps",
+                      "cache": {"direct": false}});
+    client.done("blockdev-add", node);
+    std::fs::create_dir(folder.join("bitmaps.new")).unwrap();
+    let add = |node, persistent| {
+        let data = json!({"node": node, "name": "b", "persistent": persistent});
+        json!({"type": "block-dirty-bitmap-add", "data": data})
+    };
+    let job = json!({"type": "blockdev-backup", "data": backup("full", json!({}))});
+    let actions = json!({"actions": [add("disk", false), job, add("kept", true)]});
+    let said = client.fails("transaction", actions.clone());
+    assert!(said.contains("bitmap-file: cannot write"), "{said}");
+    let count = |client: &mut Client| {
+        let nodes = client.done("query-named-block-nodes", json!({}));
+        nodes.to_string().matches("granularity").count()
+    };
+    assert_eq!(count(&mut client), 0);
+    assert_eq!(client.done("query-jobs", json!({})), json!([]));
+    std::fs::remove_dir(folder.join("bitmaps.new")).unwrap();
+    client.done("transaction", actions);
+    assert_eq!(count(&mut client), 2);
+    assert!(completed(&mut client).get("error").is_none());
     program.stop();
 }

@@ -99,7 +99,7 @@ impl BitmapPlan {
         self.nodes.iter().map(|affected| &affected.node)
     }
 
-    /// Carries it out, all of it or nothing, and saves which persistent bitmaps there are. This waits for requests in flight if
+    /// Saves which persistent bitmaps there will be, and carries it out: all of it or nothing. This waits for requests in flight if
     /// it [may](Self::may_wait). `then` is called after all bitmaps were switched, before routes stop to record, with the uses
     /// by jobs that have begun.
     pub fn carry_out<T>(
@@ -109,9 +109,13 @@ impl BitmapPlan {
         for affected in self.nodes.iter().filter(|affected| affected.begins) {
             affected.let_routes_record(true);
         }
-        let switched = dirty_bitmap::switch(&self.actions);
-        let done = switched.map_err(BoxError::from).and_then(then);
-        let done = done.and_then(|done| self.save_files().map(|()| done));
+        let done = self.save_files_of_future().and_then(|()| {
+            let switched = dirty_bitmap::switch(&self.actions);
+            switched.map_err(BoxError::from).and_then(then)
+        });
+        if done.is_err() {
+            self.save_files_of_present();
+        }
         for affected in &self.nodes {
             if !affected.node.bitmaps().has_recording() {
                 affected.let_routes_record(false);
@@ -120,13 +124,31 @@ impl BitmapPlan {
         done
     }
 
-    fn save_files(&self) -> Result<(), BoxError> {
-        for (node, file) in &self.files {
-            file.save(node, SaveKind::InUse).map_err(|error| {
-                format!("the bitmaps are changed, but would not be there after a crash: {error}")
-            })?;
+    /// Saves the lists of persistent bitmaps as they will be. Their bits will not be up to date as long as the nodes are in use.
+    fn save_files_of_future(&self) -> Result<(), BoxError> {
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        for (bitmaps, saved) in dirty_bitmap::preview_saved(&self.actions, SaveKind::InUse)? {
+            let mut files = self.files.iter();
+            if let Some((_, file)) = files.find(|(node, _)| Arc::ptr_eq(node.bitmaps(), &bitmaps)) {
+                file.replace(&saved)?;
+            }
         }
         Ok(())
+    }
+
+    /// Saves the lists as they are, after a change was not carried out.
+    fn save_files_of_present(&self) {
+        for (node, file) in &self.files {
+            if let Err(error) = file.save(node, SaveKind::InUse) {
+                tracing::warn!(
+                    node = node.name(),
+                    error,
+                    "the bitmap-file may list other bitmaps than the node has until it is written again"
+                );
+            }
+        }
     }
 }
 

@@ -71,10 +71,14 @@ impl BitmapFile {
 
     /// Saves the persistent bitmaps of the node.
     pub fn save(&self, node: &Node, kind: SaveKind) -> Result<(), String> {
-        let saved = node.bitmaps().save(kind);
+        self.replace(&node.bitmaps().save(kind))
+    }
+
+    /// Replaces the file by saved bitmaps.
+    pub fn replace(&self, saved: &[u8]) -> Result<(), String> {
         let mut file = self.lock_file();
         let result = match file.as_mut() {
-            Some(file) => file.replace(&saved),
+            Some(file) => file.replace(saved),
             None => Err(Errno::BADF),
         };
         result.map_err(|error| {
