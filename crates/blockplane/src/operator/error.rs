@@ -133,6 +133,17 @@ pub enum Error {
     /// A job of the daemon has failed.
     #[error("the job has failed: {0}")]
     Job(String),
+    /// A mirror that is ready, whose completion the daemon has refused for some time.
+    #[error(
+        "{reason}\nThe target is up to date, and stays so by the job '{id}'. When the reason is gone, complete it: blockplane qmp SOCKET \
+         job-complete id={id}, then blockdev-del node-name=NAME for the old node. Or give up: blockplane qmp SOCKET job-cancel id={id}"
+    )]
+    NotCompleted {
+        /// The job.
+        id: String,
+        /// The last refusal.
+        reason: String,
+    },
     /// Ctrl-C, or another signal to end.
     #[error("interrupted")]
     Interrupted,

@@ -19,8 +19,9 @@ const MAX_REFUSALS: u32 = 50;
 /// finalized. A mirror that is ready is completed: guests go over to its target then.
 ///
 /// # Errors
-/// [`Error::Interrupted`] if it was cancelled, also by others; [`Error::Job`] if it failed; [`Error::Command`] if it was refused. An
-/// error of [`Client`] besides: what became of the job is not known.
+/// [`Error::Interrupted`] if it was cancelled, also by others; [`Error::Job`] if it failed; [`Error::Command`] if it was refused, or
+/// cannot be completed; [`Error::NotCompleted`] if it is ready and goes on. An error of [`Client`] besides: what became of the job is
+/// not known.
 pub(crate) fn run(client: &mut Client, id: &str, command: &str, arguments: Value) -> Result<u64> {
     client.wait_without_limit();
     let mut begun = client.execute_with(command, arguments);
@@ -30,7 +31,10 @@ pub(crate) fn run(client: &mut Client, id: &str, command: &str, arguments: Value
     }
     begun?;
     let bar = Bar::start(id);
-    let (mut is_cancelled, mut refusals, mut refused) = (false, 0, None);
+    // It would be copied in vain.
+    let mut refused = reason_against_completion(client, id)?;
+    let is_in_vain = refused.is_some();
+    let (mut is_cancelled, mut refusals) = (false, 0);
     loop {
         let job = match find_job(client, id) {
             Ok(Some(job)) => job,
@@ -39,7 +43,7 @@ pub(crate) fn run(client: &mut Client, id: &str, command: &str, arguments: Value
             Err(error) => return Err(error),
         };
         bar.show(&job);
-        let is_unwanted = signals::termination_requested() || refusals > MAX_REFUSALS;
+        let is_unwanted = signals::termination_requested() || is_in_vain;
         match job["status"].as_str() {
             _ if is_unwanted && !is_cancelled => {
                 is_cancelled = true;
@@ -47,6 +51,11 @@ pub(crate) fn run(client: &mut Client, id: &str, command: &str, arguments: Value
             }
             Some("pending") if !is_cancelled => {
                 execute_unless_ended(client, "job-finalize", id)?;
+            }
+            Some("ready") if refusals > MAX_REFUSALS && !is_cancelled => {
+                let reason = refused.map_or_else(String::new, |refused| refused.to_string());
+                let id = id.to_owned();
+                return Err(Error::NotCompleted { id, reason });
             }
             Some("ready") if refusals == 0 || refused.is_some() => {
                 refusals += 1;
@@ -61,6 +70,22 @@ pub(crate) fn run(client: &mut Client, id: &str, command: &str, arguments: Value
         Some(refused) if matches!(ended, Err(Error::Interrupted)) => Err(refused),
         _ => ended,
     }
+}
+
+/// Why a job that has just begun cannot be completed, if it is a mirror whose guests cannot go over to its target.
+fn reason_against_completion(client: &mut Client, id: &str) -> Result<Option<Error>> {
+    let jobs = match client.execute("query-block-jobs", Map::new()) {
+        // The job is cancelled later.
+        Err(Error::Interrupted) => return Ok(None),
+        jobs => jobs?,
+    };
+    let mut jobs = jobs.as_array().into_iter().flatten();
+    let job = jobs.find(|job| job["device"] == id);
+    let reason = job.and_then(|job| job["cannot-complete"].as_str());
+    Ok(reason.map(|reason| Error::Command {
+        class: "GenericError".to_owned(),
+        desc: reason.to_owned(),
+    }))
 }
 
 /// The result of a job that has ended.

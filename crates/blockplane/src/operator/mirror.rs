@@ -130,7 +130,7 @@ fn copy(
             // An error says what has failed before. A file whose node cannot be closed stays.
             let _ = target.close(client, node);
         } else {
-            // Also if the connection is lost: the guest may use it.
+            // The job may go on. Also if the connection is lost: the guest may use it.
             target.keep();
         }
     }

@@ -208,6 +208,42 @@ fn mirror_command_moves_a_disk_to_a_file_and_to_a_server_while_its_guest_writes(
     assert!(disk[..3 * BLOCK] == there[..3 * BLOCK]);
 }
 
+/// Another export of the disk is in the way for longer than the command tries.
+#[test]
+fn mirror_command_that_cannot_complete_leaves_a_job_that_can_be_completed_later() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
+    let line = "mirror qmp disk new.img --speed 2M --write-blocking";
+    let command = Process::spawn(folder.command(line.split_whitespace()));
+    let deadline = Deadline::default();
+    while client.done("query-jobs", json!({})) == json!([]) {
+        deadline.check("the job has begun");
+    }
+    client.done(
+        "block-export-add",
+        json!({"type": "vhost-user-scsi", "id": "s", "node-name": "disk", "addr": {"type": "unix", "path": "s.sock"}}),
+    );
+    let output = command.ended();
+    let job = client.done("query-block-jobs", json!({}))[0].take();
+    assert_eq!(job["status"], "ready", "{output:?}");
+    assert!(
+        job["cannot-complete"]
+            .as_str()
+            .unwrap()
+            .contains("export 's'")
+    );
+    let id = job["device"].as_str().unwrap();
+    let next = format!("job-complete id={id}");
+    assert!(output.stderr.contains(&next), "{output:?}");
+    client.done("block-export-del", json!({"id": "s"}));
+    client.done("job-complete", json!({"id": id}));
+    let ended = client.wait_for_event("BLOCK_JOB_COMPLETED");
+    assert!(ended.get("error").is_none(), "{ended}");
+    client.done("blockdev-del", json!({"node-name": "disk"}));
+    program.stop();
+    assert_same_content(&folder, "disk.img", "new.img");
+}
+
 #[test]
 fn interrupted_or_refused_mirror_command_leaves_the_disk_where_it_is() {
     let folder = Folder::new();
@@ -225,7 +261,8 @@ fn interrupted_or_refused_mirror_command_leaves_the_disk_where_it_is() {
         "block-export-add",
         json!({"type": "vhost-user-scsi", "id": "s", "node-name": "disk", "addr": {"type": "unix", "path": "s.sock"}}),
     );
-    let output = folder.run("mirror qmp disk new.img");
+    // It would copy for weeks.
+    let output = folder.run("mirror qmp disk new.img --speed 1");
     assert!(
         output.stderr.contains("cannot go over to another node"),
         "{output:?}"

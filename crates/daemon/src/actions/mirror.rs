@@ -124,14 +124,34 @@ fn check_users_can_switch_over(
     source: &Arc<Node>,
     target: &Node,
 ) -> Result<(), BoxError> {
+    check_exports_can_switch_over(objects, source, target)?;
+    let disks = objects.exports.iter().flat_map(|export| &export.disks);
+    for disk in disks.filter(|disk| disk.node.get().leads_through(source)) {
+        disk.guest_device.set_block_size_of(target)?;
+    }
+    Ok(())
+}
+
+/// Why guests of a job's source could not use its target if the job was to be completed now; `None`: they could, or it is no mirror.
+pub(crate) fn reason_against_completion(objects: &DaemonObjects, job: &Job) -> Option<String> {
+    let disks = job.disks.as_ref().filter(|_| job.mirror.is_some())?;
+    let checked = check_exports_can_switch_over(objects, &disks.source, &disks.target);
+    checked.err().map(|reason| reason.to_string())
+}
+
+/// Checks that all exports of a mirror's source can go over to another node.
+fn check_exports_can_switch_over(
+    objects: &DaemonObjects,
+    source: &Arc<Node>,
+    target: &Node,
+) -> Result<(), BoxError> {
     check_is_top(objects, source)?;
     for export in &objects.exports {
         let options = &export.options;
         let mut disks = export.disks.iter();
-        let Some(disk) = disks.find(|disk| disk.node.get().leads_through(source)) else {
+        if !disks.any(|disk| disk.node.get().leads_through(source)) {
             continue;
-        };
-        disk.guest_device.set_block_size_of(target)?;
+        }
         match &options.kind {
             ExportKind::VhostUserBlk { .. } => {}
             ExportKind::Nbd(nbd) if nbd.bitmaps.is_empty() => {}

@@ -73,6 +73,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         ("auto-dismiss", Type::Bool),
     ]));
     block_job.push(Member::optional("actively-synced", Type::Bool));
+    block_job.push(Member::optional("cannot-complete", Type::Str));
     block_job.push(Member::optional("error", Type::Str));
     let perf = ["max-workers", "max-chunk"].map(|name| Member::optional(name, Type::Int));
     vec![

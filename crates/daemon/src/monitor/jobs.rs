@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 use super::error_conversion::error_of_failed_action;
 use super::job_arguments::read_speed;
 use super::str_arg_or_empty;
+use crate::actions::mirror::reason_against_completion;
 use crate::control::MainThread;
 use crate::state::job::Job;
 use crate::state::job_status::{JobStatus, JobVerb};
+use crate::state::objects::DaemonObjects;
 
 /// The commands for jobs.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
@@ -20,7 +22,8 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
         query("query-block-jobs", "BlockJobInfo", |control, _| {
             let jobs = control.objects.jobs.iter();
             let block_jobs = jobs.filter(|job| job.is_block_job());
-            Ok(block_jobs.map(block_job_info).collect())
+            let infos = block_jobs.map(|job| block_job_info(&control.objects, job));
+            Ok(infos.collect())
         }),
         of_job("job-pause", |control, arguments| {
             run(control, arguments, Family::Job, JobVerb::Pause)
@@ -169,7 +172,7 @@ fn job_info(job: &Job) -> Value {
 }
 
 /// `BlockJobInfo` of a job.
-fn block_job_info(job: &Job) -> Value {
+fn block_job_info(objects: &DaemonObjects, job: &Job) -> Value {
     let mut info = job.event_data();
     info["busy"] = job.is_busy().into();
     info["paused"] = job.is_paused().into();
@@ -181,6 +184,9 @@ fn block_job_info(job: &Job) -> Value {
     if let Some(mirror) = &job.mirror {
         let is_synced = mirror.is_write_blocking && job.pending_bytes() == 0;
         info["actively-synced"] = is_synced.into();
+        if let Some(reason) = reason_against_completion(objects, job) {
+            info["cannot-complete"] = reason.into();
+        }
     }
     add_error(job, &mut info);
     info
