@@ -58,7 +58,7 @@ pub use clock::now_ns as clock_ns;
 pub use clock::simulated as simulated_clock;
 pub use copy::{
     BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyFailure, CopyMoment, CopySide,
-    MAX_COPY_PIECE_BYTES, MirrorMode,
+    MAX_COPY_PIECE_BYTES, MirrorMode, backup_cluster_bytes,
 };
 pub use disk_file::allocation::Allocation;
 pub use disk_file::create::{CreateOutcome, create_sparse_or_check_size};

@@ -139,7 +139,7 @@ impl BlockCopy {
         extent: CopyExtent,
         on_failed_write_copy: impl Fn(CopyFailure) + Send + Sync + 'static,
     ) -> Result<Arc<Self>, BitmapError> {
-        let cluster_bytes = cluster_bytes_before_writes(size);
+        let cluster_bytes = backup_cluster_bytes(size);
         let mut copy = Self::new_of_all(size, cluster_bytes, on_failed_write_copy)?;
         copy.moment = moment;
         copy.is_read_meanwhile = extent == CopyExtent::Changes;
@@ -377,8 +377,9 @@ impl BlockCopy {
     }
 }
 
-/// The unit of a copy that guests' writes have to wait for: the smaller it is, the less they copy before.
-fn cluster_bytes_before_writes(size: u64) -> u64 {
+/// Bytes of a cluster in a backup of a disk of `size` bytes: the smaller it is, the less guests' writes have to copy before.
+#[must_use]
+pub fn backup_cluster_bytes(size: u64) -> u64 {
     let smallest = size.div_ceil(MAX_CLUSTERS).next_power_of_two();
     smallest.clamp(MIN_CLUSTER_BYTES, COPY_CLUSTER_BYTES)
 }

@@ -233,7 +233,7 @@ fn a_write_waits_for_its_copy_only_if_others_read_the_target() {
 /// Units of a terabyte take 32 MiB, and those of a larger disk no more.
 #[test]
 fn units_are_small_unless_a_disk_has_too_many() {
-    let unit = super::cluster_bytes_before_writes;
+    let unit = super::backup_cluster_bytes;
     assert_eq!([unit(1), unit(1 << 40)], [MIN_CLUSTER_BYTES; 2]);
     assert_eq!(unit((1 << 40) + 1), 2 * MIN_CLUSTER_BYTES);
     assert_eq!([unit(1 << 44), unit(1 << 60)], [COPY_CLUSTER_BYTES; 2]);

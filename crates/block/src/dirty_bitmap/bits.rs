@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::BitmapError;
+use super::memory::MAX_BYTES;
 
 /// The smallest granule, in bytes.
 pub const MIN_GRANULARITY: u64 = 512;
 /// The largest granule, in bytes.
 pub const MAX_GRANULARITY: u64 = 2 << 30;
-/// The most bits of one bitmap: 1 GiB of memory.
-const MAX_BITS: u64 = 8 << 30;
+/// The most bits of one bitmap.
+const MAX_BITS: u64 = 8 * MAX_BYTES;
 
 /// The bits of a dirty bitmap. Several threads set them. Bits of named bitmaps are never cleared here: clearing one gives it new bits.
 pub struct BitmapBits {

@@ -9,6 +9,7 @@
 //! the second is not in those of before unless the first is, whatever the disks.
 
 mod bits;
+mod memory;
 mod recorder;
 mod saved;
 mod switch;
@@ -16,6 +17,7 @@ mod switch;
 mod tests;
 
 pub use bits::{BitmapBits, DirtyExtent, MAX_GRANULARITY, MIN_GRANULARITY};
+pub use memory::BitmapMemory;
 pub use recorder::{BitmapUse, NodeBitmaps};
 pub use saved::{SaveKind, SavedBitmapsError};
 pub use switch::{BitmapAction, BitmapChange, SavedOfNode, preview_saved, switch};
@@ -56,6 +58,12 @@ pub enum BitmapError {
         /// Number of bits.
         bits: u64,
     },
+    /// All that one command makes would need too much memory.
+    #[error(
+        "the dirty bitmaps of this command would have {0} bytes together, more than 1 GiB: use larger granularities, or \
+         several commands"
+    )]
+    TooLargeTogether(u64),
     /// An export or a job uses it, or it is removed by the same transaction.
     #[error("Bitmap '{0}' is currently in use by another operation and cannot be used")]
     Busy(String),

@@ -6,7 +6,7 @@ use super::recorder::{
     BitmapUse, NamedBitmap, NodeBitmaps, NodeBitmapsState, StoppedRecorders, find,
 };
 use super::saved::save_list;
-use super::{BitmapBits, BitmapError, MAX_NAME_BYTES, SaveKind};
+use super::{BitmapBits, BitmapError, BitmapMemory, MAX_NAME_BYTES, SaveKind};
 use crate::sync::MutexGuard;
 
 /// A change of one bitmap.
@@ -77,9 +77,9 @@ pub fn switch(actions: &[BitmapAction]) -> Result<Vec<BitmapUse>, BitmapError> {
     // Dropped after the locks, which their end takes.
     let mut uses = Vec::new();
     let mut staged = lock_nodes(actions);
-    let mut merges = Vec::new();
+    let (mut merges, mut memory) = (Vec::new(), BitmapMemory::default());
     for action in actions {
-        stage(&mut staged, action, &mut merges, &mut uses)?;
+        stage(&mut staged, action, &mut memory, &mut merges, &mut uses)?;
     }
     let recorders: Vec<_> = staged
         .iter()
@@ -120,9 +120,9 @@ pub fn preview_saved(
 ) -> Result<Vec<SavedOfNode>, BitmapError> {
     let mut uses = Vec::new();
     let mut staged = lock_nodes(actions);
-    let mut merges = Vec::new();
+    let (mut merges, mut memory) = (Vec::new(), BitmapMemory::default());
     for action in actions {
-        stage(&mut staged, action, &mut merges, &mut uses)?;
+        stage(&mut staged, action, &mut memory, &mut merges, &mut uses)?;
     }
     let saved = staged.iter_mut().map(|staged| {
         staged.list.retain(|bitmap| !bitmap.removed);
@@ -167,6 +167,7 @@ fn list_of<'a>(
 fn stage(
     staged: &mut [StagedNode<'_>],
     action: &BitmapAction,
+    memory: &mut BitmapMemory,
     merges: &mut Vec<StagedMerge>,
     uses: &mut Vec<BitmapUse>,
 ) -> Result<(), BitmapError> {
@@ -180,6 +181,7 @@ fn stage(
             persistent,
         } => {
             check_name_is_new(list, name)?;
+            memory.count(*size, *granularity)?;
             let bits = BitmapBits::new(*size, *granularity)?;
             list.insert(0, NamedBitmap::new(name, bits, *enabled, *persistent));
         }
@@ -187,6 +189,7 @@ fn stage(
         BitmapChange::Clear => {
             let bitmap = find_usable(list, name)?;
             let (size, granularity) = (bitmap.bits.size(), bitmap.bits.granularity());
+            memory.count(size, granularity)?;
             bitmap.bits = Arc::new(BitmapBits::new(size, granularity)?);
         }
         BitmapChange::Enable(enabled) => find_usable(list, name)?.enabled = *enabled,
@@ -207,6 +210,7 @@ fn stage(
         BitmapChange::BeginSuccessor => {
             let bitmap = find_usable(list, name)?;
             let (size, granularity) = (bitmap.bits.size(), bitmap.bits.granularity());
+            memory.count(size, granularity)?;
             bitmap.successor = Some(Arc::new(BitmapBits::new(size, granularity)?));
             uses.push(BitmapUse::new(&action.node, bitmap));
         }

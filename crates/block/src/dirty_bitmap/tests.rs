@@ -252,6 +252,25 @@ fn a_write_through_a_window_and_a_new_end_are_recorded_below() {
     assert_eq!(dirty(&node, "a"), [9, 13, GRANULES, GRANULES + 1]);
 }
 
+/// Each of them alone is allowed.
+#[test]
+fn bitmaps_of_one_switch_have_bounded_memory_together() {
+    let node = recording_null();
+    let add_of_size = |name: &str, size| {
+        let change = BitmapChange::Add {
+            size,
+            granularity: 512,
+            enabled: true,
+            persistent: false,
+        };
+        action(&node, name, change)
+    };
+    let (small, large) = (add_of_size("a", 4096), add_of_size("b", 1 << 42));
+    let refused = switch(&[small, large]).map(drop);
+    assert_eq!(refused, Err(BitmapError::TooLargeTogether((1 << 30) + 1)));
+    assert_eq!(node.bitmaps().statuses(), []);
+}
+
 /// The bitmap may stop to record in the moment in which the job begins.
 #[test]
 fn a_job_knows_all_changes_since_it_has_begun_and_leaves_those_that_the_bitmap_records() {

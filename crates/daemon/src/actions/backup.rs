@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use block::dirty_bitmap::{BitmapAction, BitmapChange, BitmapError};
+use block::dirty_bitmap::{BitmapAction, BitmapChange, BitmapError, BitmapMemory};
 use block::{
     BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyFailure, CopyMoment, MAX_COPY_PIECE_BYTES, Node,
+    backup_cluster_bytes,
 };
 use copier::{CopierControl, CopierSettings, CopierWork};
 use iothread::{IothreadHandle, OnError};
@@ -89,13 +90,14 @@ pub(crate) struct PlannedBitmap {
 }
 
 impl JobPlan {
-    /// Checks the options, and plans a backup as of this moment. `new_bitmaps` are added before by the same transaction; `on_failed`
-    /// gets the number of the job if a guest's write could not be copied before.
+    /// Checks the options, and plans a backup as of this moment. `new_bitmaps` are added before by the same transaction, whose backups
+    /// have `memory`; `on_failed` gets the number of the job if a guest's write could not be copied before.
     pub fn new(
         objects: &mut DaemonObjects,
         options: BackupOptions,
         moment: &Arc<CopyMoment>,
         new_bitmaps: &[(Arc<Node>, String)],
+        memory: &mut BitmapMemory,
         on_failed: impl Fn(u64, CopyFailure) + Send + Sync + 'static,
     ) -> Result<Self, BoxError> {
         let source = usable_node(objects, &options.device)?.node.clone();
@@ -112,6 +114,10 @@ impl JobPlan {
             _ => CopyExtent::All,
         };
         let on_failed = move |failure| on_failed(number, failure);
+        let bitmaps = if extent == CopyExtent::Dirty { 2 } else { 1 };
+        for _ in 0..bitmaps {
+            memory.count(source.size(), backup_cluster_bytes(source.size()))?;
+        }
         let copy = BlockCopy::new(source.size(), moment.clone(), extent, on_failed)?;
         let control = CopierControl::default();
         control.speed.store(options.speed, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use block::CopyMoment;
-use block::dirty_bitmap::{BitmapChange, BitmapError};
+use block::dirty_bitmap::{BitmapChange, BitmapError, BitmapMemory};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type};
 use serde_json::{Value, json};
 
@@ -136,6 +136,7 @@ fn plan_actions(
 ) -> Result<TransactionPlan, Error> {
     let moment = Arc::new(CopyMoment::default());
     let (mut changes, mut new_bitmaps, mut backups) = (Vec::new(), Vec::new(), Vec::new());
+    let mut memory = BitmapMemory::default();
     for (kind, data) in actions {
         match *kind {
             "abort" => return Err(error_of_bitmap(BitmapError::Aborted)),
@@ -143,7 +144,8 @@ fn plan_actions(
                 let options = read_backup(data)?;
                 let on_failed = report_failed_copy(control);
                 let objects = &mut control.objects;
-                let plan = JobPlan::new(objects, options, &moment, &new_bitmaps, on_failed);
+                let memory = &mut memory;
+                let plan = JobPlan::new(objects, options, &moment, &new_bitmaps, memory, on_failed);
                 let plan = plan.map_err(|failure| error_of_failed_action(&failure))?;
                 let action = plan.bitmap_action();
                 changes.extend(action.map(|action| (plan.source.clone(), action)));
