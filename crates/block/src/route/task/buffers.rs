@@ -105,7 +105,8 @@ impl TaskBuffers {
     }
 }
 
-/// A buffer of the running async task, valid until the task is complete or [returns](super::TaskContext::return_buffer) it. Its alignment suits any direct I/O.
+/// A buffer of the running async task, valid until the task is complete or [returns](super::TaskContext::return_buffer) it. Its
+/// alignment suits any direct I/O.
 pub(crate) struct TaskBuffer {
     segment: *mut libc::iovec,
     len: u64,
