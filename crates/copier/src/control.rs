@@ -12,7 +12,7 @@ pub struct CopierControl {
     /// How often it was paused.
     pauses: AtomicU64,
     /// The last of these in which nothing was in flight any more.
-    rested_pause: AtomicU64,
+    settled_pause: AtomicU64,
     /// A mirror is to end: nothing becomes pending any more unless a disk fails, so everything is copied and flushed.
     pub finishing: AtomicBool,
     /// A mirror is in sync, and its job decides whether it ends. Nothing is copied or flushed meanwhile: the decision is about the
@@ -44,16 +44,16 @@ impl CopierControl {
 
     /// Whether it is paused, and nothing is in flight.
     #[must_use]
-    pub fn rests(&self) -> bool {
+    pub fn is_settled(&self) -> bool {
         self.is_paused()
-            && self.rested_pause.load(Ordering::Acquire) == self.pauses.load(Ordering::Acquire)
+            && self.settled_pause.load(Ordering::Acquire) == self.pauses.load(Ordering::Acquire)
     }
 
     /// Notes, if it is paused, that nothing is in flight.
-    pub(crate) fn rest_if_paused(&self) {
+    pub(crate) fn settle_if_paused(&self) {
         let pause = self.pauses.load(Ordering::Acquire);
         if self.is_paused() {
-            self.rested_pause.store(pause, Ordering::Release);
+            self.settled_pause.store(pause, Ordering::Release);
         }
     }
 }
@@ -63,15 +63,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copier_rests_in_the_pause_in_which_nothing_is_in_flight() {
+    fn copier_is_settled_in_the_pause_in_which_nothing_is_in_flight() {
         let control = CopierControl::default();
-        control.rest_if_paused();
+        control.settle_if_paused();
         assert!(control.pause());
-        assert!(!control.rests(), "it may have begun something before");
-        control.rest_if_paused();
-        assert!(control.rests());
-        assert!(control.resume() && !control.rests());
+        assert!(!control.is_settled(), "it may have begun something before");
+        control.settle_if_paused();
+        assert!(control.is_settled());
+        assert!(control.resume() && !control.is_settled());
         assert!(control.pause() && !control.pause());
-        assert!(!control.rests(), "that was another pause");
+        assert!(!control.is_settled(), "that was another pause");
     }
 }

@@ -270,7 +270,7 @@ impl SocketDevice for Copier {
         }
         self.end_if_failed_and_idle();
         if self.count_in_flight() == 0 {
-            self.control.rest_if_paused();
+            self.control.settle_if_paused();
         }
         false
     }

@@ -192,7 +192,7 @@ impl Job {
     /// Whether it works, or ends what was in flight when it was paused.
     pub fn is_busy(&self) -> bool {
         match self.is_paused() {
-            true => self.copier.is_some() && !self.control.rests(),
+            true => self.copier.is_some() && !self.control.is_settled(),
             false => self.status == JobStatus::Running,
         }
     }
