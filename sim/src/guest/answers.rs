@@ -1,5 +1,7 @@
 //! Answers that a guest may get, and contents that disk and memory may have.
 
+use std::collections::BTreeSet;
+
 use iothread::OnError;
 
 use crate::failure::Failure;
@@ -7,7 +9,7 @@ use crate::model::{Ended, SECTOR};
 use crate::nodes::REWRITTEN_SECTORS;
 use crate::plan::Kind;
 
-use super::pending_request::describe;
+use super::pending_request::{PendingRequest, describe};
 use super::{Guest, SERIAL};
 
 const OK: u8 = 0;
@@ -113,6 +115,31 @@ impl Guest {
             let flushes =
                 asked.may_flush && matches!(asked.kind, Kind::Discard | Kind::WriteZeroes);
             asked.may_fail |= flushes && failure.flush || failure.may_be(asked.kind, asked.range());
+        }
+        if self.config.merging && self.config.jobs {
+            self.spread_to_joined_writes();
+        }
+    }
+
+    /// A mirror divides long writes. If a part fails, all writes fail that were joined to the long one.
+    fn spread_to_joined_writes(&mut self) {
+        let ends = |asked: &PendingRequest| [asked.sector, asked.sector + asked.sectors];
+        loop {
+            let writes = self.asked.values();
+            let failing = writes.filter(|asked| asked.kind == Kind::Write && asked.may_fail);
+            let ends_of_failing: BTreeSet<u64> = failing.flat_map(ends).collect();
+            let mut spread = false;
+            for asked in self.asked.values_mut() {
+                if asked.kind == Kind::Write
+                    && !asked.may_fail
+                    && ends(asked).iter().any(|end| ends_of_failing.contains(end))
+                {
+                    (asked.may_fail, spread) = (true, true);
+                }
+            }
+            if !spread {
+                return;
+            }
         }
     }
 
