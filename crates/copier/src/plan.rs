@@ -186,7 +186,13 @@ mod tests {
     #[test]
     fn parts_that_write_to_the_target_are_as_long_as_the_pace_allows() {
         const MIB: u64 = 1 << 20;
-        let copy = BlockCopy::new(64 * MIB, Arc::default(), CopyExtent::All, |_| ());
+        let copy = BlockCopy::new(
+            64 * MIB,
+            COPY_CLUSTER_BYTES,
+            Arc::default(),
+            CopyExtent::All,
+            |_| (),
+        );
         let copy = copy.expect("there is memory");
         for (kind, expected) in [
             (PartKind::Data, 0..MIB),

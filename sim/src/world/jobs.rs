@@ -5,10 +5,12 @@
 //! daemon send, in their order.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 
-use block::{BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyMoment, MAX_COPY_PIECE_BYTES, Node};
+use block::{
+    BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyMoment, MAX_COPY_PIECE_BYTES, Node,
+    backup_cluster_bytes,
+};
 use copier::{Copier, CopierControl, CopierReport, CopierSettings, CopierWork};
 use iothread::{Message, OnError};
 
@@ -116,7 +118,7 @@ impl World {
             JobEvent::Pause => {
                 if let Some(job) = &self.job {
                     self.trace.say(|| "the job is paused".to_owned());
-                    job.control.paused.store(true, Ordering::Release);
+                    job.control.pause();
                 }
             }
             JobEvent::Resume => self.resume_job(),
@@ -155,7 +157,7 @@ impl World {
     }
 
     fn resume_job(&self) {
-        let paused = |job: &Job| job.control.paused.swap(false, Ordering::AcqRel);
+        let paused = |job: &Job| job.control.resume();
         if self.job.as_ref().is_some_and(paused) {
             self.trace.say(|| "the job is resumed".to_owned());
             self.run_copier();
@@ -164,7 +166,7 @@ impl World {
 
     /// Whether the job was paused, and is resumed.
     pub(super) fn resume_paused_job(&self) -> bool {
-        let paused = |job: &Job| job.control.paused.load(Ordering::Acquire);
+        let paused = |job: &Job| job.control.is_paused();
         let is_paused = self.job.as_ref().is_some_and(paused);
         self.resume_job();
         is_paused
@@ -194,7 +196,13 @@ impl World {
             true => CopyExtent::Dirty,
             false => CopyExtent::All,
         };
-        let copy = BlockCopy::new(size, begins.clone(), extent, |_| ());
+        let copy = BlockCopy::new(
+            size,
+            backup_cluster_bytes(size, 512),
+            begins.clone(),
+            extent,
+            |_| (),
+        );
         let copy = copy.expect("there is memory");
         let (target, _) = daemon.nodes.open_target(&self.config, &self.kernel);
         let source = daemon.nodes.opening();

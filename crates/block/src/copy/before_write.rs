@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use engine::{Errno, Request};
+use engine::{Errno, Op, Request};
 use telemetry::counters::TickClock;
 
 use super::{BlockCopy, COPY_CLUSTER_BYTES, CopyRoutes, MAX_COPY_PIECE_BYTES, copy_pending};
@@ -87,8 +87,11 @@ impl TaskNode for CopyBeforeWrite {
             let copy = self.copy_before_write(&cx, self.with_sequel(range), &is_read);
             let write = cx.run_on_route(&self.routes.source, request);
             let written = join_when(|| is_read.get(), copy, write).await;
-            let took = clock.now().saturating_sub(began);
-            self.copy.count_copying_write(took);
+            // Discards are none of the requests that the copier compares.
+            if written.is_ok() && request.op != Op::Discard {
+                let took = clock.now().saturating_sub(began);
+                self.copy.count_copying_write(took);
+            }
             written
         })
     }

@@ -128,18 +128,18 @@ pub struct BlockCopy {
 }
 
 impl BlockCopy {
-    /// A copy of a disk of `size` bytes. `on_failed_write_copy` is called, on an iothread, if what
-    /// a guest changes cannot be copied before; the copy is over then.
+    /// A copy of a disk of `size` bytes, in clusters of [so many](backup_cluster_bytes). `on_failed_write_copy` is called, on an iothread,
+    /// if what a guest changes cannot be copied before; the copy is over then.
     ///
     /// # Errors
     /// [`BitmapError::TooLarge`]: no memory.
     pub fn new(
         size: u64,
+        cluster_bytes: u64,
         moment: Arc<CopyMoment>,
         extent: CopyExtent,
         on_failed_write_copy: impl Fn(CopyFailure) + Send + Sync + 'static,
     ) -> Result<Arc<Self>, BitmapError> {
-        let cluster_bytes = backup_cluster_bytes(size);
         let mut copy = Self::new_of_all(size, cluster_bytes, on_failed_write_copy)?;
         copy.moment = moment;
         copy.is_read_meanwhile = extent == CopyExtent::Changes;
@@ -180,8 +180,9 @@ impl BlockCopy {
     /// copied, and what it is copying is pending until then.
     pub fn limit_to_dirty(&self, merge_dirty: impl FnOnce(&BitmapBits)) {
         if let Some(wanted) = &self.wanted {
-            let _no_piece_begins = self.lock_limiting();
+            // No request reads them yet.
             merge_dirty(wanted);
+            let _no_piece_begins = self.lock_limiting();
             self.is_limited.store(true, Ordering::Release);
         }
     }
@@ -377,9 +378,12 @@ impl BlockCopy {
     }
 }
 
-/// Bytes of a cluster in a backup of a disk of `size` bytes: the smaller it is, the less guests' writes have to copy before.
+/// Bytes of a cluster in a backup of a disk of `size` bytes: the smaller it is, the less guests' writes have to copy before. But a part of
+/// a block cannot be copied; `block_bytes` is the larger one of both disks.
 #[must_use]
-pub fn backup_cluster_bytes(size: u64) -> u64 {
+pub fn backup_cluster_bytes(size: u64, block_bytes: u64) -> u64 {
     let smallest = size.div_ceil(MAX_CLUSTERS).next_power_of_two();
-    smallest.clamp(MIN_CLUSTER_BYTES, COPY_CLUSTER_BYTES)
+    smallest
+        .max(block_bytes)
+        .clamp(MIN_CLUSTER_BYTES, COPY_CLUSTER_BYTES)
 }

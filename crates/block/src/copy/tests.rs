@@ -49,9 +49,14 @@ impl Rig {
         let moment = Arc::new(CopyMoment::default());
         let failures: Arc<Mutex<Vec<_>>> = Arc::default();
         let failed = failures.clone();
-        let copy = BlockCopy::new(source.size(), moment.clone(), extent, move |failure| {
-            failed.lock().unwrap().push(failure);
-        });
+        let on_failed = move |failure| failed.lock().unwrap().push(failure);
+        let copy = BlockCopy::new(
+            source.size(),
+            MIN_CLUSTER_BYTES,
+            moment.clone(),
+            extent,
+            on_failed,
+        );
         let copy = copy.unwrap();
         source.set_copy_before_write(&copy, &target);
         Rig {
@@ -234,9 +239,13 @@ fn a_write_waits_for_its_copy_only_if_others_read_the_target() {
 #[test]
 fn units_are_small_unless_a_disk_has_too_many() {
     let unit = super::backup_cluster_bytes;
-    assert_eq!([unit(1), unit(1 << 40)], [MIN_CLUSTER_BYTES; 2]);
-    assert_eq!(unit((1 << 40) + 1), 2 * MIN_CLUSTER_BYTES);
-    assert_eq!([unit(1 << 44), unit(1 << 60)], [COPY_CLUSTER_BYTES; 2]);
+    assert_eq!([unit(1, 512), unit(1 << 40, 4096)], [MIN_CLUSTER_BYTES; 2]);
+    assert_eq!(unit((1 << 40) + 1, 512), 2 * MIN_CLUSTER_BYTES);
+    assert_eq!(
+        [unit(1 << 44, 1), unit(1 << 60, 1)],
+        [COPY_CLUSTER_BYTES; 2]
+    );
+    assert_eq!(unit(1, 8192), 8192, "a whole block");
 }
 
 #[test]

@@ -98,10 +98,11 @@ impl NewImage {
             });
         }
         let file = LockedFd::with_locks(fd, &self.path, Locking::Auto, ImageAccess::Replace)?;
-        let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-        // A file system without these locks has none.
-        if locked == Err(Errno::WOULDBLOCK) {
-            return Err(NewImageError::Locked(self.path.clone()));
+        let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        match rustix::io::retry_on_intr(lock) {
+            // A file system without these locks has none.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK | Errno::INVAL) => {}
+            Err(_) => return Err(NewImageError::Locked(self.path.clone())),
         }
         set_len(&file, 0)?;
         self.set_attributes(&file);

@@ -352,6 +352,14 @@ impl Node {
         new.fd.move_locks_from(&old.fd, path, locking, access)
     }
 
+    /// The smallest block that can be written without reading it first, in bytes, for a job.
+    #[must_use]
+    pub fn whole_block_bytes(&self) -> u64 {
+        let direct = self.underlying_file().and_then(|file| file.direct);
+        let direct = direct.map_or(1, |direct| direct.offset);
+        self.geometry.logical_block_size.max(direct).into()
+    }
+
     /// Sets the block size that the guests of an export use, before its first request.
     ///
     /// # Errors

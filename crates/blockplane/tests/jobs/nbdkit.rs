@@ -45,6 +45,42 @@ fn line() -> String {
     )
 }
 
+/// Guests write smaller blocks than the target takes.
+#[test]
+fn backup_to_a_server_with_large_blocks_has_whole_ones() {
+    let folder = Folder::new();
+    folder.image("base.img", BYTES);
+    let filters = format!(
+        "--filter=blocksize-policy file {} blocksize-minimum=32K blocksize-preferred=32K blocksize-maximum=32M \
+         blocksize-error-policy=error",
+        folder.join("base.img").display()
+    );
+    let Some(server) = Server::nbdkit(&folder, &filters) else {
+        return;
+    };
+    let (program, mut client) = start_with_disks(
+        &folder,
+        BYTES,
+        "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock",
+    );
+    std::fs::copy(folder.join("disk.img"), folder.join("before.img")).unwrap();
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    client.done("blockdev-add", node(&server));
+    client.done(
+        "blockdev-backup",
+        backup("full", json!({"target": "there", "speed": 1})),
+    );
+    for block in [1000, 1001, 1017, 2047] {
+        guest.request(0, OUT, block, 255);
+    }
+    client.done("block-job-set-speed", json!({"device": "j", "speed": 0}));
+    let data = completed(&mut client);
+    assert!(data.get("error").is_none(), "{data}");
+    client.done("blockdev-del", json!({"node-name": "there"}));
+    program.stop();
+    assert_same_content(&folder, "base.img", "before.img");
+}
+
 #[test]
 fn backup_to_a_slow_server_is_of_one_moment() {
     let folder = Folder::new();

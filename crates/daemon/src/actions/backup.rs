@@ -115,10 +115,13 @@ impl JobPlan {
         };
         let on_failed = move |failure| on_failed(number, failure);
         let bitmaps = if extent == CopyExtent::Dirty { 2 } else { 1 };
+        let size = source.size();
+        let block_bytes = source.whole_block_bytes().max(target.whole_block_bytes());
+        let cluster_bytes = backup_cluster_bytes(size, block_bytes);
         for _ in 0..bitmaps {
-            memory.count(source.size(), backup_cluster_bytes(source.size()))?;
+            memory.count(size, cluster_bytes)?;
         }
-        let copy = BlockCopy::new(source.size(), moment.clone(), extent, on_failed)?;
+        let copy = BlockCopy::new(size, cluster_bytes, moment.clone(), extent, on_failed)?;
         let control = CopierControl::default();
         control.speed.store(options.speed, Ordering::Relaxed);
         Ok(JobPlan {

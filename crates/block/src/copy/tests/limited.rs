@@ -21,7 +21,14 @@ fn a_write_waits_for_a_copy_that_began_before_its_cluster_was_known_to_be_clean(
     );
     let target = testing::file(&path("target"), &[0; BYTES], Aio::Threads);
     let moment = Arc::new(CopyMoment::default());
-    let copy = BlockCopy::new(source.size(), moment.clone(), CopyExtent::Dirty, |_| ()).unwrap();
+    let copy = BlockCopy::new(
+        source.size(),
+        MIN_CLUSTER_BYTES,
+        moment.clone(),
+        CopyExtent::Dirty,
+        |_| (),
+    )
+    .unwrap();
     source.set_copy_before_write(&copy, &target);
     moment.begin();
     let mut iothreads = [testing::io(), testing::io()];

@@ -16,7 +16,7 @@ fn a_search_for_what_is_pending_looks_at_a_bounded_part_of_the_disk() {
     const DISK: u64 = 1 << 40;
     for extent in [CopyExtent::All, CopyExtent::Dirty] {
         let moment = Arc::new(CopyMoment::default());
-        let copy = BlockCopy::new(DISK, moment, extent, |_| ()).unwrap();
+        let copy = BlockCopy::new(DISK, MIN_CLUSTER_BYTES, moment, extent, |_| ()).unwrap();
         copy.limit_to_dirty(|wanted| wanted.mark(0..DISK));
         let first = copy.next_pending(0..DISK).unwrap();
         assert_eq!(first, 0..SEARCH_BYTES);
@@ -46,7 +46,14 @@ fn a_long_discard_does_not_lock_all_that_it_has_to_copy() {
     let (source, target) = (file("source"), file("target"));
     let (target, faults) = fault_in(&target, Some(0..512), FaultAction::Hang);
     let moment = Arc::new(CopyMoment::default());
-    let copy = BlockCopy::new(source.size(), moment.clone(), CopyExtent::All, |_| ()).unwrap();
+    let copy = BlockCopy::new(
+        source.size(),
+        MIN_CLUSTER_BYTES,
+        moment.clone(),
+        CopyExtent::All,
+        |_| (),
+    )
+    .unwrap();
     source.set_copy_before_write(&copy, &target);
     moment.begin();
     let (mut io, mut other) = (testing::io(), testing::io());
