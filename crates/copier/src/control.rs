@@ -27,8 +27,11 @@ pub struct CopierControl {
 impl CopierControl {
     /// Has the copier begin nothing from its next turn on. False: it is paused already.
     pub fn pause(&self) -> bool {
-        self.pauses.fetch_add(1, Ordering::AcqRel);
-        !self.paused.swap(true, Ordering::AcqRel)
+        let is_new = !self.paused.swap(true, Ordering::AcqRel);
+        if is_new {
+            self.pauses.fetch_add(1, Ordering::AcqRel);
+        }
+        is_new
     }
 
     /// Ends a pause. False: it is not paused.
@@ -71,7 +74,11 @@ mod tests {
         control.settle_if_paused();
         assert!(control.is_settled());
         assert!(control.resume() && !control.is_settled());
-        assert!(control.pause() && !control.pause());
-        assert!(!control.is_settled(), "that was another pause");
+        assert!(
+            control.pause() && !control.is_settled(),
+            "that was another pause"
+        );
+        control.settle_if_paused();
+        assert!(!control.pause() && control.is_settled(), "it goes on");
     }
 }

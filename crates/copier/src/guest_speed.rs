@@ -4,6 +4,8 @@
 //! that: if they take half as long again it becomes slower, and faster if they do not. What the copier takes from guests, the disk or
 //! the processor, does not matter.
 
+use block::{COPY_CLUSTER_BYTES, MAX_COPY_PIECE_BYTES};
+
 use crate::guests::GuestRequests;
 
 const MS: u64 = 1_000_000;
@@ -11,6 +13,8 @@ const MS: u64 = 1_000_000;
 /// The speed beside guests at first, and at least, in bytes per second.
 const FIRST_SPEED: u64 = 128 << 20;
 const MIN_SPEED: u64 = 8 << 20;
+/// The most parts that are copied at once.
+const MAX_PARTS: u64 = 8;
 /// Faster than any disk.
 const MAX_SPEED: u64 = 16 << 30;
 
@@ -29,6 +33,8 @@ const REST_INTERVAL_NS: u64 = 1000 * MS;
 enum Phase {
     /// Before a rest the parts in flight end.
     EndingParts,
+    /// So do requests of guests that have waited for them.
+    EndingRequests,
     Resting,
     Copying,
 }
@@ -44,6 +50,14 @@ pub(super) struct GuestSpeed {
     /// Mean latency of guests' requests while the copier rests, in ticks.
     undisturbed_ticks: Option<u64>,
     bytes_per_second: Option<u64>,
+    /// What is copied at once, if there is a limit.
+    window_bytes: u64,
+    /// What the copier has begun in this sample.
+    sample_bytes: u64,
+    /// Requests that ended, or were in flight, before a rest.
+    awaited_requests: u64,
+    /// Requests that do not end: parked ones.
+    stuck_requests: u64,
 }
 
 impl GuestSpeed {
@@ -57,6 +71,10 @@ impl GuestSpeed {
             at_sample_begin: GuestRequests::default(),
             undisturbed_ticks: None,
             bytes_per_second: None,
+            window_bytes: COPY_CLUSTER_BYTES,
+            sample_bytes: 0,
+            awaited_requests: 0,
+            stuck_requests: 0,
         }
     }
 
@@ -70,12 +88,17 @@ impl GuestSpeed {
         self.bytes_per_second
     }
 
-    /// The most parts that are copied at once, if there is a limit: no more than guests have requests, and two at most.
-    pub fn max_parts_in_flight(&self) -> usize {
-        match self.at_sample_begin.in_flight {
-            0 | 1 => 1,
-            _ => 2,
-        }
+    /// Bytes of a part, and how many parts are copied at once, if there is a limit.
+    pub fn part_bytes_and_count(&self) -> (u64, usize) {
+        let part = (self.window_bytes / MAX_PARTS).max(COPY_CLUSTER_BYTES);
+        let part = part / COPY_CLUSTER_BYTES * COPY_CLUSTER_BYTES;
+        let count = usize::try_from(self.window_bytes / part).unwrap_or(usize::MAX);
+        (part, count)
+    }
+
+    /// Counts a part that begins.
+    pub fn count(&mut self, bytes: u64) {
+        self.sample_bytes += bytes;
     }
 
     /// The time of the next look.
@@ -99,18 +122,33 @@ impl GuestSpeed {
         let sample_ns = now_ns - self.sample_began_ns;
         match self.phase {
             Phase::Copying => self.look_while_copying(now_ns, sample_ns, seen, requests),
-            Phase::Resting if seen.is_none() || seen.is_enough(sample_ns, MAX_REST_NS) => {
-                self.undisturbed_ticks = seen.mean_ticks().or(self.undisturbed_ticks);
-                if !seen.is_none() {
-                    self.bytes_per_second.get_or_insert(FIRST_SPEED);
-                }
-                self.begin_phase(Phase::Copying, now_ns, requests);
+            Phase::EndingRequests if requests.ended >= self.awaited_requests => {
+                self.stuck_requests = 0;
+                self.begin_phase(Phase::Resting, now_ns, requests);
             }
-            Phase::Resting | Phase::EndingParts => {}
+            Phase::EndingRequests if sample_ns >= MAX_REST_NS => {
+                // What does not end without the copier either does not wait for it.
+                self.stuck_requests = if seen.ended == 0 { seen.in_flight } else { 0 };
+                self.begin_copying(now_ns, seen, requests);
+            }
+            Phase::Resting if self.are_idle(seen) || seen.is_enough(sample_ns, MAX_REST_NS) => {
+                self.undisturbed_ticks = seen.mean_ticks().or(self.undisturbed_ticks);
+                self.begin_copying(now_ns, seen, requests);
+            }
+            Phase::Resting | Phase::EndingRequests | Phase::EndingParts => {}
         }
         if self.phase == Phase::EndingParts && parts_in_flight == 0 {
-            self.begin_phase(Phase::Resting, now_ns, requests);
+            self.awaited_requests = requests.ended + requests.in_flight;
+            self.begin_phase(Phase::EndingRequests, now_ns, requests);
+            self.next_look_ns = now_ns + LOOK_INTERVAL_NS;
         }
+    }
+
+    fn begin_copying(&mut self, now_ns: u64, seen: GuestRequests, requests: GuestRequests) {
+        if !self.are_idle(seen) {
+            self.bytes_per_second.get_or_insert(FIRST_SPEED);
+        }
+        self.begin_phase(Phase::Copying, now_ns, requests);
     }
 
     fn look_while_copying(
@@ -120,23 +158,61 @@ impl GuestSpeed {
         seen: GuestRequests,
         requests: GuestRequests,
     ) {
-        match (self.bytes_per_second, self.undisturbed_ticks) {
-            _ if seen.is_none() => {
-                if sample_ns >= IDLE_NS {
-                    let faster = self.bytes_per_second.map(|speed| speed * 2);
-                    self.bytes_per_second = faster.filter(|speed| *speed < MAX_SPEED);
-                    self.begin_sample(now_ns, requests);
-                }
-            }
-            _ if !seen.is_enough(sample_ns, MAX_SAMPLE_NS) && self.bytes_per_second.is_some() => {}
-            (Some(speed), Some(undisturbed)) if now_ns - self.phase_began_ns < REST_INTERVAL_NS => {
-                if let Some(disturbed) = seen.mean_ticks() {
-                    self.bytes_per_second = Some(next_speed(speed, undisturbed, disturbed));
-                }
+        let Some(speed) = self.bytes_per_second else {
+            // Guests that have been idle, or there was none.
+            return match self.are_idle(seen) {
+                true => self.begin_sample(now_ns, requests),
+                false => self.begin_phase(Phase::EndingParts, now_ns, requests),
+            };
+        };
+        if self.are_idle(seen) {
+            if sample_ns >= IDLE_NS {
+                self.bytes_per_second = Some(speed * 2).filter(|speed| *speed < MAX_SPEED);
                 self.begin_sample(now_ns, requests);
             }
-            _ => self.begin_phase(Phase::EndingParts, now_ns, requests),
+            return;
         }
+        if !seen.is_enough(sample_ns, MAX_SAMPLE_NS) {
+            return;
+        }
+        if now_ns - self.phase_began_ns >= REST_INTERVAL_NS {
+            return self.begin_phase(Phase::EndingParts, now_ns, requests);
+        }
+        match (self.undisturbed_ticks, seen.mean_ticks()) {
+            (Some(undisturbed), Some(ticks)) => self.adapt(speed, sample_ns, undisturbed, ticks),
+            (None, Some(_)) => return self.begin_phase(Phase::EndingParts, now_ns, requests),
+            (_, None) => {}
+        }
+        self.begin_sample(now_ns, requests);
+    }
+
+    /// Adapts what limits the copier, its speed or what it copies at once, after a sample in which requests took so long.
+    fn adapt(&mut self, speed: u64, sample_ns: u64, undisturbed_ticks: u64, ticks: u64) {
+        let used = u128::from(self.sample_bytes) * 1_000_000_000 / u128::from(sample_ns.max(1));
+        let used = u64::try_from(used).unwrap_or(u64::MAX);
+        let is_limit_reached = used >= speed / 4 * 3;
+        let mut speed = speed;
+        if ticks > undisturbed_ticks / 2 * 3 {
+            if is_limit_reached || self.window_bytes == COPY_CLUSTER_BYTES {
+                speed = speed.min(used.saturating_mul(2)) / 4 * 3;
+            } else {
+                self.window_bytes = self.window_bytes / 4 * 3;
+            }
+        } else if ticks < undisturbed_ticks / 4 * 5 {
+            if is_limit_reached {
+                speed = speed / 4 * 5;
+            } else {
+                self.window_bytes += (self.window_bytes / 4).max(COPY_CLUSTER_BYTES);
+            }
+        }
+        let most = MAX_PARTS * MAX_COPY_PIECE_BYTES;
+        self.window_bytes = self.window_bytes.clamp(COPY_CLUSTER_BYTES, most);
+        self.bytes_per_second = Some(speed.clamp(MIN_SPEED, MAX_SPEED));
+    }
+
+    /// Whether guests do nothing.
+    fn are_idle(&self, seen: GuestRequests) -> bool {
+        seen.ended == 0 && seen.in_flight <= self.stuck_requests
     }
 
     fn begin_phase(&mut self, phase: Phase, now_ns: u64, requests: GuestRequests) {
@@ -146,6 +222,7 @@ impl GuestSpeed {
 
     fn begin_sample(&mut self, now_ns: u64, requests: GuestRequests) {
         (self.sample_began_ns, self.at_sample_begin) = (now_ns, requests);
+        self.sample_bytes = 0;
         self.next_look_ns = now_ns + SAMPLE_NS;
     }
 }
@@ -153,18 +230,8 @@ impl GuestSpeed {
 impl GuestRequests {
     /// Whether the requests of a sample so far say how long requests take.
     fn is_enough(self, sample_ns: u64, max_ns: u64) -> bool {
-        self.plain >= SAMPLE_REQUESTS || sample_ns >= max_ns
+        self.plain() >= SAMPLE_REQUESTS || sample_ns >= max_ns
     }
-}
-
-/// The speed after a sample in which requests took so long, and not as long as undisturbed ones.
-fn next_speed(speed: u64, undisturbed_ticks: u64, ticks: u64) -> u64 {
-    let speed = match ticks {
-        _ if ticks > undisturbed_ticks / 2 * 3 => speed / 4 * 3,
-        _ if ticks < undisturbed_ticks / 4 * 5 => speed / 4 * 5,
-        _ => speed,
-    };
-    speed.clamp(MIN_SPEED, MAX_SPEED)
 }
 
 #[cfg(test)]
@@ -179,6 +246,8 @@ mod tests {
         now_ns: u64,
         requests: GuestRequests,
         rests: u32,
+        /// What the disk can do.
+        most_per_ms: u64,
     }
 
     impl Rig {
@@ -188,6 +257,7 @@ mod tests {
                 now_ns: 1_000 * MS,
                 requests: GuestRequests::default(),
                 rests: 0,
+                most_per_ms: u64::MAX,
             }
         }
 
@@ -200,8 +270,11 @@ mod tests {
                     false => disturbed_ticks,
                 };
                 self.requests.ended += 10;
-                self.requests.plain += 10;
-                self.requests.plain_ticks += 10 * ticks;
+                self.requests.ticks += 10 * ticks;
+                if !self.speed.is_resting() {
+                    let most = self.speed.bytes_per_second().unwrap_or(FIRST_SPEED) / 1000;
+                    self.speed.count(most.min(self.most_per_ms));
+                }
                 self.look();
             }
         }
@@ -269,7 +342,43 @@ mod tests {
         speed.look(rig.now_ns + 1, 1, || rig.requests);
         assert_eq!(speed.phase, Phase::EndingParts);
         speed.look(rig.now_ns + 2, 0, || rig.requests);
-        assert_eq!(speed.phase, Phase::Resting);
+        assert_eq!(speed.phase, Phase::EndingRequests);
+    }
+
+    #[test]
+    fn a_rest_begins_when_requests_have_ended_that_waited_for_parts() {
+        let mut rig = Rig::new();
+        rig.requests.in_flight = 100;
+        rig.run(1, TICKS);
+        assert_eq!(rig.speed.phase, Phase::EndingRequests);
+        rig.run(9, TICKS);
+        assert_eq!(rig.speed.phase, Phase::EndingRequests);
+        rig.run(7, TICKS);
+        assert_eq!(rig.speed.phase, Phase::Resting);
+    }
+
+    #[test]
+    fn requests_that_never_end_are_no_reason_to_be_slow() {
+        let mut rig = Rig::new();
+        rig.requests.ended = 1;
+        rig.requests.in_flight = 3;
+        rig.idle(5000);
+        assert_eq!((rig.speed.bytes_per_second(), rig.rests), (None, 1));
+    }
+
+    #[test]
+    fn more_is_copied_at_once_if_the_speed_is_not_reached_and_requests_do_not_suffer() {
+        let mut rig = Rig::new();
+        rig.most_per_ms = 4096;
+        rig.run(100, TICKS);
+        let (part, count) = rig.speed.part_bytes_and_count();
+        assert_eq!(part, COPY_CLUSTER_BYTES);
+        assert!(count > 1, "{count}");
+        rig.run(8000, TICKS);
+        assert_eq!(rig.speed.part_bytes_and_count(), (MAX_COPY_PIECE_BYTES, 8));
+        assert!(rig.speed.bytes_per_second() <= Some(2 * FIRST_SPEED));
+        rig.run(8000, TICKS * 2);
+        assert_eq!(rig.speed.part_bytes_and_count(), (COPY_CLUSTER_BYTES, 1));
     }
 
     #[test]
@@ -280,6 +389,9 @@ mod tests {
         for _ in 0..100 {
             rig.now_ns += MS;
             rig.requests.ended += 10;
+            rig.requests.ticks += 10 * 5 * TICKS;
+            rig.requests.copying += 10;
+            rig.requests.copying_ticks += 10 * 5 * TICKS;
             rig.look();
         }
         assert!(rig.speed.bytes_per_second() >= before);

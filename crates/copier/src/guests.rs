@@ -11,11 +11,12 @@ pub struct GuestQueues(Mutex<Vec<Arc<QueueStats>>>);
 /// Requests of guests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct GuestRequests {
-    /// Those that have ended.
+    /// Those that have ended, and the sum of their latencies in ticks.
     pub ended: u64,
-    /// Those of them that did not copy anything themselves, and the sum of their latencies in ticks.
-    pub plain: u64,
-    pub plain_ticks: u64,
+    pub ticks: u64,
+    /// Those of them that copied something themselves.
+    pub copying: u64,
+    pub copying_ticks: u64,
     pub in_flight: u64,
 }
 
@@ -28,17 +29,19 @@ impl GuestQueues {
     /// The reads and writes so far of all queues, of which some (so many, which took so many ticks) had to copy. Flushes do not
     /// count: they take as long as the disk's cache is full, with or without a copier.
     pub(super) fn requests(&self, (copying, copying_ticks): (u64, u64)) -> GuestRequests {
-        let mut sum = GuestRequests::default();
+        let mut sum = GuestRequests {
+            copying,
+            copying_ticks,
+            ..GuestRequests::default()
+        };
         for queue in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             for kind in [RequestKind::Read, RequestKind::Write] {
                 let kind = queue.of_kind(kind);
                 sum.ended += kind.latency.total();
-                sum.plain_ticks += kind.ticks.get();
+                sum.ticks += kind.ticks.get();
             }
             sum.in_flight += queue.in_flight().get();
         }
-        sum.plain = sum.ended.saturating_sub(copying);
-        sum.plain_ticks = sum.plain_ticks.saturating_sub(copying_ticks);
         sum
     }
 }
@@ -48,19 +51,21 @@ impl GuestRequests {
     pub fn since(self, earlier: Self) -> Self {
         GuestRequests {
             ended: self.ended.saturating_sub(earlier.ended),
-            plain: self.plain.saturating_sub(earlier.plain),
-            plain_ticks: self.plain_ticks.saturating_sub(earlier.plain_ticks),
+            ticks: self.ticks.saturating_sub(earlier.ticks),
+            copying: self.copying.saturating_sub(earlier.copying),
+            copying_ticks: self.copying_ticks.saturating_sub(earlier.copying_ticks),
             in_flight: self.in_flight,
         }
     }
 
-    /// Whether guests do nothing.
-    pub fn is_none(self) -> bool {
-        self.ended == 0 && self.in_flight == 0
+    /// Those that have ended without copying anything.
+    pub fn plain(self) -> u64 {
+        self.ended.saturating_sub(self.copying)
     }
 
-    /// The mean latency of those that did not copy, in ticks.
+    /// Their mean latency, in ticks.
     pub fn mean_ticks(self) -> Option<u64> {
-        self.plain_ticks.checked_div(self.plain)
+        let ticks = self.ticks.saturating_sub(self.copying_ticks);
+        ticks.checked_div(self.plain()).filter(|mean| *mean > 0)
     }
 }

@@ -320,7 +320,9 @@ impl SocketDevice for Copier {
                 break;
             } else if self.plan.begin_again_if_pending(&self.copy) && !self.is_almost_done() {
                 // It has to copy more than guests change meanwhile.
-                self.pace.ignore_guests();
+                if is_mirror {
+                    self.pace.ignore_guests();
+                }
                 continue;
             } else {
                 let number = self.add_in_flight(InFlight::Flush);

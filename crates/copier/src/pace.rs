@@ -62,7 +62,7 @@ impl CopyPace {
         match &self.guest_speed {
             Some(speed) if speed.is_resting() => 0,
             Some(speed) if speed.bytes_per_second().is_some() => {
-                wanted.min(speed.max_parts_in_flight())
+                wanted.min(speed.part_bytes_and_count().1)
             }
             _ => wanted,
         }
@@ -70,25 +70,25 @@ impl CopyPace {
 
     /// The size of the next part, after guests' writes have waited so often for one.
     pub fn chunk_bytes(&mut self, guest_waits: u64) -> u64 {
-        let has_guests = self.guest_bytes_per_second().is_some();
-        self.chunk = match guest_waits > self.seen_waits {
-            _ if has_guests => COPY_CLUSTER_BYTES,
-            true => self.chunk / 2,
-            false => self.chunk + COPY_CLUSTER_BYTES,
+        let beside_guests = self.guest_speed.as_ref();
+        let beside_guests = beside_guests.filter(|speed| speed.bytes_per_second().is_some());
+        self.chunk = match beside_guests {
+            Some(speed) => speed.part_bytes_and_count().0,
+            None if guest_waits > self.seen_waits => self.chunk / 2,
+            None => self.chunk + COPY_CLUSTER_BYTES,
         };
         self.chunk = self.chunk.clamp(COPY_CLUSTER_BYTES, self.max_chunk);
         self.seen_waits = guest_waits;
         self.chunk.min(self.limit.max_part_bytes()) / COPY_CLUSTER_BYTES * COPY_CLUSTER_BYTES
     }
 
-    fn guest_bytes_per_second(&self) -> Option<u64> {
-        self.guest_speed.as_ref()?.bytes_per_second()
-    }
-
     /// Counts a part that begins now against the limits.
     pub fn count(&mut self, bytes: u64, now_ns: u64) {
         self.limit.count(bytes, now_ns);
         self.guest_limit.count(bytes, now_ns);
+        if let Some(speed) = &mut self.guest_speed {
+            speed.count(bytes);
+        }
     }
 
     /// The time before which no part may begin, on the loop's clock.
@@ -149,22 +149,20 @@ mod tests {
         let mut pace = CopyPace::new(MIB);
         let requests = |ended| GuestRequests {
             ended,
-            plain: ended,
-            plain_ticks: ended * 1000,
-            in_flight: 2,
+            ticks: ended * 1000,
+            in_flight: 0,
+            ..GuestRequests::default()
         };
         assert_eq!(pace.max_parts_in_flight(8), 8);
         pace.look_at_guests(1000 * MS, 0, || requests(100));
         assert_eq!(pace.max_parts_in_flight(8), 0, "it rests");
-        assert_eq!(pace.rests_until_ns(), 1020 * MS);
-        pace.look_at_guests(1020 * MS, 0, || requests(200));
-        assert_eq!(
-            (pace.max_parts_in_flight(8), pace.max_parts_in_flight(1)),
-            (2, 1)
-        );
+        assert_eq!(pace.rests_until_ns(), 1005 * MS);
+        pace.look_at_guests(1005 * MS, 0, || requests(150));
+        pace.look_at_guests(1025 * MS, 0, || requests(200));
+        assert_eq!(pace.max_parts_in_flight(8), 1);
         assert_eq!(pace.chunk_bytes(0), COPY_CLUSTER_BYTES);
-        pace.count(COPY_CLUSTER_BYTES, 1020 * MS);
-        assert!(pace.next_part_at_ns() > 1020 * MS);
+        pace.count(COPY_CLUSTER_BYTES, 1025 * MS);
+        assert!(pace.next_part_at_ns() > 1025 * MS);
         pace.ignore_guests();
         assert_eq!((pace.max_parts_in_flight(8), pace.rests_until_ns()), (8, 0));
         assert!(pace.chunk_bytes(0) > COPY_CLUSTER_BYTES);
