@@ -1,7 +1,5 @@
 //! Jobs that begin or end while an iothread or a target hangs.
 
-use std::time::{Duration, Instant};
-
 use serde_json::json;
 use test_support::deadline::eventually;
 
@@ -121,13 +119,10 @@ fn guest_goes_on_when_a_job_whose_server_is_silent_or_gone_is_cancelled() {
         guest.ask(0, 0, OUT, 2047, 1);
         client.done("query-jobs", json!({}));
         assert!(!guest.is_answered(0, 0));
-        let begun = Instant::now();
         client.done("block-job-cancel", json!({"device": "j", "force": true}));
         guest.wait(0, 0);
         assert_eq!(guest.status(0, 0), 0);
         client.wait_for_event("BLOCK_JOB_CANCELLED");
-        // A device that ends would let its requests wait for 10 s.
-        assert!(begun.elapsed() < Duration::from_secs(9), "{is_gone}");
         // The last flush of the target fails if its server is gone.
         if !is_gone {
             server.resume();

@@ -14,11 +14,9 @@ use super::outage::nanoseconds;
 use super::queue::{ClientQueue, Link};
 use super::records::{Record, State};
 
-/// How long requests of a source that is to end wait for an answer, or for a connection, before they fail.
+/// How long requests of a source that is to end wait for an answer, or for a connection, before they fail. A cancelled request that was
+/// sent waits as long for its answer: only by the end of the connection it ends earlier, and the server may carry it out later.
 pub const STOP_WAIT: Duration = Duration::from_secs(10);
-
-/// How long a cancelled request that was sent waits for its answer: only by the end of the connection it ends earlier.
-const CANCEL_WAIT: Duration = Duration::from_millis(500);
 
 /// The upper half of the tokens of requests that async tasks make.
 const TASKS: u64 = u32::MAX as u64;
@@ -30,15 +28,15 @@ pub(super) struct Stop {
     deadline_ns: u64,
 }
 
-/// Cancels requests of async tasks to a disk as long as it exists: they fail at once while there is no connection, and after a
-/// moment if the server does not answer them. Requests that a source has submitted itself wait as before.
+/// Cancels requests of async tasks to a disk as long as it exists: they fail at once while there is no connection, and after
+/// [`STOP_WAIT`] if the server does not answer them. Requests that a source has submitted itself wait as before.
 pub struct Cancellation(Arc<Disk>);
 
 impl Cancellation {
     /// Begins to cancel.
     #[must_use]
     pub fn begin(disk: &Arc<Disk>) -> Self {
-        disk.begin_cancellation(now_ns().saturating_add(nanoseconds(CANCEL_WAIT)));
+        disk.begin_cancellation(now_ns().saturating_add(nanoseconds(STOP_WAIT)));
         Cancellation(disk.clone())
     }
 }

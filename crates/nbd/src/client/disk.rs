@@ -88,6 +88,8 @@ pub struct Disk {
     pub(super) flush_calls: FlushCalls,
     /// Writes were answered since the last flush outside of a queue.
     pub(super) has_unflushed: AtomicBool,
+    /// Locked while one caller flushes.
+    flushing: Mutex<()>,
     pub(super) connected_queues: AtomicU64,
     pub(super) reconnections: AtomicU64,
     /// When requests of tasks fail that wait for an answer (the loop's clock); `u64::MAX`: none is cancelled.
@@ -166,6 +168,7 @@ impl Disk {
             }),
             flush_calls: FlushCalls::default(),
             has_unflushed: AtomicBool::new(false),
+            flushing: Mutex::default(),
             connected_queues: AtomicU64::new(0),
             reconnections: AtomicU64::new(0),
             cancels_at_ns: AtomicU64::new(u64::MAX),
@@ -284,9 +287,22 @@ impl Disk {
     /// # Errors
     /// The server's error, or that of the connection.
     pub fn flush_blocking(&self) -> io::Result<()> {
-        if !self.features.flush || !self.has_unflushed.load(Ordering::Relaxed) {
+        if !self.features.flush {
             return Ok(());
         }
+        // Another caller's flush may lack what was answered since, or fail.
+        let _only_flush = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.has_unflushed.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let flushed = self.flush_answered();
+        if flushed.is_err() {
+            self.has_unflushed.store(true, Ordering::Release);
+        }
+        flushed
+    }
+
+    fn flush_answered(&self) -> io::Result<()> {
         let queue = self
             .lock()
             .queues
@@ -310,7 +326,6 @@ impl Disk {
             }
             flushed => flushed?,
         };
-        self.has_unflushed.store(false, Ordering::Relaxed);
         self.lock().idle.get_or_insert(connected);
         Ok(())
     }
