@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use block::Node;
 use block::dirty_bitmap::BitmapUse;
@@ -75,7 +75,8 @@ struct Connections {
 struct RunningConnection {
     number: u64,
     device: Arc<SocketDeviceHandle>,
-    socket: Arc<OwnedFd>,
+    /// Closed when the connection has ended.
+    socket: Weak<OwnedFd>,
 }
 
 impl Export {
@@ -195,7 +196,7 @@ impl Export {
             reason = "less than the number of iothreads"
         )]
         let queue = (number % settings.iothreads.len() as u64) as usize;
-        let socket = client.socket.shared_fd();
+        let socket = Arc::downgrade(client.socket.shared_fd());
         let connection = Connection::new(
             client.socket,
             &client.received,
@@ -259,7 +260,10 @@ impl Export {
     pub fn remove_if_hung_up(&self) -> bool {
         let connections = self.lock_connections();
         let mut running = connections.running.iter();
-        let have_hung_up = running.all(|running| has_hung_up(&running.socket));
+        let have_hung_up = running.all(|running| match running.socket.upgrade() {
+            Some(socket) => has_hung_up(&socket),
+            None => true,
+        });
         if have_hung_up {
             self.is_removed.store(true, Ordering::Release);
         }

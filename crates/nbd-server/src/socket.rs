@@ -23,8 +23,8 @@ impl ClientSocket {
     }
 
     /// Its descriptor, for [`has_hung_up`].
-    pub fn shared_fd(&self) -> Arc<OwnedFd> {
-        self.fd.clone()
+    pub fn shared_fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
     }
 
     /// From here on everything is encrypted, beginning with a handshake.
