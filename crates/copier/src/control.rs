@@ -20,7 +20,7 @@ pub struct CopierControl {
     pub awaits_end: AtomicBool,
     /// Bytes per second; 0: no limit.
     pub speed: AtomicU64,
-    /// The guests whose requests shall not suffer from it.
+    /// The guests to whose requests it gives way.
     pub guests: GuestQueues,
 }
 

@@ -1,20 +1,20 @@
-//! The speed of a copier beside guests: as fast as it can while they do nothing, else as fast as their requests do not suffer.
+//! The speed of a copier beside guests: no limit while they do nothing, else one that keeps their requests almost as fast as without it.
 //!
 //! Now and then the copier *rests*, which shows how long guests' requests take without it. While it copies they are compared with
-//! that: if they take half as long again it becomes slower, and faster if they do not. What the copier takes from guests, the disk or
-//! the processor, does not matter.
+//! that: if they take over one and a half times as long it becomes slower, and if they take less than a quarter more it becomes faster.
+//! It does not matter whether the copier keeps them from the disk or from the processor.
 
 use block::{COPY_CLUSTER_BYTES, MAX_COPY_PIECE_BYTES};
 
+use crate::MAX_WORKERS;
 use crate::guests::GuestRequests;
+use crate::speed_limit::SpeedLimit;
 
 const MS: u64 = 1_000_000;
 
 /// The speed beside guests at first, and at least, in bytes per second.
 const FIRST_SPEED: u64 = 128 << 20;
 const MIN_SPEED: u64 = 8 << 20;
-/// The most parts that are copied at once.
-const MAX_PARTS: u64 = 8;
 /// Faster than any disk.
 const MAX_SPEED: u64 = 16 << 30;
 
@@ -49,7 +49,7 @@ pub(super) struct GuestSpeed {
     at_sample_begin: GuestRequests,
     /// Mean latency of guests' requests while the copier rests, in ticks.
     undisturbed_ticks: Option<u64>,
-    bytes_per_second: Option<u64>,
+    limit: SpeedLimit,
     /// What is copied at once, if there is a limit.
     window_bytes: u64,
     /// What the copier has begun in this sample.
@@ -70,7 +70,7 @@ impl GuestSpeed {
             sample_began_ns: 0,
             at_sample_begin: GuestRequests::default(),
             undisturbed_ticks: None,
-            bytes_per_second: None,
+            limit: SpeedLimit::default(),
             window_bytes: COPY_CLUSTER_BYTES,
             sample_bytes: 0,
             awaited_requests: 0,
@@ -85,20 +85,26 @@ impl GuestSpeed {
 
     /// The limit; `None`: guests do nothing.
     pub fn bytes_per_second(&self) -> Option<u64> {
-        self.bytes_per_second
+        self.limit.bytes_per_second()
     }
 
     /// Bytes of a part, and how many parts are copied at once, if there is a limit.
     pub fn part_bytes_and_count(&self) -> (u64, usize) {
-        let part = (self.window_bytes / MAX_PARTS).max(COPY_CLUSTER_BYTES);
+        let part = (self.window_bytes / MAX_WORKERS as u64).max(COPY_CLUSTER_BYTES);
         let part = part / COPY_CLUSTER_BYTES * COPY_CLUSTER_BYTES;
         let count = usize::try_from(self.window_bytes / part).unwrap_or(usize::MAX);
         (part, count)
     }
 
-    /// Counts a part that begins.
-    pub fn count(&mut self, bytes: u64) {
+    /// Counts a part that begins now.
+    pub fn count(&mut self, bytes: u64, now_ns: u64) {
+        self.limit.count(bytes, now_ns);
         self.sample_bytes += bytes;
+    }
+
+    /// The time before which no part may begin, on the loop's clock.
+    pub fn next_part_at_ns(&self) -> u64 {
+        self.limit.next_part_at_ns()
     }
 
     /// The time of the next look.
@@ -145,8 +151,8 @@ impl GuestSpeed {
     }
 
     fn begin_copying(&mut self, now_ns: u64, seen: GuestRequests, requests: GuestRequests) {
-        if !self.are_idle(seen) {
-            self.bytes_per_second.get_or_insert(FIRST_SPEED);
+        if self.bytes_per_second().is_none() && !self.are_idle(seen) {
+            self.limit.set_for_next_parts(Some(FIRST_SPEED));
         }
         self.begin_phase(Phase::Copying, now_ns, requests);
     }
@@ -158,7 +164,7 @@ impl GuestSpeed {
         seen: GuestRequests,
         requests: GuestRequests,
     ) {
-        let Some(speed) = self.bytes_per_second else {
+        let Some(speed) = self.bytes_per_second() else {
             // Guests that have been idle, or there was none.
             return match self.are_idle(seen) {
                 true => self.begin_sample(now_ns, requests),
@@ -167,7 +173,8 @@ impl GuestSpeed {
         };
         if self.are_idle(seen) {
             if sample_ns >= IDLE_NS {
-                self.bytes_per_second = Some(speed * 2).filter(|speed| *speed < MAX_SPEED);
+                let faster = Some(speed * 2).filter(|speed| *speed < MAX_SPEED);
+                self.limit.set_for_next_parts(faster);
                 self.begin_sample(now_ns, requests);
             }
             return;
@@ -205,9 +212,10 @@ impl GuestSpeed {
                 self.window_bytes += (self.window_bytes / 4).max(COPY_CLUSTER_BYTES);
             }
         }
-        let most = MAX_PARTS * MAX_COPY_PIECE_BYTES;
+        let most = MAX_WORKERS as u64 * MAX_COPY_PIECE_BYTES;
         self.window_bytes = self.window_bytes.clamp(COPY_CLUSTER_BYTES, most);
-        self.bytes_per_second = Some(speed.clamp(MIN_SPEED, MAX_SPEED));
+        let speed = speed.clamp(MIN_SPEED, MAX_SPEED);
+        self.limit.set_for_next_parts(Some(speed));
     }
 
     /// Whether guests do nothing.
@@ -273,7 +281,7 @@ mod tests {
                 self.requests.ticks += 10 * ticks;
                 if !self.speed.is_resting() {
                     let most = self.speed.bytes_per_second().unwrap_or(FIRST_SPEED) / 1000;
-                    self.speed.count(most.min(self.most_per_ms));
+                    self.speed.count(most.min(self.most_per_ms), self.now_ns);
                 }
                 self.look();
             }

@@ -21,7 +21,6 @@ pub(super) struct CopyPace {
     limit: SpeedLimit,
     /// `None`: the copier does not care for guests.
     guest_speed: Option<GuestSpeed>,
-    guest_limit: SpeedLimit,
 }
 
 impl CopyPace {
@@ -33,14 +32,12 @@ impl CopyPace {
             seen_waits: 0,
             limit: SpeedLimit::default(),
             guest_speed: Some(GuestSpeed::new()),
-            guest_limit: SpeedLimit::default(),
         }
     }
 
     /// Copies as fast as it can from now on, whatever guests do.
     pub fn ignore_guests(&mut self) {
         self.guest_speed = None;
-        self.guest_limit.adjust(0);
     }
 
     /// Takes note of guests' requests.
@@ -52,8 +49,6 @@ impl CopyPace {
     ) {
         if let Some(speed) = &mut self.guest_speed {
             speed.look(now_ns, parts_in_flight, requests);
-            self.guest_limit
-                .adjust(speed.bytes_per_second().unwrap_or(0));
         }
     }
 
@@ -85,17 +80,16 @@ impl CopyPace {
     /// Counts a part that begins now against the limits.
     pub fn count(&mut self, bytes: u64, now_ns: u64) {
         self.limit.count(bytes, now_ns);
-        self.guest_limit.count(bytes, now_ns);
         if let Some(speed) = &mut self.guest_speed {
-            speed.count(bytes);
+            speed.count(bytes, now_ns);
         }
     }
 
     /// The time before which no part may begin, on the loop's clock.
     pub fn next_part_at_ns(&self) -> u64 {
-        let limits = [&self.limit, &self.guest_limit];
-        let next_ns = limits.map(SpeedLimit::next_part_at_ns);
-        next_ns[0].max(next_ns[1])
+        let beside_guests = self.guest_speed.as_ref();
+        let beside_guests = beside_guests.map_or(0, GuestSpeed::next_part_at_ns);
+        self.limit.next_part_at_ns().max(beside_guests)
     }
 
     /// The time at which it wants a turn, when the copier rests.
@@ -107,7 +101,8 @@ impl CopyPace {
 
     /// Sets the limit, in bytes per second; 0: there is none. Another one applies at once.
     pub fn set_speed(&mut self, speed: u64) {
-        self.limit.set(speed);
+        self.limit
+            .set_at_once(Some(speed).filter(|speed| *speed > 0));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The parts that a copier copies next: ranges that are pending, cut at the holes of the source.
 //!
-//! A hole that is found after the moment of the copy was there at the moment, wherever the copy is still pending: a guest that had
-//! written there since, or discarded, would have had the range copied before.
+//! A hole that is found after the moment of the copy was there at the moment, wherever the copy is still pending when the range is
+//! locked: a guest that writes there, or discards, has the range copied with the range locked.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -9,26 +9,30 @@ const NS_PER_SECOND: u128 = 1_000_000_000;
 /// A limit, and the time at which it lets the next part begin.
 #[derive(Default)]
 pub(super) struct SpeedLimit {
-    /// 0: there is none.
-    bytes_per_second: u64,
+    bytes_per_second: Option<u64>,
     next_part_at_ns: u64,
 }
 
 impl SpeedLimit {
+    /// The limit; `None`: there is none.
+    pub fn bytes_per_second(&self) -> Option<u64> {
+        self.bytes_per_second
+    }
+
     /// The most bytes of the next part, in whole clusters.
     pub fn max_part_bytes(&self) -> u64 {
         match self.bytes_per_second {
-            0 => u64::MAX,
-            speed => (speed / PARTS_PER_SECOND).max(COPY_CLUSTER_BYTES),
+            None => u64::MAX,
+            Some(speed) => (speed / PARTS_PER_SECOND).max(COPY_CLUSTER_BYTES),
         }
     }
 
     /// Counts a part that begins now.
     pub fn count(&mut self, bytes: u64, now_ns: u64) {
-        if self.bytes_per_second == 0 {
+        let Some(speed) = self.bytes_per_second else {
             return;
-        }
-        let takes_ns = u128::from(bytes) * NS_PER_SECOND / u128::from(self.bytes_per_second);
+        };
+        let takes_ns = u128::from(bytes) * NS_PER_SECOND / u128::from(speed);
         let takes_ns = u64::try_from(takes_ns).unwrap_or(u64::MAX);
         self.next_part_at_ns = self.next_part_at_ns.max(now_ns).saturating_add(takes_ns);
     }
@@ -38,8 +42,8 @@ impl SpeedLimit {
         self.next_part_at_ns
     }
 
-    /// Sets the limit, in bytes per second; 0: there is none. Another one applies at once.
-    pub fn set(&mut self, bytes_per_second: u64) {
+    /// Sets the limit. Another one applies at once: what has begun under the old one does not count.
+    pub fn set_at_once(&mut self, bytes_per_second: Option<u64>) {
         if self.bytes_per_second != bytes_per_second {
             *self = SpeedLimit {
                 bytes_per_second,
@@ -48,8 +52,8 @@ impl SpeedLimit {
         }
     }
 
-    /// Changes the limit for parts that begin from now on.
-    pub fn adjust(&mut self, bytes_per_second: u64) {
+    /// Sets the limit for parts that are counted from now on.
+    pub fn set_for_next_parts(&mut self, bytes_per_second: Option<u64>) {
         self.bytes_per_second = bytes_per_second;
     }
 }
