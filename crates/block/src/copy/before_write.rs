@@ -1,5 +1,5 @@
 //! The filter *copy before write* in front of a disk that is copied: before a guest changes a cluster for the first time since the
-//! moment of the copy, the cluster is copied.
+//! moment of the copy, the cluster is read. It is written to the target while the guest's write is carried out.
 //!
 //! Before the moment each write locks its range until it has ended, so that no copy begins in the middle of one. Afterwards a
 //! range is locked only while it is copied.
@@ -40,7 +40,6 @@ pub(crate) fn add_copy_before_write(copy: Arc<BlockCopy>, below: Route, target: 
 }
 
 impl Filter for CopyBeforeWrite {
-    /// Nothing becomes pending again.
     fn lets_pass(&self, request: &Request) -> bool {
         let range = self.copy.clusters_of(request.offset, request.len);
         self.copy.moment.has_come() && !self.copy.must_copy_before_write(&range)
@@ -61,7 +60,6 @@ impl TaskNode for CopyBeforeWrite {
                 let end = range.end.next_multiple_of(COPY_CLUSTER_BYTES);
                 below + self.routes.needed_buffer_bytes(&(range.start..end))
             }
-            // Nothing becomes pending again.
             false => below,
         }
     }

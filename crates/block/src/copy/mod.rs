@@ -1,12 +1,12 @@
 //! The state of a copy of a disk while guests write to it: the *copier* copies one part after the other. A [mirror] follows the disk.
-//! Any other copy is of the disk as it was at one moment: a [filter in front of the disk](before_write) copies what a guest is about
-//! to change, before that.
+//! Any other copy is of the disk as it was at one moment: a [filter in front of the disk](before_write) reads what a guest is about
+//! to change, before that, and copies it.
 //!
 //! - *The moment* ([`CopyMoment`]) is one atomic flag, which the copies of several disks may share. A write that takes its
 //!   range before it has come is in the copy, and any later one is not.
 //! - *Ranges* are locked, in whole clusters, by copies and by writes of before the moment until they have ended. So a copy sees a
 //!   write of before the moment as a whole, and none of after it.
-//! - *Done* only grows: a write to clusters that are copied needs no lock.
+//! - *Done* only grows, but for a mirror: a write to clusters that are copied needs no lock.
 //!
 //! A write never fails because of its copy: if the copy fails, it is over, and the write goes on.
 
@@ -329,7 +329,7 @@ impl BlockCopy {
         start..end.min(self.size)
     }
 
-    /// Whether a write to this range has to copy something before.
+    /// Whether a write to this range has to copy something before. Once it has not, it never will: nothing becomes pending again.
     fn must_copy_before_write(&self, range: &Range<u64>) -> bool {
         !self.is_over() && self.next_pending(range.clone()).is_some()
     }

@@ -77,10 +77,7 @@ pub fn switch(actions: &[BitmapAction]) -> Result<Vec<BitmapUse>, BitmapError> {
     // Dropped after the locks, which their end takes.
     let mut uses = Vec::new();
     let mut staged = lock_nodes(actions);
-    let (mut merges, mut memory) = (Vec::new(), BitmapMemory::default());
-    for action in actions {
-        stage(&mut staged, action, &mut memory, &mut merges, &mut uses)?;
-    }
+    let merges = stage_all(&mut staged, actions, &mut uses)?;
     let recorders: Vec<_> = staged
         .iter()
         .map(|staged| staged.state.live_recorders())
@@ -118,12 +115,10 @@ pub fn preview_saved(
     actions: &[BitmapAction],
     kind: SaveKind,
 ) -> Result<Vec<SavedOfNode>, BitmapError> {
+    // As in `switch`.
     let mut uses = Vec::new();
     let mut staged = lock_nodes(actions);
-    let (mut merges, mut memory) = (Vec::new(), BitmapMemory::default());
-    for action in actions {
-        stage(&mut staged, action, &mut memory, &mut merges, &mut uses)?;
-    }
+    stage_all(&mut staged, actions, &mut uses)?;
     let saved = staged.iter_mut().map(|staged| {
         staged.list.retain(|bitmap| !bitmap.removed);
         (staged.node.clone(), save_list(&staged.list, kind))
@@ -161,6 +156,19 @@ fn list_of<'a>(
         unreachable!("the nodes of all actions are locked");
     };
     &mut found.list
+}
+
+/// Carries out all actions in the new lists, but for the merges that this returns.
+fn stage_all(
+    staged: &mut [StagedNode<'_>],
+    actions: &[BitmapAction],
+    uses: &mut Vec<BitmapUse>,
+) -> Result<Vec<StagedMerge>, BitmapError> {
+    let (mut merges, mut memory) = (Vec::new(), BitmapMemory::default());
+    for action in actions {
+        stage(staged, action, &mut memory, &mut merges, uses)?;
+    }
+    Ok(merges)
 }
 
 /// Carries out an action in the new lists.

@@ -99,7 +99,7 @@ impl NewImage {
         }
         let file = LockedFd::with_locks(fd, &self.path, Locking::Auto, ImageAccess::Replace)?;
         let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-        match rustix::io::retry_on_intr(lock) {
+        match retry_on_intr(lock) {
             // A file system without these locks has none.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK | Errno::INVAL) => {}
             Err(_) => return Err(NewImageError::Locked(self.path.clone())),
