@@ -14,14 +14,25 @@ pub struct IpVersions {
 }
 
 impl IpVersions {
+    /// Whether IPv4 addresses may be used.
+    #[must_use]
+    pub fn allow_v4(self) -> bool {
+        self.v4.unwrap_or(self.v6 != Some(true))
+    }
+
+    /// Whether IPv6 addresses may be used.
+    #[must_use]
+    pub fn allow_v6(self) -> bool {
+        self.v6.unwrap_or(self.v4 != Some(true))
+    }
+
     /// Whether an address may be used.
     #[must_use]
     pub fn allow(self, address: &IpAddr) -> bool {
-        let (own, other) = match address {
-            IpAddr::V4(_) => (self.v4, self.v6),
-            IpAddr::V6(_) => (self.v6, self.v4),
-        };
-        own.unwrap_or(other != Some(true))
+        match address {
+            IpAddr::V4(_) => self.allow_v4(),
+            IpAddr::V6(_) => self.allow_v6(),
+        }
     }
 
     /// Refuses values that leave no address.

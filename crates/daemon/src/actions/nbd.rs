@@ -1,6 +1,5 @@
 //! Opening of exports of NBD servers (driver `nbd`).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,8 +83,8 @@ fn client_options(nbd: &NbdOptions, tls: &TlsOfNewNode) -> ClientOptions {
         NbdServerType::Inet => ServerAddress::Inet {
             host: nbd.host.clone().unwrap_or_default(),
             port: nbd.port.unwrap_or_default(),
-            uses_ipv4: nbd.ip_versions().allow(&Ipv4Addr::UNSPECIFIED.into()),
-            uses_ipv6: nbd.ip_versions().allow(&Ipv6Addr::UNSPECIFIED.into()),
+            uses_ipv4: nbd.ip_versions().allow_v4(),
+            uses_ipv6: nbd.ip_versions().allow_v6(),
         },
         NbdServerType::Unix => ServerAddress::Unix {
             path: nbd.path.clone().unwrap_or_default(),

@@ -89,18 +89,21 @@ impl NbdOptions {
             ("server.ipv6", nbd.ipv6.is_some()),
             ("server.path", nbd.path.is_some()),
         ];
-        let (r#type, wanted): (_, &[&str]) = match nbd.server_type {
-            NbdServerType::Inet => ("inet", &["server.host", "server.port"]),
-            NbdServerType::Unix => ("unix", &["server.path"]),
+        let (r#type, needed, optional): (_, &[&str], &[&str]) = match nbd.server_type {
+            NbdServerType::Inet => (
+                "inet",
+                &["server.host", "server.port"],
+                &["server.ipv4", "server.ipv6"],
+            ),
+            NbdServerType::Unix => ("unix", &["server.path"], &[]),
         };
         for (key, is_given) in given {
-            let is_optional = matches!(key, "server.ipv4" | "server.ipv6") && nbd.host.is_some();
-            let is_wanted = wanted.contains(&key) || is_optional;
-            if is_wanted && !is_given && !is_optional {
+            let is_needed = needed.contains(&key);
+            if is_needed && !is_given {
                 let expected = format!("server.type={type} needs it");
                 return Err(fields.missing_key_error(key, &expected));
             }
-            if is_given && !is_wanted {
+            if is_given && !is_needed && !optional.contains(&key) {
                 let reason = format!(
                     "'{}' does not go with '{}={type}'; leave it out",
                     fields.full_key(key),
