@@ -208,7 +208,7 @@ impl MainThread {
         let mut may_have_changed = true;
         while !self.quit && self.upgraded.is_none() {
             if may_have_changed {
-                self.update_status_and_metrics();
+                self.update_status_metrics_and_jobs();
             }
             let message = self.next_message_serving_watchdog(watchdog.as_mut());
             // Queries change nothing. With a hundred disks, publishing takes longer than most replies.
@@ -243,8 +243,8 @@ impl MainThread {
         matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
     }
 
-    /// Sends the service manager its status line if it has changed, and gives the metrics thread a new snapshot.
-    fn update_status_and_metrics(&mut self) {
+    /// Sends the service manager its status line if it has changed, gives the metrics thread a new snapshot, and jobs their guests.
+    fn update_status_metrics_and_jobs(&mut self) {
         let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
         self.service.notify_status_if_changed(exports, iothreads);
         self.objects.update_guests_of_jobs();

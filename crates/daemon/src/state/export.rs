@@ -18,7 +18,7 @@ use crate::error::BoxError;
 pub(crate) enum ExportRemoval {
     /// It is removed.
     Done,
-    /// It is removed when its requests in flight have completed: then the main thread gets a message, and this a value.
+    /// It is removed when its requests in flight have completed: then the main thread gets a message, and the receiver a value.
     Draining(Receiver<()>),
 }
 

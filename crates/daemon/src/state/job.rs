@@ -284,7 +284,7 @@ impl Job {
         tracing::warn!(
             job = self.id,
             error,
-            "the target cannot be flushed, so its bitmap keeps what is dirty"
+            "the target was not flushed, so its bitmap keeps what is dirty"
         );
         if let Some((_, mode)) = &mut self.bitmap {
             *mode = BitmapMode::Never;
