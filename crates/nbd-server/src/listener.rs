@@ -4,8 +4,13 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{SocketFlags, accept_with, sockopt};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
+};
 use unix_socket::listener::Listener;
+
+/// Connections that wait to be accepted, at most: as many as the standard library allows.
+const BACKLOG: i32 = 128;
 
 /// A listening socket.
 #[derive(Debug)]
@@ -17,12 +22,25 @@ pub enum NbdListener {
 }
 
 impl NbdListener {
-    /// Listens on an address and a port of this host.
+    /// Listens on an address and a port of this host. With `accepts_ipv4` the address `::` accepts clients by IPv4 as well (ipv6(7),
+    /// `IPV6_V6ONLY`).
     ///
     /// # Errors
     /// Those of bind(2) and listen(2).
-    pub fn bind_tcp(addr: SocketAddr) -> io::Result<Self> {
-        TcpListener::bind(addr).map(NbdListener::Tcp)
+    pub fn bind_tcp(addr: SocketAddr, accepts_ipv4: bool) -> io::Result<Self> {
+        let family = match addr {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        if addr.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, !accepts_ipv4)?;
+        }
+        // The port of an earlier server can be bound although connections to it are in TIME_WAIT.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &addr)?;
+        listen(&socket, BACKLOG)?;
+        Ok(NbdListener::Tcp(TcpListener::from(socket)))
     }
 
     /// Continues with a listening TCP socket of another process.
@@ -73,6 +91,25 @@ impl AsFd for NbdListener {
         match self {
             NbdListener::Unix(listener) => listener.socket().as_fd(),
             NbdListener::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn all_addresses_include_those_of_ipv4_if_it_is_accepted() {
+        for accepts_ipv4 in [false, true] {
+            let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+            let listener = NbdListener::bind_tcp(any, accepts_ipv4).unwrap();
+            let port = listener.tcp_addr().unwrap().port();
+            assert!(TcpStream::connect((Ipv6Addr::LOCALHOST, port)).is_ok());
+            let by_ipv4 = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+            assert_eq!(by_ipv4.is_ok(), accepts_ipv4);
         }
     }
 }

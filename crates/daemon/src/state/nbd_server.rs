@@ -58,8 +58,13 @@ impl DaemonObjects {
                 let handed_over = self.handover_nbd_listeners.drain(..);
                 handed_over.map(NbdListener::from_tcp_fd).collect()
             }
-            NbdServerAddr::Inet { host, port, .. } => {
-                bind_all(&options.addr.tcp_addresses(), host, *port)?
+            NbdServerAddr::Inet {
+                host,
+                port,
+                ip_versions,
+            } => {
+                let addresses = options.addr.tcp_addresses();
+                bind_all(&addresses, host, *port, ip_versions.allow_v4())?
             }
         };
         let mut options = options.clone();
@@ -102,7 +107,12 @@ impl DaemonObjects {
 }
 
 /// Listens on these addresses of a host, on the same port. One of several may be missing: a host without IPv6.
-fn bind_all(addresses: &[SocketAddr], host: &str, port: u16) -> Result<Vec<NbdListener>, BoxError> {
+fn bind_all(
+    addresses: &[SocketAddr],
+    host: &str,
+    port: u16,
+    accepts_ipv4: bool,
+) -> Result<Vec<NbdListener>, BoxError> {
     let mut listeners: Vec<NbdListener> = Vec::new();
     let mut failure = None;
     for addr in addresses {
@@ -110,7 +120,7 @@ fn bind_all(addresses: &[SocketAddr], host: &str, port: u16) -> Result<Vec<NbdLi
         if let Some(first) = listeners.first().and_then(NbdListener::tcp_addr) {
             addr.set_port(first.port());
         }
-        match NbdListener::bind_tcp(addr) {
+        match NbdListener::bind_tcp(addr, accepts_ipv4) {
             Ok(listener) => listeners.push(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => failure = Some(error),
             Err(error) => {
