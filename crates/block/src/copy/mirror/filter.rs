@@ -70,9 +70,8 @@ impl TaskNode for MirrorTask {
             // Read once: a write that has begun on both disks ends on both.
             match (self.copy.phase(), request.op) {
                 (Phase::Target, _) => cx.run_on_route(&self.routes.target, request).await,
-                (Phase::Source, _) | (_, Op::Read) => {
-                    cx.run_on_route(&self.routes.source, request).await
-                }
+                (Phase::Source, _) => cx.run_on_route(&self.routes.source, request).await,
+                (_, Op::Read) => self.read(&cx, request).await,
                 (_, Op::Flush) => self.flush_both(&cx, request).await,
                 (_, Op::Write) => self.write_both(&cx, request).await,
                 (_, Op::WriteZeroes { .. } | Op::Discard) => {
@@ -84,6 +83,16 @@ impl TaskNode for MirrorTask {
 }
 
 impl MirrorTask {
+    /// Reads from the source, or from the target if the source fails when guests use the target alone already.
+    async fn read(&self, cx: &TaskContext, request: Request) -> Result<(), Errno> {
+        match cx.run_on_route(&self.routes.source, request).await {
+            Err(_) if self.copy.has_switched_over() => {
+                cx.run_on_route(&self.routes.target, request).await
+            }
+            read => read,
+        }
+    }
+
     /// Writes the data to both disks, in pieces.
     async fn write_both(&self, cx: &TaskContext, request: Request) -> Result<(), Errno> {
         let buffer = cx.take_buffer(CopyRoutes::buffer_bytes(request.len));

@@ -238,21 +238,30 @@ fn requests_after_the_switch_over_use_the_target_alone() {
     assert_eq!(done[0].result, Err(Errno::IO), "it is the guest's disk");
 }
 
-/// It is delayed in front of the source when guests go over to the target.
+/// They are delayed in front of the source when guests go over to the target.
 #[test]
-fn flush_that_fails_on_the_source_after_the_switch_over_succeeds() {
-    let rig = Rig::new(MirrorMode::Finish);
-    rig.copy_all();
-    let mut delayed_error = rules(Some((Op::Flush, FaultAction::Delay(1_000_000))));
-    let error = rules(Some((Op::Flush, FaultAction::Error(Errno::IO))));
-    delayed_error.rules.extend(error.rules);
-    rig.faults[0].release_hanging_and_set_rules(Some(delayed_error));
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &rig.source);
-    testing::submit(&mut io, &disk, (Op::Flush, 0), Vec::new(), 1);
-    io.poll_tasks_and_submit();
-    assert!(rig.copy.try_switch_over());
-    assert_eq!(testing::run_until_completed(&mut io, 1)[0].result, Ok(()));
+fn reads_and_flushes_that_fail_on_the_source_after_the_switch_over_succeed() {
+    for op in [Op::Read, Op::Flush] {
+        let rig = Rig::new(MirrorMode::Finish);
+        rig.copy_all();
+        let mut delayed_error = rules(Some((op, FaultAction::Delay(1_000_000))));
+        let error = rules(Some((op, FaultAction::Error(Errno::IO))));
+        delayed_error.rules.extend(error.rules);
+        rig.faults[0].release_hanging_and_set_rules(Some(delayed_error));
+        let mut io = testing::io();
+        let disk = testing::attach(&mut io, &rig.source);
+        let mut expected = vec![0; BLOCK];
+        if op == Op::Flush {
+            expected.clear();
+        }
+        let data = testing::submit(&mut io, &disk, (op, 0), expected.clone(), 1);
+        io.poll_tasks_and_submit();
+        assert!(rig.copy.try_switch_over());
+        let done = testing::run_until_completed(&mut io, 1);
+        assert_eq!(done[0].result, Ok(()), "{op:?}");
+        expected.fill(7);
+        assert!(data == expected, "{op:?}");
+    }
 }
 
 /// They wait for the range of a first write when guests go over to the target.
