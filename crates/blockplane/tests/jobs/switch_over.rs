@@ -92,7 +92,7 @@ fn go_over(client: &mut Client, load: &Load, mut names: [&'static str; 2], round
 fn guest_that_writes_goes_over_to_the_target_and_back() {
     let folder = Folder::new();
     let (program, mut client, load) = started(&folder);
-    go_over(&mut client, &load, ["disk", "copy"], 11);
+    go_over(&mut client, &load, ["disk", "copy"], 51);
     let writes = load.end();
     assert_holds_all_writes(&folder, "copy.img", &writes);
     program.stop();
@@ -104,7 +104,7 @@ fn guest_that_writes_goes_over_to_an_nbd_server_and_back() {
     let (program, mut client, load) = started(&folder);
     let (server, remote) = NbdTarget::start(BYTES);
     client.done("blockdev-add", server.node("remote"));
-    go_over(&mut client, &load, ["disk", "remote"], 11);
+    go_over(&mut client, &load, ["disk", "remote"], 51);
     let writes = load.end();
     program.stop();
     server.process.stop();
