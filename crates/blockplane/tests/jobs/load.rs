@@ -1,10 +1,12 @@
 //! A guest that writes without a pause, and knows which writes a copy of its disk may have.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use test_support::deadline::eventually_ok;
+use test_support::sockets::try_connect;
 use test_support::verifying::blocks::{BLOCK, Blocks, Moment, Write, bytes};
 use test_support::verifying::device::{Device, Op};
 use test_support::verifying::guest::Guest;
@@ -23,6 +25,15 @@ pub struct Load {
 impl Load {
     /// Begins to write to the blocks of a disk, in an order in which no block is written twice at once.
     pub fn begin(socket: PathBuf, device: Device, blocks: u64) -> Self {
+        Self::begin_with(socket, device, blocks, false)
+    }
+
+    /// The same with a front-end that connects again when its server was killed.
+    pub fn begin_reconnecting(socket: PathBuf, device: Device, blocks: u64) -> Self {
+        Self::begin_with(socket, device, blocks, true)
+    }
+
+    fn begin_with(socket: PathBuf, device: Device, blocks: u64, reconnects: bool) -> Self {
         let (now, end) = (
             Arc::new(AtomicU64::new(0)),
             Arc::new(AtomicBool::new(false)),
@@ -30,7 +41,7 @@ impl Load {
         let (shown, ends) = (now.clone(), end.clone());
         let thread = std::thread::spawn(move || {
             let mut random = Random(11);
-            let wire = Wire::connect(&socket);
+            let mut wire = Wire::connect(&socket);
             let mut guest = Guest::new(device, false, QUEUES, blocks);
             guest.blocks.history = Some(Vec::new());
             guest.introduce(&wire, || ()).unwrap();
@@ -43,7 +54,13 @@ impl Load {
                 let block = usize::try_from(turn.wrapping_mul(4099) % blocks).unwrap();
                 let queue = usize::try_from(turn).unwrap() % QUEUES + queues.start;
                 guest.ask(queue, Op::Write, block);
-                guest.drains_to(random.below(12), &wire);
+                let left = random.below(12);
+                while guest.asked() > left {
+                    if !guest.look() && guest.sleep(&wire).is_err() {
+                        assert!(reconnects, "the server has hung up");
+                        wire = reconnect(&mut guest, &socket);
+                    }
+                }
                 shown.store(guest.blocks.now(), Ordering::SeqCst);
             }
             guest.drains_to(0, &wire);
@@ -71,6 +88,14 @@ impl Load {
         self.end.store(true, Ordering::SeqCst);
         self.thread.join().unwrap().history.unwrap()
     }
+}
+
+/// Connects as soon as there is a server again, and goes on with what was in flight.
+fn reconnect(guest: &mut Guest, socket: &Path) -> Wire {
+    let stream = eventually_ok("there is a server again", || try_connect(socket));
+    let wire = Wire::new(stream);
+    guest.introduce(&wire, || ()).unwrap();
+    wire
 }
 
 /// The content is that of the disk at one moment between these: no write is missing that was answered before one was asked for that

@@ -1,6 +1,7 @@
 //! Jobs of the real program: copies of disks as of one moment, while front-ends write.
 //!
 //! - `moment`: full and incremental backups are what the disk was at their moment, whatever is written meanwhile.
+//! - `killed`: the same across the death of the daemon.
 //! - `several_disks`: a transaction copies several disks as of the same moment.
 //! - `bitmaps`: what is clean after a job that succeeds, fails or is cancelled.
 //! - `errors`: disks that fail or are full, and their policies.
@@ -24,6 +25,7 @@ mod control;
 mod create;
 mod ends;
 mod errors;
+mod killed;
 mod load;
 mod mirror;
 mod moment;

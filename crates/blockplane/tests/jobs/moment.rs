@@ -1,6 +1,9 @@
 //! A backup has the content of the disk at one moment while the command runs, byte by byte, whatever a guest writes meanwhile.
 
-use serde_json::json;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use serde_json::{Value, json};
 use test_support::verifying::blocks::BLOCK;
 use test_support::verifying::device::Device;
 
@@ -10,47 +13,61 @@ use crate::process::Folder;
 use crate::upgraded_daemon::Daemon;
 use crate::{MIB, completed};
 
-const BYTES: u64 = 32 * MIB;
-const BLOCKS: u64 = BYTES / BLOCK as u64;
-const INCREMENTS: usize = 5;
+pub const BYTES: u64 = 32 * MIB;
+pub const BLOCKS: u64 = BYTES / BLOCK as u64;
+pub const INCREMENTS: usize = 5;
 
 /// A disk with these options behind an export on two iothreads, a window between them, and targets.
-fn line(kind: &str, options: &str) -> String {
+pub fn line(kind: &str, options: &str) -> String {
     let targets: String = (0..=INCREMENTS)
         .map(|index| format!(" --blockdev file,node-name=t{index},filename=t{index}.img{options}"))
         .collect();
     format!(
         "--object iothread,id=io0 --object iothread,id=io1 \
-         --blockdev file,node-name=disk,filename=disk.img{options} --blockdev raw,node-name=top,file=disk \
+         --blockdev file,node-name=disk,filename=disk.img,bitmap-file=bits{options} --blockdev raw,node-name=top,file=disk \
          --export {kind},id=e,node-name=top,writable=on,num-queues={QUEUES},\
 iothread.0=io0,iothread.1=io1,addr.type=unix,addr.path=e.sock{targets}"
     )
 }
 
-/// Backs up, and returns what the backup must lie between.
-fn back_up(client: &mut Client, load: &Load, target: usize, sync: &str) -> (u64, u64) {
+/// Backs up to the target of this number, and returns what the backup must lie between. A full one begins a bitmap at its moment, for
+/// incremental ones.
+pub fn back_up(client: &mut Client, load: &Load, target: usize, sync: &str) -> (u64, u64) {
     let after = load.now();
-    let mut arguments =
+    let arguments =
         json!({"job-id": "j", "device": "disk", "target": format!("t{target}"), "sync": sync});
-    if target > 0 || sync == "incremental" {
-        arguments["bitmap"] = "b".into();
-    }
-    let bitmap = json!({"node": "disk", "name": "b"});
-    match target {
-        0 => client.done(
-            "transaction",
-            json!({"actions": [
-                {"type": "block-dirty-bitmap-add", "data": bitmap},
-                {"type": "blockdev-backup", "data": arguments},
-            ]}),
-        ),
-        _ => client.done("blockdev-backup", arguments),
-    };
+    begin(client, sync, arguments);
     let before = load.now();
     let data = completed(client);
     assert!(data.get("error").is_none(), "{data}");
     assert_eq!(data["len"], data["offset"], "{data}");
     (after, before)
+}
+
+/// Begins a backup, as [`back_up`] does.
+pub fn begin(client: &mut Client, sync: &str, mut arguments: Value) {
+    if sync == "incremental" {
+        arguments["bitmap"] = "b".into();
+        client.done("blockdev-backup", arguments);
+        return;
+    }
+    let bitmap = json!({"node": "disk", "name": "b", "persistent": true});
+    client.done(
+        "transaction",
+        json!({"actions": [
+            {"type": "block-dirty-bitmap-add", "data": bitmap},
+            {"type": "blockdev-backup", "data": arguments},
+        ]}),
+    );
+}
+
+/// Gives a target what an increment does not copy.
+pub fn copy_base(folder: &Folder, base: usize, target: usize) {
+    let [base, target] = [base, target].map(|index| folder.join(&format!("t{index}.img")));
+    let base = std::fs::read(base).unwrap();
+    // In place: the target is open.
+    let target = File::options().write(true).open(target).unwrap();
+    target.write_all_at(&base, 0).unwrap();
 }
 
 /// A full backup and incremental ones, put together. After those in `upgrades` the daemon is replaced.
@@ -66,14 +83,8 @@ fn each_backup_is_of_one_moment(kind: &str, device: Device, options: &str, upgra
     let mut moments = Vec::new();
     for index in 0..=INCREMENTS {
         let sync = if index == 0 { "full" } else { "incremental" };
-        // What the increment does not copy has to be there already.
         if index > 0 {
-            let base = daemon.folder.join(&format!("t{}.img", index - 1));
-            let base = std::fs::read(base).unwrap();
-            let target = daemon.folder.join(&format!("t{index}.img"));
-            // In place: the target is open.
-            let mut target = std::fs::File::options().write(true).open(target).unwrap();
-            std::io::Write::write_all(&mut target, &base).unwrap();
+            copy_base(&daemon.folder, index - 1, index);
         }
         moments.push(back_up(&mut daemon.client(), &load, index, sync));
         load.goes_on(300);

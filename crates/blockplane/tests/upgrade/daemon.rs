@@ -4,9 +4,9 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
-use test_support::deadline::{Deadline, eventually_ok};
+use test_support::deadline::{Deadline, eventually, eventually_ok};
 
 use crate::client::Client;
 pub use crate::process::STUCK_AFTER;
@@ -38,27 +38,20 @@ impl Daemon {
 
     /// Starts the copy of the program in the folder with these options.
     fn start_program(folder: Folder, line: &str, environment: &[(&str, &Path)]) -> Self {
-        let line = format!(
-            "{line} --pidfile pid --chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c"
-        );
-        let mut command = Command::new(folder.join(PROGRAM));
-        command
-            .args(words(&line))
-            .envs(environment.iter().copied())
-            .current_dir(folder.path())
-            .stdin(Stdio::null());
-        let mut first = Process::spawn(command);
-        let written = || {
-            folder
-                .join("pid")
-                .metadata()
-                .is_ok_and(|file| file.len() > 0)
-        };
-        first.wait_until("the pidfile", written);
-        Daemon {
-            folder,
-            first: Some(first),
+        let first = Some(spawn(&folder, line, environment));
+        Daemon { folder, first }
+    }
+
+    /// Kills it, and starts it with these options in its place.
+    pub fn kill_and_restart(&mut self, line: &str) {
+        let pid = self.pid();
+        kill_process(pid, Signal::KILL).unwrap();
+        match self.first.take() {
+            Some(first) => _ = first.ended(),
+            None => eventually("it has ended", || test_kill_process(pid).is_err()),
         }
+        std::fs::remove_file(self.folder.join("pid")).unwrap();
+        self.first = Some(spawn(&self.folder, line, &[]));
     }
 
     /// Makes an image and exports it.
@@ -185,6 +178,26 @@ impl Daemon {
             }
         });
     }
+}
+
+/// Starts the program in a folder, and waits for its pidfile.
+fn spawn(folder: &Folder, line: &str, environment: &[(&str, &Path)]) -> Process {
+    let line = format!(
+        "{line} --pidfile pid --chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c"
+    );
+    let mut command = Command::new(folder.join(PROGRAM));
+    command
+        .args(words(&line))
+        .envs(environment.iter().copied())
+        .current_dir(folder.path())
+        .stdin(Stdio::null());
+    let mut process = Process::spawn(command);
+    let is_written = || {
+        let pidfile = folder.join("pid").metadata();
+        pidfile.is_ok_and(|file| file.len() > 0)
+    };
+    process.wait_until("the pidfile", is_written);
+    process
 }
 
 impl Drop for Daemon {
