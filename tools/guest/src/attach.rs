@@ -1,4 +1,4 @@
-//! The options by which QEMU connects a device to its server.
+//! The options by which QEMU connects a guest to its server: a device, and a network if the server has an NBD port.
 
 use crate::device::Device;
 use crate::server::Server;
@@ -12,8 +12,24 @@ pub(crate) struct Extras {
     pub(crate) inflight_migration: bool,
 }
 
-/// The options of `server`'s device; `name` is unique in its machine.
+/// A network in which 10.0.2.2 is 127.0.0.1 of this machine. The device has no program for the firmware: another package has it.
+const NETWORK: [&str; 4] = [
+    "-netdev",
+    "user,id=net",
+    "-device",
+    "virtio-net-pci,netdev=net,romfile=",
+];
+
+/// The options of what `server` has; `name` is unique in its machine.
 pub(crate) fn arguments(server: &Server, name: &str, extras: Extras) -> Vec<String> {
+    let mut arguments = device_arguments(server, name, extras);
+    if server.options().nbd_port.is_some() {
+        arguments.extend(NETWORK.map(str::to_owned));
+    }
+    arguments
+}
+
+fn device_arguments(server: &Server, name: &str, extras: Extras) -> Vec<String> {
     let options = server.options();
     let socket = server.socket().display().to_string();
     let num_queues = options.num_queues;

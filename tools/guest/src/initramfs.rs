@@ -1,8 +1,8 @@
 //! Everything that a guest has before it has a disk: a shell, the file-system tools, the modules,
 //! the scripts of the scenarios, and pseudo-random bytes to write.
 //!
-//! One archive serves every scenario; which one runs is on the kernel's command line. Scenarios that send SCSI commands of
-//! their own boot from a second archive, which has the programs of sg3-utils besides: other guests do without that package.
+//! One archive serves every scenario; which one runs is on the kernel's command line. Scenarios that call programs of further packages
+//! boot from another archive, which has these besides: other guests do without them.
 //! The tools are those of this machine, copied with the libraries that `ldd` names.
 
 use std::collections::BTreeSet;
@@ -25,7 +25,34 @@ const TOOLS: [(&str, &str, &str); 4] = [
     ("fstrim", "fstrim", "util-linux"),
 ];
 
-/// Programs that send SCSI commands, of the package sg3-utils; they have the same names in the guest.
+/// A package with programs that only some scenarios call; they have the same names in the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExtraPackage {
+    /// Sets up the kernel's NBD client.
+    NbdClient,
+    /// Sends SCSI commands.
+    Sg3Utils,
+}
+
+impl ExtraPackage {
+    /// All of them.
+    pub(crate) const ALL: [Self; 2] = [Self::NbdClient, Self::Sg3Utils];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::NbdClient => "nbd-client",
+            Self::Sg3Utils => "sg3-utils",
+        }
+    }
+
+    const fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::NbdClient => &["nbd-client"],
+            Self::Sg3Utils => &SG3_UTILS,
+        }
+    }
+}
+
 const SG3_UTILS: [&str; 20] = [
     "sg_compare_and_write",
     "sg_get_lba_status",
@@ -50,7 +77,7 @@ const SG3_UTILS: [&str; 20] = [
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 22] = [
+const SCRIPTS: [(&str, &str); 23] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
@@ -77,6 +104,7 @@ const SCRIPTS: [(&str, &str); 22] = [
         "scripts/controller_resets.sh",
         include_str!("init/controller_resets.sh"),
     ),
+    ("scripts/nbd.sh", include_str!("init/nbd.sh")),
     ("scripts/sense.sh", include_str!("init/sense.sh")),
     ("scripts/sg3.sh", include_str!("init/sg3.sh")),
     ("scripts/sg3_media.sh", include_str!("init/sg3_media.sh")),
@@ -152,17 +180,18 @@ pub(crate) fn build(cache: &Cache, kernel: &Kernel, name: &str) -> Result<PathBu
     Ok(path)
 }
 
-/// Builds the archive that has the programs of sg3-utils besides what is in `base`, and returns its path.
+/// Builds the archive that has a package's programs besides what is in `base`, and returns its path.
 ///
 /// # Errors
 /// [`Error::MissingProgram`] if the package is not installed.
-pub(crate) fn build_with_sg3_utils(cache: &Cache, base: &Path) -> Result<PathBuf> {
-    let path = cache.folder().join("initramfs-sg3.cpio");
+pub(crate) fn build_with(cache: &Cache, base: &Path, extra: ExtraPackage) -> Result<PathBuf> {
+    let name = format!("initramfs-{}.cpio", extra.name());
+    let path = cache.folder().join(&name);
     let scratch = cache.scratch()?;
-    let unfinished = scratch.path().join("initramfs-sg3.cpio");
+    let unfinished = scratch.path().join(&name);
     let mut programs = Vec::new();
-    for name in SG3_UTILS {
-        programs.push((name, find_program(name, "sg3-utils")?));
+    for name in extra.programs() {
+        programs.push((*name, find_program(name, extra.name())?));
     }
     extend(base, &programs, &unfinished)?;
     fs::rename(&unfinished, &path).map_err(Error::io(format!("rename to {}", path.display())))?;

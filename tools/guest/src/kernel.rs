@@ -20,6 +20,9 @@ const META_PACKAGE: &str = "linux-image-amd64";
 /// A package and its version.
 const VERSIONS: &str = "versions";
 
+/// The modules that were asked for when it was fetched.
+const WANTED: &str = "wanted";
+
 /// A kernel of a Debian release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KernelVersion {
@@ -67,7 +70,10 @@ pub(crate) fn kernel(cache: &Cache, version: Option<KernelVersion>) -> Result<Ke
         None => "kernel".to_owned(),
         Some(version) => format!("kernel-{}", version.name()),
     });
-    if !folder.is_dir() {
+    let wanted = modules::WANTED.join("\n");
+    let is_current = fs::read_to_string(folder.join(WANTED)).is_ok_and(|list| list == wanted);
+    if !is_current {
+        remove_outdated(cache, &folder)?;
         match version {
             None => fetch(cache, &folder)?,
             Some(version) => fetch_of(cache, version, &folder)?,
@@ -85,6 +91,16 @@ pub(crate) fn kernel(cache: &Cache, version: Option<KernelVersion>) -> Result<Ke
         modules,
         versions: folder.join(VERSIONS),
     })
+}
+
+/// Removes a kernel that lacks modules which are wanted today, if there is one. It disappears at once.
+fn remove_outdated(cache: &Cache, folder: &Path) -> Result<()> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    let scratch = cache.scratch()?;
+    fs::rename(folder, scratch.path().join("outdated"))
+        .map_err(Error::io(format!("remove {}", folder.display())))
 }
 
 /// Downloads the kernel of this machine's release.
@@ -154,6 +170,7 @@ fn pick(root: &Path, package: &str, picked: &Path) -> Result<()> {
         order.push('\n');
     }
     write("order", order.as_bytes())?;
+    write(WANTED, modules::WANTED.join("\n").as_bytes())?;
     let image = fs::read(&vmlinuz).map_err(Error::io(format!("read {}", vmlinuz.display())))?;
     write("vmlinuz", &image)
 }

@@ -11,14 +11,16 @@ use std::process::Command;
 
 use crate::error::{Error, Result, find_program, run};
 
-/// What every guest loads: the transports, the disk drivers, the file system.
+/// What every guest loads: the transports, the drivers of disks and of a network, the file system.
 /// `crc32c_generic` is asked for by ext4 through a soft dependency, which has no file name in it.
-const WANTED: [&str; 7] = [
+pub(crate) const WANTED: [&str; 9] = [
     "virtio_pci",
     "virtio_blk",
     "virtio_scsi",
     "sd_mod",
     "sym53c8xx",
+    "virtio_net",
+    "nbd",
     "crc32c_generic",
     "ext4",
 ];
@@ -156,6 +158,8 @@ mod tests {
             ("virtio_scsi.ko", "scsi-mod,virtio"),
             ("sd_mod.ko", "scsi_mod"),
             ("sym53c8xx.ko", "scsi_mod"),
+            ("virtio_net.ko", "virtio"),
+            ("nbd.ko", ""),
             ("crc32c_generic.ko", ""),
             ("ext4.ko", ""),
         ]
@@ -182,6 +186,8 @@ mod tests {
                 "virtio_scsi",
                 "sd_mod",
                 "sym53c8xx",
+                "virtio_net",
+                "nbd",
                 "crc32c_generic",
                 "ext4"
             ]

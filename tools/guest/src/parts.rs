@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use crate::cache::Cache;
 use crate::error::Result;
-use crate::initramfs;
+use crate::initramfs::{self, ExtraPackage};
 use crate::kernel::{Kernel, KernelVersion, kernel};
 
 /// What guests boot from.
@@ -40,13 +40,15 @@ pub(crate) fn parts(version: Option<KernelVersion>) -> Result<&'static Parts> {
     Ok(slot.get_or_init(|| Parts { kernel, initramfs }))
 }
 
-/// The initramfs with the programs of sg3-utils; made once in a process, as [`parts`] are.
-pub(crate) fn sg3_initramfs(parts: &Parts) -> Result<&'static Path> {
-    static INITRAMFS: OnceLock<PathBuf> = OnceLock::new();
+/// The initramfs with the programs of a package besides; made once in a process, as [`parts`] are.
+pub(crate) fn initramfs_with(parts: &Parts, extra: ExtraPackage) -> Result<&'static Path> {
+    static MADE: [OnceLock<PathBuf>; ExtraPackage::ALL.len()] =
+        [const { OnceLock::new() }; ExtraPackage::ALL.len()];
     let cache = Cache::lock()?;
-    if let Some(initramfs) = INITRAMFS.get() {
+    let slot = &MADE[extra as usize];
+    if let Some(initramfs) = slot.get() {
         return Ok(initramfs);
     }
-    let initramfs = initramfs::build_with_sg3_utils(&cache, &parts.initramfs)?;
-    Ok(INITRAMFS.get_or_init(|| initramfs))
+    let initramfs = initramfs::build_with(&cache, &parts.initramfs, extra)?;
+    Ok(slot.get_or_init(|| initramfs))
 }

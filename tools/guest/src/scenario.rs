@@ -9,8 +9,9 @@ use crate::device::{Chipset, Device};
 use crate::emulator::{Emulator, QemuVersion};
 use crate::error::{Error, Result};
 use crate::firmware::Firmware;
+use crate::initramfs::ExtraPackage;
 use crate::migration::{self, Movable};
-use crate::parts::{parts, sg3_initramfs};
+use crate::parts::{initramfs_with, parts};
 use crate::progress::Progress;
 use crate::qemu::{self, Guest, Machine, Start};
 use crate::report::Report;
@@ -57,6 +58,9 @@ pub enum Scenario {
     HostAdapter,
     /// A new SCSI disk, accessed by the programs of sg3-utils, with each reply checked against SPC-4 and SBC-3.
     Sg3Utils,
+    /// A new disk that the guest uses in two ways: as its virtio disk, and by the kernel's NBD client. Wants
+    /// [`ServerOptions::nbd_port`](crate::ServerOptions::nbd_port).
+    Nbd,
     /// A disk made by [`boot_disk`](crate::boot_disk), from which the guest booted: it goes on to use it.
     Booted,
     /// A disk made by [`boot_disk`](crate::boot_disk), from which the guest boots twice: at first it fills a file system and asks
@@ -80,17 +84,21 @@ impl Scenario {
             Self::ControllerResets => "controller_resets",
             Self::HostAdapter => "host_adapter",
             Self::Sg3Utils => "sg3",
+            Self::Nbd => "nbd",
             Self::Booted => "booted",
             Self::Installed => "installed",
         }
     }
 
-    /// Whether the script calls programs of sg3-utils.
-    const fn calls_sg3_utils(self) -> bool {
-        matches!(
-            self,
-            Self::ControllerResets | Self::HostAdapter | Self::Sg3Utils
-        )
+    /// The package whose programs the script calls.
+    const fn extra_package(self) -> Option<ExtraPackage> {
+        match self {
+            Self::ControllerResets | Self::HostAdapter | Self::Sg3Utils => {
+                Some(ExtraPackage::Sg3Utils)
+            }
+            Self::Nbd => Some(ExtraPackage::NbdClient),
+            _ => None,
+        }
     }
 }
 
@@ -285,9 +293,9 @@ impl<'a> Boot<'a> {
                 let parts = parts(None)?;
                 Start::Kernel {
                     vmlinuz: parts.kernel.vmlinuz.clone(),
-                    initramfs: match self.scenario.calls_sg3_utils() {
-                        true => sg3_initramfs(parts)?.to_owned(),
-                        false => parts.initramfs.clone(),
+                    initramfs: match self.scenario.extra_package() {
+                        Some(extra) => initramfs_with(parts, extra)?.to_owned(),
+                        None => parts.initramfs.clone(),
                     },
                     parameters: self.parameters()?,
                 }
@@ -348,6 +356,9 @@ impl<'a> Boot<'a> {
             u8::from(options.read_only),
             word("serial", &self.serial)?,
         );
+        if let Some(port) = options.nbd_port {
+            parameters.push_str(&format!(" bp.nbd_port={port}"));
+        }
         if let Some(cache) = self.server.write_cache() {
             parameters.push_str(&format!(" bp.cache={}", cache.replace(' ', "_")));
         }
@@ -371,9 +382,10 @@ fn word<'v>(what: &'static str, value: &'v str) -> Result<&'v str> {
 #[cfg(test)]
 mod tests {
     use super::{Scenario, word};
+    use crate::initramfs::ExtraPackage;
 
     #[test]
-    fn scenarios_that_call_sg3_utils_have_an_initramfs_with_them() {
+    fn scenarios_that_call_programs_of_further_packages_have_an_initramfs_with_them() {
         let scripts = [
             (
                 Scenario::FirstBoot,
@@ -399,6 +411,7 @@ mod tests {
             ),
             (Scenario::HostAdapter, include_str!("init/host_adapter.sh")),
             (Scenario::Sg3Utils, include_str!("init/sg3.sh")),
+            (Scenario::Nbd, include_str!("init/nbd.sh")),
             (Scenario::Booted, include_str!("init/booted.sh")),
             (
                 Scenario::Installed,
@@ -410,11 +423,14 @@ mod tests {
             ),
         ];
         for (scenario, script) in scripts {
-            assert_eq!(
-                scenario.calls_sg3_utils(),
-                script.contains("sg_"),
-                "{scenario:?}"
-            );
+            let expected = if script.contains("sg_") {
+                Some(ExtraPackage::Sg3Utils)
+            } else {
+                script
+                    .contains("nbd-client")
+                    .then_some(ExtraPackage::NbdClient)
+            };
+            assert_eq!(scenario.extra_package(), expected, "{scenario:?}");
         }
     }
 

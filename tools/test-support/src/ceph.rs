@@ -9,7 +9,6 @@ mod conf;
 mod daemon;
 mod folder;
 mod keyring;
-mod port;
 mod start;
 
 use std::fmt::Display;
@@ -21,11 +20,11 @@ use rustix::process::{Pid, Signal};
 
 use crate::deadline::Deadline;
 use crate::process::Process;
+use crate::reserved_port::ReservedPort;
 use conf::CLIENT_CONF;
 use daemon::Daemon;
 use folder::ClusterFolder;
 use keyring::CLIENT_KEYRING;
-use port::ReservedPort;
 
 /// Where the OSD keeps its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

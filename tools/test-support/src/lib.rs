@@ -29,6 +29,8 @@ pub mod process;
 pub mod qmp;
 pub mod report;
 #[cfg(feature = "process")]
+pub mod reserved_port;
+#[cfg(feature = "process")]
 pub mod sockets;
 #[cfg(feature = "process")]
 pub mod threads;

@@ -123,6 +123,11 @@ pub(super) fn daemon_command(
         export.push_str(",allow-inactive=on");
     }
     command.arg("--export").arg(export);
+    if let Some(port) = options.nbd_port {
+        let server = format!("addr.type=inet,addr.host=127.0.0.1,addr.port={port}");
+        command.arg("--nbd-server").arg(server);
+        command.args(["--export", "type=nbd,id=n,node-name=d,writable=on"]);
+    }
     Ok(command)
 }
 

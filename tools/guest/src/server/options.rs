@@ -97,6 +97,8 @@ pub struct ServerOptions {
     pub starts_inactive: bool,
     /// Whether requests that fail wait, and there is a node `b` before the disk that lets them (`x-blkdebug-set`). Needs a monitor.
     pub faults: bool,
+    /// The port of 127.0.0.1 at which the disk is also an NBD server's export `d`. Needs a monitor.
+    pub nbd_port: Option<u16>,
     /// How a guest sees the disk.
     pub device: Device,
 }
@@ -119,6 +121,7 @@ impl ServerOptions {
             locking: None,
             starts_inactive: false,
             faults: false,
+            nbd_port: None,
             device: Device::VirtioBlk,
         }
     }

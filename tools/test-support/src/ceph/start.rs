@@ -11,9 +11,9 @@ use super::commands::run;
 use super::daemon::{self, Daemon, daemon_command};
 use super::folder::ClusterFolder;
 use super::keyring::{self, ADMIN, CAPABILITIES, CLIENT_KEYRING, DAEMON_KEYRING};
-use super::port::ReservedPort;
 use super::{Auth, Cluster, ClusterOptions, conf};
 use crate::report::{installed, is_on_path};
+use crate::reserved_port::ReservedPort;
 
 /// Whether the programs of such a cluster are on this machine; [reports](crate::report::not_run) that the calling test does not run if
 /// one is missing.
@@ -41,7 +41,7 @@ impl Cluster {
     #[track_caller]
     pub fn start(options: ClusterOptions) -> Self {
         let folder = ClusterFolder::new();
-        let port = ReservedPort::new();
+        let port = ReservedPort::reserve();
         let address = port.address();
         let id = uuid();
         conf::write(&folder, options, address, &id);

@@ -11,14 +11,18 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, soc
 
 /// A port that is reserved until this is dropped.
 #[derive(Debug)]
-pub(super) struct ReservedPort {
+pub struct ReservedPort {
     address: SocketAddr,
     _socket: OwnedFd,
 }
 
 impl ReservedPort {
     /// Any that is free.
-    pub(super) fn new() -> Self {
+    ///
+    /// # Panics
+    /// If none is.
+    #[must_use]
+    pub fn reserve() -> Self {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
         bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
@@ -30,7 +34,8 @@ impl ReservedPort {
     }
 
     /// The address with this port.
-    pub(super) fn address(&self) -> SocketAddr {
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
@@ -43,7 +48,7 @@ mod tests {
 
     #[test]
     fn server_listens_on_a_reserved_port_again_and_again() {
-        let port = ReservedPort::new();
+        let port = ReservedPort::reserve();
         for _ in 0..2 {
             let server = TcpListener::bind(port.address()).unwrap();
             // The port has a connection when the next server binds to it.
