@@ -74,6 +74,18 @@ const LIST_COPIES: usize = 2;
 /// # Errors
 /// [`BitmapError`] of the first action that is not possible. Nothing has changed then.
 pub fn switch(actions: &[BitmapAction]) -> Result<Vec<BitmapUse>, BitmapError> {
+    switch_with(actions, || ())
+}
+
+/// The same. `at_moment` is called, once all actions are possible, at the moment of the switch: no write to the nodes is answered
+/// between the two. It does not wait.
+///
+/// # Errors
+/// As for [`switch`].
+pub fn switch_with(
+    actions: &[BitmapAction],
+    at_moment: impl FnOnce(),
+) -> Result<Vec<BitmapUse>, BitmapError> {
     // Dropped after the locks, which their end takes.
     let mut uses = Vec::new();
     let mut staged = lock_nodes(actions);
@@ -86,6 +98,7 @@ pub fn switch(actions: &[BitmapAction]) -> Result<Vec<BitmapUse>, BitmapError> {
         .iter()
         .map(|recorders| StoppedRecorders::stop(recorders))
         .collect();
+    at_moment();
     for StagedMerge { target, source } in &merges {
         target.merge(source);
     }

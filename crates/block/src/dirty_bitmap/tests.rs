@@ -1,11 +1,14 @@
 //! Tests with iothreads that write while bitmaps are switched.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use engine::Op;
 
-use super::{BitmapAction, BitmapBits, BitmapChange, BitmapError, NodeBitmaps, switch};
+use super::{
+    BitmapAction, BitmapBits, BitmapChange, BitmapError, NodeBitmaps, switch, switch_with,
+};
 use crate::{AttachedDisk, IoContext, Node, testing};
 
 const GRANULE: u64 = 512;
@@ -99,6 +102,43 @@ fn each_write_is_in_exactly_one_of_two_bitmaps_that_are_switched() {
     });
     found.sort_unstable();
     assert!(found.iter().copied().eq(0..GRANULES), "{found:?}");
+}
+
+/// A guest writes one granule after the other. At a moment, which takes a while, a bitmap stops to record.
+#[test]
+fn no_write_is_answered_between_a_switch_and_its_moment() {
+    let node = recording_null();
+    switch(&[add(&node, "now", true)]).unwrap();
+    let answered = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut io = testing::io();
+            let disk = testing::attach(&mut io, &node);
+            for granule in 0..GRANULES {
+                write(&mut io, &disk, granule);
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while answered.load(Ordering::Relaxed) < 10 {
+            std::thread::yield_now();
+        }
+        let answered = || answered.load(Ordering::Relaxed);
+        let (mut first, mut last) = (0, 0);
+        let stops = action(&node, "now", BitmapChange::Enable(false));
+        let switched = switch_with(&[stops], || {
+            first = answered();
+            std::thread::sleep(Duration::from_millis(20));
+            last = answered();
+        });
+        switched.unwrap();
+        let recorded = dirty(&node, "now").len() as u64;
+        // One is answered, and its guest does not know yet.
+        let is_at_moment = |count| recorded == count || recorded == count + 1;
+        assert!(
+            is_at_moment(first) && is_at_moment(last),
+            "{recorded} writes, and {first} to {last} are answered"
+        );
+    });
 }
 
 /// A guest writes to the second disk when it has got the completion of the first. The bitmaps of both are switched together.

@@ -100,17 +100,18 @@ impl BitmapPlan {
     }
 
     /// Saves which persistent bitmaps there will be, and carries it out: all of it or nothing. This waits for requests in flight if
-    /// it [may](Self::may_wait). `then` is called after all bitmaps were switched, before routes stop to record, with the uses
-    /// by jobs that have begun.
+    /// it [may](Self::may_wait). `at_moment` is called [as the bitmaps are switched](dirty_bitmap::switch_with), and `then`
+    /// afterwards, before routes stop to record, with the uses by jobs that have begun.
     pub fn carry_out<T>(
         &self,
+        at_moment: impl FnOnce(),
         then: impl FnOnce(Vec<BitmapUse>) -> Result<T, BoxError>,
     ) -> Result<T, BoxError> {
         for affected in self.nodes.iter().filter(|affected| affected.begins) {
             affected.let_routes_record(true);
         }
         let done = self.save_files_of_future().and_then(|()| {
-            let switched = dirty_bitmap::switch(&self.actions);
+            let switched = dirty_bitmap::switch_with(&self.actions, at_moment);
             switched.map_err(BoxError::from).and_then(then)
         });
         if done.is_err() {

@@ -3,11 +3,12 @@
 //! Backups begin without stopping a queue:
 //! 1. All routes to their disks get the filter *copy before write*, which lets writes pass as long as the moment has not come, and
 //!    routes of disks with bitmaps record.
-//! 2. Bitmaps are switched. From here on, successors of the backups' bitmaps record as well.
-//! 3. The moment comes, for all disks at once.
-//! 4. Writes of before the moment end. They are in the backup, so they belong to what is dirty for it, whether they are in the bitmap
+//! 2. Bitmaps are switched, and the moment comes, for all disks at once. No write to disks with bitmaps is answered in between, so a
+//!    client that pulls an increment finds all writes that were answered before the moment in the bitmaps of before. From here on,
+//!    successors of the backups' bitmaps record as well.
+//! 3. Writes of before the moment end. They are in the backup, so they belong to what is dirty for it, whether they are in the bitmap
 //!    or already in the successor.
-//! 5. The copiers begin.
+//! 4. The copiers begin.
 
 use std::sync::Arc;
 
@@ -98,8 +99,8 @@ impl TransactionPlan {
     /// Carries it out, all of it or nothing, and returns the uses of the backups' bitmaps. This waits for requests in flight.
     pub fn carry_out(&self) -> Result<Vec<Option<BitmapUse>>, BoxError> {
         let filters = FiltersOfBackups::set(&self.backups);
-        let uses = self.bitmaps.carry_out(|begun| {
-            self.moment.begin();
+        let at_moment = || self.moment.begin();
+        let uses = self.bitmaps.carry_out(at_moment, |begun| {
             let mut begun = begun.into_iter();
             let mut uses = Vec::new();
             for backup in &self.backups {
