@@ -149,6 +149,28 @@ pub enum NodeError {
         /// What the offset must be a multiple of.
         align: u32,
     },
+    /// A disk has no backup whose moment could be shown.
+    #[error(
+        "node '{node}' has no running backup with sync=none, whose moment could be shown: begin one by blockdev-backup, then try again"
+    )]
+    NoSnapshot {
+        /// The disk.
+        node: String,
+    },
+    /// The target of a backup, from which old data would be read, has larger blocks than the disk.
+    #[error(
+        "node '{node}' has blocks of {block} bytes, and '{target}', which has its old data, of {target_block}: back up to a node with smaller blocks"
+    )]
+    SnapshotBlocks {
+        /// The disk.
+        node: String,
+        /// Bytes of its block.
+        block: u32,
+        /// The target.
+        target: String,
+        /// Bytes of its block.
+        target_block: u32,
+    },
     /// A Ceph cluster cannot be connected to.
     #[error(transparent)]
     Connect(#[from] ceph::ConnectError),

@@ -19,7 +19,7 @@ pub(crate) use read::{DRIVERS, read_and_register_blockdev};
 
 use crate::{
     form::{FilePathForm, ID_FORM, SwitchForm, number_form, size_form},
-    key::ValueType,
+    key::{KeySpec, ValueType},
     settings::{settings, words},
 };
 
@@ -121,6 +121,11 @@ pub enum Driver {
         /// `inject-error` and `seed`.
         injected: BlkdebugOptions,
     },
+    /// `snapshot-access`: another node as it was at the moment of its backup with `sync=none`.
+    SnapshotAccess {
+        /// `file`: the node that is backed up.
+        file: NodeRef,
+    },
 }
 
 impl Driver {
@@ -136,6 +141,7 @@ impl Driver {
             Self::Rbd(_) => "rbd",
             Self::Throttle { .. } => "throttle",
             Self::Blkdebug { .. } => "blkdebug",
+            Self::SnapshotAccess { .. } => "snapshot-access",
         }
     }
 
@@ -143,7 +149,9 @@ impl Driver {
     #[must_use]
     pub fn child_with_key(&self) -> Option<(&'static str, &NodeRef)> {
         match self {
-            Self::Raw { file, .. } | Self::Throttle { file, .. } => Some(("file", file)),
+            Self::Raw { file, .. }
+            | Self::Throttle { file, .. }
+            | Self::SnapshotAccess { file } => Some(("file", file)),
             Self::Blkdebug { image, .. } => Some(("image", image)),
             Self::File(_) | Self::HostDevice(_) | Self::NullCo(_) | Self::Nbd(_) | Self::Rbd(_) => {
                 None
@@ -161,7 +169,8 @@ impl Driver {
             | Self::Rbd(_)
             | Self::Raw { .. }
             | Self::Throttle { .. }
-            | Self::Blkdebug { .. } => None,
+            | Self::Blkdebug { .. }
+            | Self::SnapshotAccess { .. } => None,
         }
     }
 
@@ -276,6 +285,15 @@ settings! {
         "file", "NODE", ValueType::Named("BlockdevRef"), required;
     }
 }
+
+/// The key of `snapshot-access`.
+pub(crate) const SNAPSHOT_ACCESS_KEYS: &[KeySpec] = &[KeySpec::new(
+    "file",
+    "NODE",
+    "the node that a job backs up with sync=none: its node-name",
+    ValueType::Named("BlockdevRef"),
+)
+.required()];
 
 fn is_multiple_of_sector(bytes: u64) -> bool {
     bytes.is_multiple_of(512)

@@ -22,6 +22,11 @@ pub enum ToJsonError {
     /// A filter with faults: how often they have occurred is not part of its options.
     #[error("node '{0}' is a blkdebug filter, whose state cannot be handed over: restart instead")]
     Faults(String),
+    /// A node that shows the moment of a backup, which ends with the process.
+    #[error(
+        "node '{0}' shows the moment of a backup, which cannot be handed over: remove it by blockdev-del, then try again"
+    )]
+    Snapshot(String),
 }
 
 impl IothreadOptions {
@@ -126,6 +131,9 @@ impl BlockdevOptions {
             }
             Driver::Blkdebug { .. } => {
                 return Err(ToJsonError::Faults(self.node_name.clone()));
+            }
+            Driver::SnapshotAccess { .. } => {
+                return Err(ToJsonError::Snapshot(self.node_name.clone()));
             }
         }
         Ok(object)

@@ -136,6 +136,14 @@ pub const KEYS: &[KeyGroup] = &[
         keys: blockdev::BlkdebugSeedKey::KEYS,
     },
     KeyGroup {
+        option: "blockdev",
+        table: "blockdev",
+        kinds: &["snapshot-access"],
+        prefix: "",
+        title: "driver snapshot-access (another node as of the moment of its backup)",
+        keys: blockdev::SNAPSHOT_ACCESS_KEYS,
+    },
+    KeyGroup {
         option: "export",
         table: "export",
         kinds: &[],

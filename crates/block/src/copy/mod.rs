@@ -267,6 +267,20 @@ impl BlockCopy {
         None
     }
 
+    /// Whether the first bytes of a range are copied, and where that ends.
+    pub(crate) fn copied_or_pending(&self, range: Range<u64>) -> (bool, u64) {
+        match self.next_pending(range.clone()) {
+            None => (true, range.end),
+            Some(pending) if pending.start > range.start => (true, pending.start),
+            Some(pending) => (false, pending.end),
+        }
+    }
+
+    /// Whether it is a copy of [what guests change](CopyExtent::Changes).
+    pub(crate) fn is_of_changes(&self) -> bool {
+        self.is_read_meanwhile
+    }
+
     /// How often a guest's write has waited for a copy that was under way.
     #[must_use]
     pub fn guest_waits(&self) -> u64 {
@@ -322,7 +336,7 @@ impl BlockCopy {
     }
 
     /// The clusters that these bytes touch.
-    fn clusters_of(&self, offset: u64, len: u64) -> Range<u64> {
+    pub(crate) fn clusters_of(&self, offset: u64, len: u64) -> Range<u64> {
         let cluster_bytes = self.done.granularity();
         let start = offset / cluster_bytes * cluster_bytes;
         let end = (offset + len).next_multiple_of(cluster_bytes);

@@ -2,6 +2,7 @@
 
 mod limited;
 mod long_ranges;
+mod snapshot;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

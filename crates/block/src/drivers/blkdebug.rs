@@ -9,6 +9,7 @@ use crate::faults::{FaultDecision, FaultDelay, Faults, OutcomeAfterDelay};
 use crate::node::AttachContext;
 use crate::node::Driver;
 use crate::node::Node;
+use crate::route::part::segments_of_part;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{OpHandler, Route};
 use engine::{Op, Request};
@@ -97,8 +98,9 @@ impl TaskNode for BlkdebugTask {
                 OutcomeAfterDelay::Partial(bytes, result) => {
                     let len = bytes.min(request.len);
                     if len > 0 {
+                        let bytes = request.offset..request.offset + len;
                         // SAFETY: the source keeps the segments until the task is complete.
-                        let mut segments = unsafe { first_segments(&request, len) };
+                        let mut segments = unsafe { segments_of_part(&request, bytes) };
                         let part = Request {
                             len,
                             iov: segments.as_mut_ptr(),
@@ -112,23 +114,4 @@ impl TaskNode for BlkdebugTask {
             }
         })
     }
-}
-
-/// The segments of the first `len` bytes of a request; none if the request has none.
-///
-/// # Safety
-/// The list of segments is valid.
-unsafe fn first_segments(request: &Request, len: u64) -> Vec<libc::iovec> {
-    let mut left = usize::try_from(len).unwrap_or(usize::MAX);
-    let mut segments = Vec::new();
-    for index in 0..request.iov_count as usize {
-        // SAFETY: our caller promises that the list is valid.
-        let mut segment = unsafe { *request.iov.add(index) };
-        segment.iov_len = segment.iov_len.min(left);
-        left -= segment.iov_len;
-        if segment.iov_len > 0 {
-            segments.push(segment);
-        }
-    }
-    segments
 }

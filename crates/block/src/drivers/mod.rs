@@ -14,4 +14,5 @@ pub(crate) mod open;
 pub(crate) mod raw;
 pub(crate) mod rbd;
 mod ring_range;
+pub(crate) mod snapshot_access;
 pub(crate) mod throttle;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::blkdebug::BlkdebugFilter;
 use super::copier::CopierDriver;
 use super::raw::Window;
+use super::snapshot_access::SnapshotAccess;
 use super::throttle::ThrottleFilter;
 use super::{file, host_device, nbd, null_co, rbd};
 use crate::copy::BlockCopy;
@@ -188,6 +189,39 @@ impl Node {
             copy: copy.clone(),
         };
         Node::new_above(name, source, size, true, true, Box::new(copier))
+    }
+
+    /// A node that shows a disk as it was at the moment of the backup with `sync=none` that runs: a node of the `snapshot-access` driver.
+    /// It is read-only, and its reads fail when the backup is over.
+    ///
+    /// # Errors
+    /// [`NodeError::NoSnapshot`]: there is no such backup; [`NodeError::SnapshotBlocks`].
+    pub fn new_snapshot(name: &str, disk: &Arc<Node>) -> Result<Arc<Node>, NodeError> {
+        let of_backup = disk.copy_of_changes();
+        let (copy, target) = of_backup.ok_or_else(|| NodeError::NoSnapshot {
+            node: disk.name().to_owned(),
+        })?;
+        let blocks = [disk, &target].map(|node| node.geometry().logical_block_size);
+        if blocks[1] > blocks[0] {
+            return Err(NodeError::SnapshotBlocks {
+                node: disk.name().to_owned(),
+                block: blocks[0],
+                target: target.name().to_owned(),
+                target_block: blocks[1],
+            });
+        }
+        let size = (copy.size(), SizePolicy::Fixed);
+        let disk = disk.clone();
+        let driver = SnapshotAccess { disk, target, copy };
+        let below = driver.disk.clone();
+        Ok(Node::new_above(
+            name,
+            &below,
+            size,
+            true,
+            false,
+            Box::new(driver),
+        ))
     }
 
     /// As [`Node::new_throttle`], of an existing member: a node that is opened anew keeps its debts and statistics.

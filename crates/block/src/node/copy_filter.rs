@@ -56,6 +56,13 @@ impl CopyFilterSlot {
         (is_finishing && filter.copy.writes_to_target()).then_some(filter.target)
     }
 
+    /// The copy of what guests change, with its target.
+    pub fn copy_of_changes(&self) -> Option<(Arc<BlockCopy>, Arc<Node>)> {
+        let CopyFilter { copy, target, kind } = self.get()?;
+        let is_current = copy.is_of_changes() && !copy.is_over();
+        (is_current && matches!(kind, FilterKind::CopyBeforeWrite)).then_some((copy, target))
+    }
+
     fn get(&self) -> Option<CopyFilter> {
         let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         slot.clone()
@@ -84,6 +91,11 @@ impl Node {
             target: target.clone(),
             kind,
         }));
+    }
+
+    /// The running backup that copies only what guests change, with its target.
+    pub(crate) fn copy_of_changes(&self) -> Option<(Arc<BlockCopy>, Arc<Node>)> {
+        self.copy_filter.copy_of_changes()
     }
 
     /// Gives routes that are made from now on no filter of a job.

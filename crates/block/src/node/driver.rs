@@ -50,6 +50,11 @@ pub(crate) trait Driver: Send + Sync {
         None
     }
 
+    /// The target of the backup whose moment the node shows.
+    fn snapshot_target(&self) -> Option<&Arc<Node>> {
+        None
+    }
+
     /// As [`Node::allocations`]; `None`: the disk does not report them.
     ///
     /// # Errors

@@ -223,6 +223,12 @@ impl Node {
         self.disk_and_offset().0.driver.nbd()
     }
 
+    /// The target of the backup whose moment the node shows, from which it reads as well.
+    #[must_use]
+    pub fn snapshot_target(&self) -> Option<&Arc<Node>> {
+        self.driver.snapshot_target()
+    }
+
     /// Its `node-name`.
     #[must_use]
     pub fn name(&self) -> &str {

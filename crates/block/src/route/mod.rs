@@ -8,6 +8,7 @@
 
 pub(crate) mod gate;
 pub(crate) mod mark;
+pub(crate) mod part;
 pub(crate) mod task;
 pub(crate) mod zero_detection;
 

@@ -1,116 +1,66 @@
-//! Incremental backups that are pulled over NBD while a guest uses the disk.
-//!
-//! Only a job that keeps the old data of what is overwritten could give clients the disk at one moment while the guest writes on. So the
-//! guest makes a pause from the switch of the bitmaps until the copy is complete.
+//! Full and incremental backups that clients pull over NBD while a guest writes to the disk without a pause.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 
 use nbd::wire::command;
 use serde_json::{Value, json};
 use test_support::verifying::blocks::BLOCK;
-use test_support::verifying::device::{Device, Op};
-use test_support::verifying::guest::Guest;
-use test_support::verifying::random::Random;
-use test_support::vhost_user::wire::Wire;
+use test_support::verifying::device::Device;
 
-use crate::SERVER;
 use crate::client::Client;
 use crate::clients::run;
+use crate::load::{Load, QUEUES, assert_is_of_one_moment};
 use crate::process::Folder;
 use crate::raw_client::{RawClient, request};
 use crate::upgraded_daemon::Daemon;
+use crate::{MIB, SERVER};
 
-const BLOCKS: u64 = 4096;
-const BYTES: u64 = BLOCKS * BLOCK as u64;
-const QUEUES: usize = 2;
-/// Writes between two backups.
-const WRITES: u64 = 400;
+const BYTES: u64 = 16 * MIB;
+const BLOCKS: u64 = BYTES / BLOCK as u64;
+const INCREMENTS: usize = 5;
+const URI: &str = "nbd+unix:///backup?socket=nbd";
 
-/// A guest that writes and verifies without end, except for pauses.
-struct Writer {
-    pauses: Sender<Pause>,
-    /// Returns how many writes were answered.
-    thread: JoinHandle<u64>,
-}
-
-/// A pause: `begun` is notified when nothing is in flight, and `ended` is dropped at the end.
-struct Pause {
-    begun: Sender<()>,
-    ended: Receiver<()>,
-}
-
-impl Writer {
-    fn begin(folder: &Folder) -> Self {
-        let (pauses, asked) = channel::<Pause>();
-        let socket = folder.join("e.sock");
-        let thread = std::thread::spawn(move || {
-            let wire = Wire::connect(&socket);
-            let mut random = Random(11);
-            let mut guest = Guest::new(Device::Blk, false, QUEUES, BLOCKS);
-            guest.introduce(&wire, || ()).unwrap();
-            let mut at_pause = 0;
-            loop {
-                guest.ask_some(&mut random);
-                guest.drains_to(random.below(12), &wire);
-                if guest.writes < at_pause + WRITES {
-                    continue;
-                }
-                match asked.try_recv() {
-                    Ok(pause) => {
-                        guest.drains_to(0, &wire);
-                        pause.begun.send(()).unwrap();
-                        let _ = pause.ended.recv();
-                        at_pause = guest.writes;
-                    }
-                    Err(std::sync::mpsc::TryRecvError::Empty) => {}
-                    Err(std::sync::mpsc::TryRecvError::Disconnected) => break,
-                }
-            }
-            // The disk has what was answered last.
-            for block in 0..guest.blocks.count() {
-                guest.ask(guest.request_queues().start, Op::Read, block);
-                guest.drains_to(0, &wire);
-            }
-            guest.writes
-        });
-        Writer { pauses, thread }
-    }
-
-    /// Begins a pause, which lasts until the result is dropped.
-    fn pause(&self) -> Sender<()> {
-        let (begun, has_begun) = channel();
-        let (end, ended) = channel();
-        self.pauses.send(Pause { begun, ended }).unwrap();
-        has_begun.recv().unwrap();
-        end
-    }
-}
-
-fn bitmap(number: u32) -> Value {
-    json!({"node": "d", "name": number.to_string(), "granularity": 4 * BLOCK})
-}
-
-/// Switches to the bitmap of this number at one moment.
-fn switch_to(client: &mut Client, number: u32) {
-    let mut actions = vec![json!({"type": "block-dirty-bitmap-add", "data": bitmap(number)})];
-    if number > 0 {
-        let old = json!({"node": "d", "name": (number - 1).to_string()});
+/// Lets clients see the disk as of now, and what has changed since the last backup. Returns what the moment lies between.
+fn begin(client: &mut Client, load: &Load, turn: usize) -> (u64, u64) {
+    let bitmap = |turn: usize| json!({"node": "disk", "name": turn.to_string()});
+    let mut new = bitmap(turn);
+    new["granularity"] = BLOCK.into();
+    let mut actions = vec![json!({"type": "block-dirty-bitmap-add", "data": new})];
+    let old = turn.checked_sub(1).map(bitmap);
+    if let Some(old) = &old {
         actions.push(json!({"type": "block-dirty-bitmap-disable", "data": old}));
     }
+    let backup = json!({"job-id": "j", "device": "disk", "target": "old-data", "sync": "none"});
+    actions.push(json!({"type": "blockdev-backup", "data": backup}));
+    let after = load.now();
     client.done("transaction", json!({"actions": actions}));
+    let before = load.now();
+    let snapshot = json!({"driver": "snapshot-access", "node-name": "snapshot", "file": "disk"});
+    client.done("blockdev-add", snapshot);
+    let export = json!({"type": "nbd", "id": "b", "node-name": "snapshot", "name": "backup",
+        "bitmaps": Vec::from_iter(old)});
+    client.done("block-export-add", export);
+    (after, before)
+}
+
+/// Ends what clients see.
+fn end(client: &mut Client, turn: usize) {
+    client.done("block-export-del", json!({"id": "b", "mode": "hard"}));
+    client.event("BLOCK_EXPORT_DELETED", "b");
+    client.done("blockdev-del", json!({"node-name": "snapshot"}));
+    client.done("job-cancel", json!({"id": "j"}));
+    client.wait_for_event("BLOCK_JOB_CANCELLED");
+    if let Some(old) = turn.checked_sub(1) {
+        let old = json!({"node": "disk", "name": old.to_string()});
+        client.done("block-dirty-bitmap-remove", old);
+    }
 }
 
 /// The dirty ranges of a bitmap, as nbdinfo shows them.
-fn dirty_ranges(folder: &Folder, name: &str) -> Option<Vec<(u64, u32)>> {
+fn dirty_ranges(folder: &Folder, name: usize) -> Option<Vec<(u64, u32)>> {
     let map = format!("--map=qemu:dirty-bitmap:{name}");
-    let map = run(
-        folder,
-        "nbdinfo",
-        &[&map, "--json", "nbd+unix:///backup?socket=nbd"],
-    )?;
+    let map = run(folder, "nbdinfo", &[&map, "--json", URI])?;
     let map: Vec<Value> = serde_json::from_str(&map).unwrap();
     let dirty = map.iter().filter(|piece| piece["type"] == 1);
     let ranges = dirty.map(|piece| {
@@ -134,74 +84,70 @@ fn copy(folder: &Folder, ranges: &[(u64, u32)], to: &File) {
     }
 }
 
-fn assert_same(backup: &[u8], disk: &[u8], turn: u32) {
-    assert_eq!(backup.len(), disk.len());
-    let differs = |block: &usize| {
-        let range = block * BLOCK..(block + 1) * BLOCK;
-        backup[range.clone()] != disk[range]
+/// Pulls the backup of this number: all of the disk, or what has changed since the last one. `None`, with a report, if a program is not
+/// installed.
+fn pull(folder: &Folder, turn: usize) -> Option<()> {
+    let name = format!("backup{turn}");
+    let Some(last) = turn.checked_sub(1) else {
+        run(folder, "nbdcopy", &["--connections=2", URI, &name])?;
+        return Some(());
     };
-    let differing: Vec<usize> = (0..backup.len() / BLOCK).filter(differs).collect();
-    assert!(differing.is_empty(), "backup {turn}: blocks {differing:?}");
+    std::fs::copy(folder.join(&format!("backup{last}")), folder.join(&name)).unwrap();
+    let dirty = dirty_ranges(folder, last)?;
+    assert!(!dirty.is_empty(), "the guest has written");
+    let to = File::options().write(true).open(folder.join(&name));
+    copy(folder, &dirty, &to.unwrap());
+    Some(())
 }
 
-#[test]
-fn a_full_and_five_incremental_backups_are_the_disk_at_the_moments_when_its_guest_paused() {
+/// A full backup and incremental ones of the node `disk`, which these options define. In the middle the daemon is replaced, if it can be.
+fn each_backup_is_of_one_moment(disk: &str, is_upgraded: bool) {
     let folder = Folder::new();
-    folder.image("disk", BYTES);
+    folder.image("disk.img", BYTES);
+    folder.image("old-data.img", BYTES);
     let line = format!(
-        "--object iothread,id=io0 --object iothread,id=io1 --blockdev file,node-name=d,filename=disk,cache.direct=off {SERVER} \
-         --export vhost-user-blk,id=e,node-name=d,writable=on,num-queues={QUEUES},iothread.0=io0,iothread.1=io1,\
-addr.type=unix,addr.path=e.sock"
+        "--object iothread,id=io0 --object iothread,id=io1 {disk} \
+         --blockdev file,node-name=old-data,filename=old-data.img,cache.direct=off {SERVER} \
+         --export vhost-user-blk,id=e,node-name=disk,writable=on,num-queues={QUEUES},\
+iothread.0=io0,iothread.1=io1,addr.type=unix,addr.path=e.sock"
     );
     let mut daemon = Daemon::start_in(folder, &line, &[]);
-    let writer = Writer::begin(&daemon.folder);
-    for turn in 0..6 {
+    let load = Load::begin(daemon.folder.join("e.sock"), Device::Blk, BLOCKS);
+    load.goes_on(500);
+    let mut moments = Vec::new();
+    for turn in 0..=INCREMENTS {
         let mut client = daemon.client();
-        let folder = &daemon.folder;
-        let pause = writer.pause();
-        switch_to(&mut client, turn);
-        let old = turn.checked_sub(1).map(|old| old.to_string());
-        let export = json!({"type": "nbd", "id": "b", "node-name": "d", "name": "backup",
-            "bitmaps": old.as_ref().map_or(json!([]), |old| json!([old]))});
-        client.done("block-export-add", export);
-        let name = format!("backup{turn}");
-        if let Some(old) = &old {
-            let previous = format!("backup{}", turn - 1);
-            std::fs::copy(folder.join(&previous), folder.join(&name)).unwrap();
-            let Some(dirty) = dirty_ranges(folder, old) else {
-                return;
-            };
-            let bytes: u64 = dirty.iter().map(|(_, len)| u64::from(*len)).sum();
-            assert!((1..BYTES).contains(&bytes), "{bytes} bytes are dirty");
-            let to = File::options()
-                .write(true)
-                .open(folder.join(&name))
-                .unwrap();
-            copy(folder, &dirty, &to);
-        } else {
-            let uri = "nbd+unix:///backup?socket=nbd";
-            if run(folder, "nbdcopy", &["--connections=2", uri, &name]).is_none() {
-                return;
-            }
+        moments.push(begin(&mut client, &load, turn));
+        load.goes_on(300);
+        if pull(&daemon.folder, turn).is_none() {
+            return;
         }
-        let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
-        assert_same(&read(&name), &read("disk"), turn);
-        client.done("block-export-del", json!({"id": "b", "mode": "hard"}));
-        client.event("BLOCK_EXPORT_DELETED", "b");
-        if let Some(old) = old {
-            client.done(
-                "block-dirty-bitmap-remove",
-                json!({"node": "d", "name": old}),
-            );
-        }
-        drop(pause);
-        if turn == 2 {
+        end(&mut client, turn);
+        load.goes_on(300);
+        if turn == 2 && is_upgraded {
             // The bitmap that records goes to the new process.
             daemon.upgrade();
         }
     }
-    let Writer { pauses, thread } = writer;
-    drop(pauses);
-    assert!(thread.join().unwrap() > 6 * WRITES);
+    let writes = load.end();
+    for (turn, (after, before)) in moments.into_iter().enumerate() {
+        let content = std::fs::read(daemon.folder.join(&format!("backup{turn}"))).unwrap();
+        assert_is_of_one_moment(&content, &writes, after, before);
+    }
     daemon.stop();
+}
+
+#[test]
+fn a_full_and_five_incremental_backups_of_a_busy_disk_are_each_of_one_moment() {
+    let disk = "--blockdev file,node-name=disk,filename=disk.img,cache.direct=off";
+    each_backup_is_of_one_moment(disk, true);
+}
+
+/// At any moment some writes are under way.
+#[test]
+fn backups_of_a_slow_disk_have_what_is_written_around_their_moment() {
+    let disk = "--blockdev file,node-name=image,filename=disk.img,cache.direct=off \
+         --blockdev blkdebug,node-name=disk,image=image,\
+inject-error.0.iotype=write,inject-error.0.action=delay,inject-error.0.delay-ns=3000000";
+    each_backup_is_of_one_moment(disk, false);
 }

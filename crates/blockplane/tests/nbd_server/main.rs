@@ -3,7 +3,7 @@
 //! - `bitmaps`: dirty bitmaps that exports show to their clients (`status_client` queries them).
 //! - `clients`: clients of others: nbdinfo, nbdcopy, qemu-img, qemu-io.
 //! - `how_to`: the script of a how-to page.
-//! - `incremental`: backups that are put together from what bitmaps have.
+//! - `incremental`: full and incremental backups that clients pull while a guest writes.
 //! - `requests`: requests byte by byte, by a client that sends what others do not.
 //! - `limits`: clients that are silent, too many, or read nothing.
 //! - `control`: the server and its exports are started, changed and removed while clients are connected.
@@ -21,6 +21,9 @@ mod control;
 mod how_to;
 mod incremental;
 mod limits;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../jobs/load.rs"]
+mod load;
 mod raw_client;
 mod requests;
 mod status_client;

@@ -18,6 +18,7 @@
 )]
 
 mod bitmaps;
+#[allow(dead_code, reason = "shared with other suites")]
 mod daemon;
 mod disabled_queues;
 mod load;

@@ -297,6 +297,7 @@ pub(crate) fn open_node(
                 unmap,
             ))
         }
+        Driver::SnapshotAccess { .. } => Node::new_snapshot(name, below()),
     }?;
     match options.settings.detect_zeroes {
         DetectZeroes::Off => {}

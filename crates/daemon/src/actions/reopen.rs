@@ -300,6 +300,9 @@ fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxEr
         (Driver::Blkdebug { image: old, .. }, Driver::Blkdebug { image: new, .. }) => {
             &[("image.driver", is_old_or_new_child_inline(old, new))]
         }
+        (Driver::SnapshotAccess { file: old }, Driver::SnapshotAccess { file: new }) => {
+            &[("file", old.node_name() != new.node_name())]
+        }
         (Driver::Nbd(old), Driver::Nbd(new)) => &[
             (
                 "server",
@@ -336,7 +339,8 @@ fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxEr
             | Driver::Nbd(_)
             | Driver::Rbd(_)
             | Driver::Throttle { .. }
-            | Driver::Blkdebug { .. },
+            | Driver::Blkdebug { .. }
+            | Driver::SnapshotAccess { .. },
             _,
         ) => &[("driver", true)],
     };

@@ -90,6 +90,9 @@ fn qemu_filename_of_node(open: &OpenNode) -> String {
         Driver::Blkdebug { image, .. } => {
             json!({"driver": "blkdebug", "image": image.node_name()})
         }
+        Driver::SnapshotAccess { file } => {
+            json!({"driver": "snapshot-access", "file": file.node_name()})
+        }
     };
     format!("json:{}", qmp::json_to_text(&options))
 }

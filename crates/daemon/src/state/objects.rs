@@ -288,6 +288,15 @@ impl DaemonObjects {
                 let above = above.node.name();
                 return Err(format!("Block device {name} is in use by node '{above}'").into());
             }
+            let removed = &self.require_node(name)?.node;
+            let reads_from = |open: &&OpenNode| {
+                let target = open.node.snapshot_target();
+                target.is_some_and(|target| target.leads_through(removed))
+            };
+            if let Some(snapshot) = self.nodes.iter().find(reads_from) {
+                let snapshot = snapshot.node.name();
+                return Err(format!("Block device {name} is in use by node '{snapshot}'").into());
+            }
             self.check_not_used_by_job(&self.require_node(name)?.node)?;
             let shows_node = |export: &&Export| export.options.exports_node(name);
             if let Some(export) = self.exports.iter().find(shows_node) {

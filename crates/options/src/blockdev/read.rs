@@ -5,7 +5,7 @@ use crate::{
     AioMode, BlockdevOptions, CommonNodeOptions, DetectZeroes, Discard, Driver, FileOptions,
     Locking, NbdOptions, NodeRef, NullOptions, Problem, RawOffsetAndSize, RbdOptions,
     ThrottleOptions,
-    blockdev::{MAX_DISK_BYTES, blkdebug, nbd, rbd},
+    blockdev::{MAX_DISK_BYTES, SNAPSHOT_ACCESS_KEYS, blkdebug, nbd, rbd},
     fields::Fields,
     key::{KeySpec, UnsupportedName, read_kind},
     names::DefinedNames,
@@ -38,6 +38,7 @@ pub(crate) enum DriverKind {
     Rbd,
     Throttle,
     Blkdebug,
+    SnapshotAccess,
 }
 
 impl DriverKind {
@@ -51,6 +52,7 @@ impl DriverKind {
             Self::Rbd => RbdOptions::KEYS,
             Self::Throttle => ThrottleOptions::KEYS,
             Self::Blkdebug => blkdebug::BlkdebugSeedKey::KEYS,
+            Self::SnapshotAccess => SNAPSHOT_ACCESS_KEYS,
         }
     }
 }
@@ -64,13 +66,14 @@ pub(crate) const DRIVERS: &[(&str, DriverKind)] = &[
     ("rbd", DriverKind::Rbd),
     ("throttle", DriverKind::Throttle),
     ("blkdebug", DriverKind::Blkdebug),
+    ("snapshot-access", DriverKind::SnapshotAccess),
 ];
 
 #[rustfmt::skip]
 const UNSUPPORTED_DRIVERS: &[&str] = &[
     "blklogwrites", "blkreplay", "blkverify", "bochs", "cloop", "compress", "copy-before-write", "copy-on-read",
     "dmg", "ftp", "ftps", "gluster", "host_cdrom", "http", "https", "io_uring", "iscsi", "luks", "nfs", "null-aio", "nvme",
-    "nvme-io_uring", "parallels", "preallocate", "qcow", "qcow2", "qed", "quorum", "replication", "snapshot-access", "ssh",
+    "nvme-io_uring", "parallels", "preallocate", "qcow", "qcow2", "qed", "quorum", "replication", "ssh",
     "vdi", "vhdx", "virtio-blk-vfio-pci", "virtio-blk-vhost-user", "virtio-blk-vhost-vdpa", "vmdk", "vpc", "vvfat",
 ];
 
@@ -151,6 +154,9 @@ fn read_and_register_node(
             injected: blkdebug::read_inject_errors_and_seed(&mut fields)?,
             image: child_node(&mut fields, "image", names)?,
         },
+        DriverKind::SnapshotAccess => Driver::SnapshotAccess {
+            file: child_node(&mut fields, "file", names)?,
+        },
     };
     if settings.force_share && !settings.read_only {
         let reason = format!(
@@ -168,7 +174,8 @@ fn read_and_register_node(
         return Err(Problem::Conflict { reason });
     }
     fields.debug_assert_all_taken();
-    let read_only = settings.read_only || below_is_read_only;
+    let shows_the_past = matches!(driver, Driver::SnapshotAccess { .. });
+    let read_only = settings.read_only || below_is_read_only || shows_the_past;
     let node_name = name.unwrap_or_else(|| names.generate_node_name());
     names.add_node(&node_name, read_only)?;
     register_locked_image(&driver, prefix, &node_name, &settings, names)?;

@@ -3,7 +3,7 @@
 use options::{KeySpec, reference};
 
 /// An option, one of its kinds, and the required keys.
-pub const LEAST: [(&str, &str, &str); 20] = [
+pub const LEAST: [(&str, &str, &str); 21] = [
     ("object", "iothread", "id=i"),
     ("object", "secret", "id=s,file=/f"),
     ("object", "throttle-group", "id=t"),
@@ -25,6 +25,7 @@ pub const LEAST: [(&str, &str, &str); 20] = [
         "node-name=n,throttle-group=g,file=below",
     ),
     ("blockdev", "blkdebug", "node-name=n,image=below"),
+    ("blockdev", "snapshot-access", "node-name=n,file=below"),
     (
         "export",
         "vhost-user-blk",

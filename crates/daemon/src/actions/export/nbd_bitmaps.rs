@@ -92,7 +92,7 @@ fn node_of_bitmap<'a>(
         }
         let is_filter = matches!(
             open.options.driver,
-            Driver::Throttle { .. } | Driver::Blkdebug { .. }
+            Driver::Throttle { .. } | Driver::Blkdebug { .. } | Driver::SnapshotAccess { .. }
         );
         next = open.child_node_name().filter(|_| is_filter);
     }

@@ -1,0 +1,152 @@
+//! Driver `snapshot-access`: a disk as it was at the moment of a backup that copies only what guests change (`sync=none`).
+//!
+//! What the backup has copied is read from its target, and the rest from the disk, with the range locked: a guest that is about to change
+//! it waits for the lock, to copy it before. When the backup is over, guests no longer copy, and reads fail.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::{Errno, Op, Request};
+
+use crate::copy::{BlockCopy, CopyRoutes, MAX_COPY_PIECE_BYTES};
+use crate::disk_file::allocation::Allocation;
+use crate::node::{AttachContext, Driver, Node};
+use crate::route::part::segments_of_part;
+use crate::route::task::{LocalFuture, TaskContext, TaskNode};
+use crate::route::{OpHandler, Route};
+
+/// The driver of a node that shows the moment of a backup.
+pub(crate) struct SnapshotAccess {
+    pub disk: Arc<Node>,
+    pub target: Arc<Node>,
+    pub copy: Arc<BlockCopy>,
+}
+
+impl Driver for SnapshotAccess {
+    fn below(&self) -> Option<(&Arc<Node>, u64)> {
+        Some((&self.disk, 0))
+    }
+
+    fn snapshot_target(&self) -> Option<&Arc<Node>> {
+        Some(&self.target)
+    }
+
+    /// Those of the disk, and what the backup has copied. The disk is asked first: what a guest has discarded since then was copied before.
+    fn allocations(
+        &self,
+        offset: u64,
+        len: u64,
+        most: usize,
+    ) -> Result<Option<Vec<Allocation>>, Errno> {
+        let of_disk = self.disk.allocations(offset, len, most)?;
+        if self.copy.is_over() {
+            return Err(Errno::IO);
+        }
+        let (mut pieces, mut at) = (Vec::new(), offset);
+        for piece in of_disk {
+            let end = at + piece.len;
+            while at < end {
+                let (is_copied, until) = self.copy.copied_or_pending(at..end);
+                pieces.push(Allocation {
+                    len: until - at,
+                    allocated: piece.allocated || is_copied,
+                });
+                at = until;
+            }
+        }
+        pieces.truncate(most);
+        Ok(Some(pieces))
+    }
+
+    /// Attaches both disks; an async task carries out reads.
+    fn attach_route(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
+        let (source, target) = (cx.attach_route(&self.disk), cx.attach_route(&self.target));
+        let (disk, merging_helps) = (source.disk.clone(), source.merging_helps);
+        let routes = CopyRoutes { source, target };
+        let storage = routes.storage();
+        let task: Rc<dyn TaskNode> = Rc::new(SnapshotTask {
+            copy: self.copy.clone(),
+            routes,
+        });
+        let handler = || OpHandler::Task(task.clone());
+        Route {
+            read: handler(),
+            write: handler(),
+            zeroes: handler(),
+            discard: OpHandler::Nothing,
+            flush: OpHandler::Nothing,
+            storage,
+            merging_helps,
+            disk,
+        }
+    }
+}
+
+/// The async task of requests to the disk as of the moment.
+struct SnapshotTask {
+    copy: Arc<BlockCopy>,
+    routes: CopyRoutes,
+}
+
+impl TaskNode for SnapshotTask {
+    fn needed_buffer_bytes(&self, request: &Request) -> usize {
+        let CopyRoutes { source, target } = &self.routes;
+        source
+            .needed_buffer_bytes(request)
+            .max(target.needed_buffer_bytes(request))
+    }
+
+    fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
+        Box::pin(async move {
+            if request.op != Op::Read {
+                return Err(Errno::ROFS);
+            }
+            // A long range is not locked as a whole: guests would wait for all of it.
+            let (mut from, end) = (request.offset, request.offset + request.len);
+            while from < end {
+                let piece = from..end.min(from + MAX_COPY_PIECE_BYTES);
+                from = piece.end;
+                self.read(&cx, &request, piece).await?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl SnapshotTask {
+    /// Reads a part of what a request asks for.
+    async fn read(
+        &self,
+        cx: &TaskContext,
+        request: &Request,
+        bytes: Range<u64>,
+    ) -> Result<(), Errno> {
+        let clusters = self.copy.clusters_of(bytes.start, bytes.end - bytes.start);
+        let _locked = self.copy.lock_range(clusters).await;
+        let mut from = bytes.start;
+        while from < bytes.end {
+            let (is_copied, until) = self.copy.copied_or_pending(from..bytes.end);
+            let route = match is_copied {
+                true => &self.routes.target,
+                false => &self.routes.source,
+            };
+            // SAFETY: the source of the request keeps the list and its memory until the task is complete.
+            let mut segments = unsafe { segments_of_part(request, from..until) };
+            let part = Request {
+                offset: from,
+                len: until - from,
+                iov: segments.as_mut_ptr(),
+                iov_count: u32::try_from(segments.len()).unwrap_or(u32::MAX),
+                ..*request
+            };
+            cx.run_on_route(route, part).await?;
+            from = until;
+        }
+        // Guests may have changed what was read.
+        match self.copy.is_over() {
+            true => Err(Errno::IO),
+            false => Ok(()),
+        }
+    }
+}
