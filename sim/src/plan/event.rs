@@ -93,7 +93,7 @@ pub enum DisconnectReason {
 pub struct Backup {
     /// It uses the bitmap that records, if one does.
     pub bitmap: bool,
-    /// With that it copies what is dirty, if the target has the rest.
+    /// With that it copies what is dirty, if the target has the rest. Without, it is [pulled](Self::is_pulled).
     pub incremental: bool,
     /// What it has copied becomes clean also if it fails.
     pub always: bool,
@@ -101,6 +101,14 @@ pub struct Backup {
     pub on_error: OnError,
     /// Parts that are copied at once.
     pub workers: u8,
+}
+
+impl Backup {
+    /// It copies what the guest changes, and a client copies the rest from the disk as of the moment, to the same target.
+    #[must_use]
+    pub fn is_pulled(&self) -> bool {
+        self.incremental && !self.bitmap
+    }
 }
 
 /// A mirror that begins.

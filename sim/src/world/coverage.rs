@@ -40,6 +40,8 @@ pub struct Jobs {
     pub full: u64,
     /// Backups of what was dirty in a bitmap.
     pub incremental: u64,
+    /// Copies of the disk as of the moment of a backup, by a client.
+    pub pulled: u64,
     /// Mirrors whose guest has gone over to the target.
     pub switch_overs: u64,
     /// Mirrors that have ended as a copy.
@@ -79,7 +81,7 @@ pub struct Faults {
 }
 
 impl Coverage {
-    fn counts_mut(&mut self) -> [(&'static str, &mut u64); 26] {
+    fn counts_mut(&mut self) -> [(&'static str, &mut u64); 27] {
         [
             ("answered", &mut self.answered),
             ("sent", &mut self.sent),
@@ -98,6 +100,7 @@ impl Coverage {
             ("throttle-exchanges", &mut self.throttles.exchanges),
             ("full-backups", &mut self.jobs.full),
             ("incremental-backups", &mut self.jobs.incremental),
+            ("pulled-backups", &mut self.jobs.pulled),
             ("switch-overs", &mut self.jobs.switch_overs),
             ("mirrored-copies", &mut self.jobs.mirrored),
             ("aborted-jobs", &mut self.jobs.aborted),
@@ -111,7 +114,7 @@ impl Coverage {
     }
 
     /// All of them, with their names in JSON.
-    pub fn counts(mut self) -> [(&'static str, u64); 26] {
+    pub fn counts(mut self) -> [(&'static str, u64); 27] {
         self.counts_mut().map(|(name, count)| (name, *count))
     }
 

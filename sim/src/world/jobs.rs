@@ -16,6 +16,7 @@ use iothread::{Message, OnError};
 
 use crate::clock;
 use crate::daemon::Place;
+use crate::kernel::Kernel;
 use crate::model::{Moment, SECTOR};
 use crate::plan::{Backup, JobEvent};
 
@@ -29,6 +30,8 @@ const ROUNDS: u32 = 2000;
 pub(super) struct Job {
     /// Only what is dirty is copied.
     limited: bool,
+    /// A client copies the disk as of the moment.
+    is_pulled: bool,
     /// It uses the bitmap that records.
     uses_bitmap: bool,
     /// What it has copied becomes clean also if it fails.
@@ -88,6 +91,7 @@ impl Job {
     ) -> Self {
         Job {
             limited: false,
+            is_pulled: false,
             uses_bitmap: false,
             always: false,
             begins: Arc::default(),
@@ -105,6 +109,32 @@ impl Job {
             mirror: None,
         }
     }
+}
+
+/// The disk as of the moment of its backup, as clients see it, and a copy of all of it; `None`: the backup has failed.
+fn disk_as_of_moment(opening: &Arc<Node>) -> Option<(Arc<Node>, Arc<BlockCopy>)> {
+    let shown = Node::new_snapshot("moment", opening).ok()?;
+    let size = shown.size();
+    let now = Arc::<CopyMoment>::default();
+    now.begin();
+    let copy = BlockCopy::new(size, COPY_CLUSTER_BYTES, now, CopyExtent::All, |_| ());
+    Some((shown, copy.expect("there is memory")))
+}
+
+/// Whether the target is as the disk may have been at the moment, also after a power failure.
+fn check_target(kernel: &Kernel, moment: &Moment) -> Result<(), String> {
+    let mut state = kernel.state();
+    let target = state.target();
+    for (bytes, when) in [
+        (target.bytes(), "of the job"),
+        (target.stable_bytes(), "of the job, after a power failure"),
+    ] {
+        for (sector, bytes) in (0..).zip(bytes.chunks(SECTOR)) {
+            let checked = moment.check(sector, bytes);
+            checked.map_err(|wrong| format!("in the target {when}: {wrong}"))?;
+        }
+    }
+    Ok(())
 }
 
 impl World {
@@ -192,8 +222,10 @@ impl World {
         let uses_bitmap = backup.bitmap && marks.is_recording();
         let limited = backup.incremental && uses_bitmap && self.base == marks.period();
         let begins = Arc::<CopyMoment>::default();
+        let is_pulled = backup.is_pulled();
         let extent = match limited {
             true => CopyExtent::Dirty,
+            false if is_pulled => CopyExtent::Changes,
             false => CopyExtent::All,
         };
         let copy = BlockCopy::new(
@@ -214,6 +246,7 @@ impl World {
         let work = CopierWork::All;
         self.job = Some(Job {
             limited,
+            is_pulled,
             uses_bitmap,
             always: backup.always,
             begins,
@@ -257,8 +290,10 @@ impl World {
             job.copy
                 .limit_to_dirty(|wanted| marks.mark_what_job_copies(wanted));
         }
-        let source = daemon.nodes.opening();
-        let node = Node::new_copier("job", source, &job.target, &job.copy);
+        let opening = daemon.nodes.opening();
+        let pulled = job.is_pulled.then(|| disk_as_of_moment(opening)).flatten();
+        let (source, copy) = pulled.unwrap_or_else(|| (opening.clone(), job.copy.clone()));
+        let node = Node::new_copier("job", &source, &job.target, &copy);
         let settings = CopierSettings {
             on_source_error: job.on_error,
             on_target_error: job.on_error,
@@ -272,8 +307,8 @@ impl World {
         let (report, reports) = channel();
         // The job may be gone.
         let report = move |new| drop(report.send(new));
-        let disks = (source, &job.target);
-        let copier = Copier::new(disks, &job.copy, settings, &job.control, report);
+        let disks = (&source, &job.target);
+        let copier = Copier::new(disks, &copy, settings, &job.control, report);
         let place = daemon.start_device(0, Box::new(copier), node);
         job.copier = Some((place, reports));
     }
@@ -332,6 +367,15 @@ impl World {
         self.trace
             .say(|| format!("the job is about to end: {:?}", job.outcome));
         job.ends = true;
+        if job.is_pulled && job.outcome == Some(Outcome::Completed) {
+            // The client has what it needs. From now on writes that are under way copy what others may have changed.
+            let moment = job.moment.take();
+            let checked = moment.map_or(Ok(()), |moment| check_target(&self.kernel, &moment));
+            job.copy.end();
+            if let Err(wrong) = checked {
+                self.guest.borrow_mut().complain(wrong);
+            }
+        }
         if job.outcome != Some(Outcome::Completed) {
             job.copy.end();
         }
@@ -380,13 +424,14 @@ impl World {
             Some(Outcome::Completed) if has_switched_over => {}
             Some(Outcome::Completed) if job.mirror.is_some() => jobs.mirrored += 1,
             Some(Outcome::Completed) if job.limited => jobs.incremental += 1,
+            Some(Outcome::Completed) if job.is_pulled => jobs.pulled += 1,
             Some(Outcome::Completed) => jobs.full += 1,
             _ => jobs.aborted += 1,
         }
         jobs.waits += job.copy.guest_waits();
         let checked = match (job.outcome, job.moment) {
             (Some(Outcome::Completed), Some(moment)) if !has_switched_over => {
-                self.check_target(&moment)
+                check_target(&self.kernel, &moment)
             }
             (Some(Outcome::Failed), _) if !job.may_fail => {
                 Err("the job has failed, and nothing else has".to_owned())
@@ -405,22 +450,6 @@ impl World {
             job.outcome = Some(Outcome::Failed);
         }
         self.kernel.state().target().flush_all();
-    }
-
-    /// Whether the target is as the disk may have been at the moment, also after a power failure.
-    fn check_target(&self, moment: &Moment) -> Result<(), String> {
-        let mut state = self.kernel.state();
-        let target = state.target();
-        for (bytes, when) in [
-            (target.bytes(), "of the job"),
-            (target.stable_bytes(), "of the job, after a power failure"),
-        ] {
-            for (sector, bytes) in (0..).zip(bytes.chunks(SECTOR)) {
-                let checked = moment.check(sector, bytes);
-                checked.map_err(|wrong| format!("in the target {when}: {wrong}"))?;
-            }
-        }
-        Ok(())
     }
 
     /// All get new routes to the same disk.
