@@ -17,3 +17,4 @@ pub(crate) mod resize;
 pub(crate) mod transaction;
 pub(crate) mod upgrade;
 mod users;
+mod writes_under_way;

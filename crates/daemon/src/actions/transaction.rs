@@ -7,7 +7,7 @@
 //!    client that pulls an increment finds all writes that were answered before the moment in the bitmaps of before. From here on,
 //!    successors of the backups' bitmaps record as well.
 //! 3. Writes of before the moment end. They are in the backup, so they belong to what is dirty for it, whether they are in the bitmap
-//!    or already in the successor.
+//!    or already in the successor. Bitmaps of before [get them](super::writes_under_way) as well.
 //! 4. The copiers begin.
 
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use super::backup::JobPlan;
 use super::bitmaps::{self, BitmapPlan};
 use super::one_connection::check_iothreads_of_backups;
 use super::users::{reattach_users, wait_for_requests_of_users};
+use super::writes_under_way::WritesUnderWay;
 use crate::error::BoxError;
 use crate::state::job::{StartingJob, begin_cancellation_of};
 use crate::state::objects::DaemonObjects;
@@ -26,6 +27,7 @@ use crate::state::objects::DaemonObjects;
 /// Changes that were checked as far as the state allows.
 pub(crate) struct TransactionPlan {
     bitmaps: BitmapPlan,
+    under_way: WritesUnderWay,
     pub backups: Vec<JobPlan>,
     moment: Arc<CopyMoment>,
 }
@@ -49,17 +51,22 @@ impl TransactionPlan {
     /// [beginnings of the backups](JobPlan::bitmap_action) in their places.
     pub fn new(
         objects: &DaemonObjects,
-        changes: Vec<(Arc<Node>, BitmapAction)>,
+        mut changes: Vec<(Arc<Node>, BitmapAction)>,
         backups: Vec<JobPlan>,
         moment: Arc<CopyMoment>,
     ) -> Result<Self, BoxError> {
         check_backups_apart(&backups)?;
+        let under_way = match backups.is_empty() {
+            true => WritesUnderWay::default(),
+            false => WritesUnderWay::add_bitmaps(&mut changes),
+        };
         let (nodes, actions): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
         let bitmaps = bitmaps::plan(objects, &nodes, actions)?;
         check_targets_recorded_before(&bitmaps, &backups)?;
         check_iothreads_of_backups(&backups, objects)?;
         Ok(TransactionPlan {
             bitmaps,
+            under_way,
             backups,
             moment,
         })
@@ -101,10 +108,13 @@ impl TransactionPlan {
         let filters = FiltersOfBackups::set(&self.backups);
         let at_moment = || self.moment.begin();
         let uses = self.bitmaps.carry_out(at_moment, |begun| {
+            for backup in &self.backups {
+                wait_for_requests_of_users(&backup.users);
+            }
+            self.under_way.merge_and_remove_bitmaps()?;
             let mut begun = begun.into_iter();
             let mut uses = Vec::new();
             for backup in &self.backups {
-                wait_for_requests_of_users(&backup.users);
                 let bitmap = backup.bitmap.as_ref();
                 let bitmap = bitmap.and_then(|_| begun.next());
                 limit_to_dirty(backup, bitmap.as_ref())?;

@@ -1,0 +1,81 @@
+//! Writes that are under way when the bitmaps of a transaction are switched, which is the moment of its backups.
+//!
+//! Such a write may be in the backups, but it is recorded when it ends, by the bitmaps that record then. So a bitmap that the transaction
+//! has disabled, or merged others into, would lack it, and so would an increment that a client pulls by that bitmap. Therefore an
+//! additional bitmap of the node records until all such writes have ended, and is merged into it.
+
+use std::sync::Arc;
+
+use block::Node;
+use block::dirty_bitmap::{
+    BitmapAction, BitmapChange, BitmapError, BitmapStatus, DEFAULT_GRANULARITY, switch,
+};
+
+/// Name of the additional bitmap.
+const NAME: &str = "#under-way";
+
+/// Bitmaps that may stop to record in a transaction with backups.
+#[derive(Default)]
+pub(super) struct WritesUnderWay {
+    bitmaps: Vec<(Arc<Node>, String)>,
+}
+
+impl WritesUnderWay {
+    /// Finds the bitmaps among the changes, to which it adds those of additional bitmaps.
+    pub fn add_bitmaps(changes: &mut Vec<(Arc<Node>, BitmapAction)>) -> Self {
+        let may_stop = |action: &BitmapAction| {
+            matches!(
+                action.change,
+                BitmapChange::Enable(false) | BitmapChange::Merge(_)
+            )
+        };
+        let bitmaps = changes.iter().filter(|(_, action)| may_stop(action));
+        let bitmaps = bitmaps.map(|(node, action)| (node.clone(), action.bitmap.clone()));
+        let found = WritesUnderWay {
+            bitmaps: bitmaps.collect(),
+        };
+        for node in found.nodes() {
+            let add = BitmapChange::Add {
+                size: node.size(),
+                granularity: DEFAULT_GRANULARITY,
+                enabled: true,
+                persistent: false,
+            };
+            changes.push((node.clone(), action_of(node, NAME, add)));
+        }
+        found
+    }
+
+    /// Merges the additional bitmaps into those that no longer record, and removes them. All writes have ended.
+    pub fn merge_and_remove_bitmaps(&self) -> Result<(), BitmapError> {
+        let stopped = self.bitmaps.iter().filter(|(node, name)| {
+            let has_stopped = |bitmap: &BitmapStatus| {
+                bitmap.name == *name && !(bitmap.recording || bitmap.busy || bitmap.inconsistent)
+            };
+            node.bitmaps().statuses().iter().any(has_stopped)
+        });
+        let merges = stopped.map(|(node, name)| {
+            let additional = vec![(node.bitmaps().clone(), NAME.to_owned())];
+            action_of(node, name, BitmapChange::Merge(additional))
+        });
+        let removals = self.nodes().into_iter();
+        let removals = removals.map(|node| action_of(node, NAME, BitmapChange::Remove));
+        switch(&merges.chain(removals).collect::<Vec<_>>()).map(drop)
+    }
+
+    /// The nodes of the bitmaps.
+    fn nodes(&self) -> Vec<&Arc<Node>> {
+        let mut nodes: Vec<&Arc<Node>> = self.bitmaps.iter().map(|(node, _)| node).collect();
+        nodes.sort_by_key(|node| Arc::as_ptr(node).addr());
+        nodes.dedup_by_key(|node| Arc::as_ptr(node));
+        nodes
+    }
+}
+
+fn action_of(node: &Arc<Node>, bitmap: &str, change: BitmapChange) -> BitmapAction {
+    BitmapAction {
+        node: node.bitmaps().clone(),
+        bitmap: bitmap.to_owned(),
+        change,
+    }
+}
