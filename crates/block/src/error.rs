@@ -149,12 +149,20 @@ pub enum NodeError {
         /// What the offset must be a multiple of.
         align: u32,
     },
-    /// A disk has no backup whose moment could be shown.
+    /// A disk has no backup of which a node could be the snapshot.
     #[error(
-        "node '{node}' has no running backup with sync=none, whose moment could be shown: begin one by blockdev-backup, then try again"
+        "node '{node}' has no running backup with sync=none to be a snapshot of: begin one of this node by blockdev-backup, then try again"
     )]
     NoSnapshot {
         /// The disk.
+        node: String,
+    },
+    /// A snapshot would be opened anew, and belong to another backup.
+    #[error(
+        "node '{node}' is a snapshot of a disk, and cannot be reopened with it: remove it by blockdev-del, then try again"
+    )]
+    ReopenedSnapshot {
+        /// The snapshot.
         node: String,
     },
     /// The target of a backup, from which old data would be read, has larger blocks than the disk.

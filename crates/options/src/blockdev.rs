@@ -121,7 +121,7 @@ pub enum Driver {
         /// `inject-error` and `seed`.
         injected: BlkdebugOptions,
     },
-    /// `snapshot-access`: another node as it was at the moment of its backup with `sync=none`.
+    /// `snapshot-access`: the snapshot of another node at the moment of its backup with `sync=none`.
     SnapshotAccess {
         /// `file`: the node that is backed up.
         file: NodeRef,

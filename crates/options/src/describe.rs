@@ -22,9 +22,9 @@ pub enum ToJsonError {
     /// A filter with faults: how often they have occurred is not part of its options.
     #[error("node '{0}' is a blkdebug filter, whose state cannot be handed over: restart instead")]
     Faults(String),
-    /// A node that shows the moment of a backup, which ends with the process.
+    /// A snapshot of a disk, which belongs to a backup.
     #[error(
-        "node '{0}' shows the moment of a backup, which cannot be handed over: remove it by blockdev-del, then try again"
+        "node '{0}' is a snapshot of a disk, which cannot be handed over: remove it by blockdev-del, then try again"
     )]
     Snapshot(String),
 }

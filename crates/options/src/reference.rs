@@ -140,7 +140,7 @@ pub const KEYS: &[KeyGroup] = &[
         table: "blockdev",
         kinds: &["snapshot-access"],
         prefix: "",
-        title: "driver snapshot-access (another node as of the moment of its backup)",
+        title: "driver snapshot-access (a snapshot of another node)",
         keys: blockdev::SNAPSHOT_ACCESS_KEYS,
     },
     KeyGroup {

@@ -107,7 +107,7 @@ impl CopyBeforeWrite {
             if !self.copy.must_copy_before_write(&piece) {
                 continue;
             }
-            let on_read = || is_read.set(piece.end == range.end && !self.copy.is_read_meanwhile);
+            let on_read = || is_read.set(piece.end == range.end && !self.copy.is_of_changes);
             let copied = copy_pending(
                 cx,
                 &self.copy,

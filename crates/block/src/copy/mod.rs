@@ -78,8 +78,8 @@ pub enum CopyExtent {
     All,
     /// The clusters of [`BlockCopy::limit_to_dirty`].
     Dirty,
-    /// What guests change, whenever they do. Others may read the target beside the disk, so it has the old data before the disk has
-    /// new ones.
+    /// What guests change, whenever they do. Others may read the target beside the disk, so it has the old data before the disk is
+    /// overwritten.
     Changes,
 }
 
@@ -110,8 +110,8 @@ pub struct BlockCopy {
     /// The clusters to copy, if not all of them; without bits until [`Self::limit_to_dirty`].
     wanted: Option<BitmapBits>,
     is_limited: AtomicBool,
-    /// Others read the target beside the disk.
-    is_read_meanwhile: bool,
+    /// It is a copy of what guests change.
+    is_of_changes: bool,
     /// Locked while the copy is limited, and while a piece begins.
     limiting: Mutex<()>,
     done: BitmapBits,
@@ -142,7 +142,7 @@ impl BlockCopy {
     ) -> Result<Arc<Self>, BitmapError> {
         let mut copy = Self::new_of_all(size, cluster_bytes, on_failed_write_copy)?;
         copy.moment = moment;
-        copy.is_read_meanwhile = extent == CopyExtent::Changes;
+        copy.is_of_changes = extent == CopyExtent::Changes;
         if extent == CopyExtent::Dirty {
             copy.wanted = Some(BitmapBits::new(size, cluster_bytes)?);
         }
@@ -162,7 +162,7 @@ impl BlockCopy {
             mirror: None,
             wanted: None,
             is_limited: AtomicBool::new(false),
-            is_read_meanwhile: false,
+            is_of_changes: false,
             limiting: Mutex::default(),
             done: BitmapBits::new(size, cluster_bytes)?,
             copied_bytes: AtomicU64::new(0),
@@ -267,8 +267,8 @@ impl BlockCopy {
         None
     }
 
-    /// Whether the first bytes of a range are copied, and where that ends.
-    pub(crate) fn copied_or_pending(&self, range: Range<u64>) -> (bool, u64) {
+    /// Whether the beginning of a range is copied, and where the copied or pending bytes end that it begins with.
+    pub(crate) fn next_extent(&self, range: Range<u64>) -> (bool, u64) {
         match self.next_pending(range.clone()) {
             None => (true, range.end),
             Some(pending) if pending.start > range.start => (true, pending.start),
@@ -278,7 +278,7 @@ impl BlockCopy {
 
     /// Whether it is a copy of [what guests change](CopyExtent::Changes).
     pub(crate) fn is_of_changes(&self) -> bool {
-        self.is_read_meanwhile
+        self.is_of_changes
     }
 
     /// How often a guest's write has waited for a copy that was under way.

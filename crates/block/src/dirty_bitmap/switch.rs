@@ -77,8 +77,8 @@ pub fn switch(actions: &[BitmapAction]) -> Result<Vec<BitmapUse>, BitmapError> {
     switch_with(actions, || ())
 }
 
-/// The same. `at_moment` is called, once all actions are possible, at the moment of the switch: no write to the nodes is answered
-/// between the two. It does not wait.
+/// As [`switch`]. `at_moment` is called while the bitmaps are switched, if all actions are possible: no write to the nodes is
+/// answered from before the call until they have been. It must not wait.
 ///
 /// # Errors
 /// As for [`switch`].

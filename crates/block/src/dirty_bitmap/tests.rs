@@ -132,7 +132,7 @@ fn no_write_is_answered_between_a_switch_and_its_moment() {
         });
         switched.unwrap();
         let recorded = dirty(&node, "now").len() as u64;
-        // One is answered, and its guest does not know yet.
+        // One write may be recorded and not counted yet.
         let is_at_moment = |count| recorded == count || recorded == count + 1;
         assert!(
             is_at_moment(first) && is_at_moment(last),

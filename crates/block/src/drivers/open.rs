@@ -191,8 +191,8 @@ impl Node {
         Node::new_above(name, source, size, true, true, Box::new(copier))
     }
 
-    /// A node that shows a disk as it was at the moment of the backup with `sync=none` that runs: a node of the `snapshot-access` driver.
-    /// It is read-only, and its reads fail when the backup is over.
+    /// The snapshot of a disk at the moment of its backup with `sync=none`, which runs: a node of the `snapshot-access` driver. It is
+    /// read-only, and its reads fail when the backup is over.
     ///
     /// # Errors
     /// [`NodeError::NoSnapshot`]: there is no such backup; [`NodeError::SnapshotBlocks`].

@@ -1,6 +1,6 @@
-//! Driver `snapshot-access`: a disk as it was at the moment of a backup that copies only what guests change (`sync=none`).
+//! Driver `snapshot-access`: the snapshot of a disk at the moment of a backup that copies only what guests change (`sync=none`).
 //!
-//! What the backup has copied is read from its target, and the rest from the disk, with the range locked: a guest that is about to change
+//! What the backup has copied is read from its target, and the rest from the disk, with its range locked: a guest that is about to overwrite
 //! it waits for the lock, to copy it before. When the backup is over, guests no longer copy, and reads fail.
 
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::route::part::segments_of_part;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{OpHandler, Route};
 
-/// The driver of a node that shows the moment of a backup.
+/// The driver of a snapshot.
 pub(crate) struct SnapshotAccess {
     pub disk: Arc<Node>,
     pub target: Arc<Node>,
@@ -32,7 +32,8 @@ impl Driver for SnapshotAccess {
         Some(&self.target)
     }
 
-    /// Those of the disk, and what the backup has copied. The disk is asked first: what a guest has discarded since then was copied before.
+    /// Those of the disk, and what the backup has copied. The disk is queried before: a hole that a guest has made since the snapshot
+    /// is in what was copied.
     fn allocations(
         &self,
         offset: u64,
@@ -47,7 +48,7 @@ impl Driver for SnapshotAccess {
         for piece in of_disk {
             let end = at + piece.len;
             while at < end {
-                let (is_copied, until) = self.copy.copied_or_pending(at..end);
+                let (is_copied, until) = self.copy.next_extent(at..end);
                 pieces.push(Allocation {
                     len: until - at,
                     allocated: piece.allocated || is_copied,
@@ -83,7 +84,7 @@ impl Driver for SnapshotAccess {
     }
 }
 
-/// The async task of requests to the disk as of the moment.
+/// The async task of requests to a snapshot.
 struct SnapshotTask {
     copy: Arc<BlockCopy>,
     routes: CopyRoutes,
@@ -102,12 +103,10 @@ impl TaskNode for SnapshotTask {
             if request.op != Op::Read {
                 return Err(Errno::ROFS);
             }
-            // A long range is not locked as a whole: guests would wait for all of it.
             let (mut from, end) = (request.offset, request.offset + request.len);
             while from < end {
                 let piece = from..end.min(from + MAX_COPY_PIECE_BYTES);
-                from = piece.end;
-                self.read(&cx, &request, piece).await?;
+                from = self.read_beginning(&cx, &request, piece).await?;
             }
             Ok(())
         })
@@ -115,35 +114,57 @@ impl TaskNode for SnapshotTask {
 }
 
 impl SnapshotTask {
-    /// Reads a part of what a request asks for.
-    async fn read(
+    /// Reads the beginning of a part of what a request asks for, as far as it is on one of both disks, and returns where that ends.
+    async fn read_beginning(
         &self,
         cx: &TaskContext,
         request: &Request,
         bytes: Range<u64>,
-    ) -> Result<(), Errno> {
-        let clusters = self.copy.clusters_of(bytes.start, bytes.end - bytes.start);
-        let _locked = self.copy.lock_range(clusters).await;
-        let mut from = bytes.start;
-        while from < bytes.end {
-            let (is_copied, until) = self.copy.copied_or_pending(from..bytes.end);
-            let route = match is_copied {
-                true => &self.routes.target,
-                false => &self.routes.source,
-            };
-            // SAFETY: the source of the request keeps the list and its memory until the task is complete.
-            let mut segments = unsafe { segments_of_part(request, from..until) };
-            let part = Request {
-                offset: from,
-                len: until - from,
-                iov: segments.as_mut_ptr(),
-                iov_count: u32::try_from(segments.len()).unwrap_or(u32::MAX),
-                ..*request
-            };
-            cx.run_on_route(route, part).await?;
-            from = until;
+    ) -> Result<u64, Errno> {
+        let from = bytes.start;
+        let (is_copied, end) = self.copy.next_extent(bytes);
+        // What is copied stays so.
+        if is_copied {
+            self.read_from(&self.routes.target, cx, request, from..end)
+                .await?;
+            return Ok(end);
         }
+        let clusters = self.copy.clusters_of(from, end - from);
+        let _locked = self.copy.lock_range(clusters).await;
+        // A guest may have had it copied meanwhile.
+        let (is_copied, end) = self.copy.next_extent(from..end);
+        let route = match is_copied {
+            true => &self.routes.target,
+            false => &self.routes.source,
+        };
+        self.read_from(route, cx, request, from..end).await?;
+        Ok(end)
+    }
+
+    /// Reads a part of what a request asks for from one of both disks.
+    async fn read_from(
+        &self,
+        route: &Route,
+        cx: &TaskContext,
+        request: &Request,
+        bytes: Range<u64>,
+    ) -> Result<(), Errno> {
+        self.check_not_over()?;
+        // SAFETY: the source of the request keeps the list and its memory until the task is complete.
+        let mut segments = unsafe { segments_of_part(request, bytes.clone()) };
+        let part = Request {
+            offset: bytes.start,
+            len: bytes.end - bytes.start,
+            iov: segments.as_mut_ptr(),
+            iov_count: u32::try_from(segments.len()).unwrap_or(u32::MAX),
+            ..*request
+        };
+        cx.run_on_route(route, part).await?;
         // Guests may have changed what was read.
+        self.check_not_over()
+    }
+
+    fn check_not_over(&self) -> Result<(), Errno> {
         match self.copy.is_over() {
             true => Err(Errno::IO),
             false => Ok(()),

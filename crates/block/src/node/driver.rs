@@ -50,7 +50,7 @@ pub(crate) trait Driver: Send + Sync {
         None
     }
 
-    /// The target of the backup whose moment the node shows.
+    /// The target of the backup of which the node is a snapshot.
     fn snapshot_target(&self) -> Option<&Arc<Node>> {
         None
     }

@@ -223,7 +223,7 @@ impl Node {
         self.disk_and_offset().0.driver.nbd()
     }
 
-    /// The target of the backup whose moment the node shows, from which it reads as well.
+    /// The target of the backup of which the node is a snapshot: it is read as well.
     #[must_use]
     pub fn snapshot_target(&self) -> Option<&Arc<Node>> {
         self.driver.snapshot_target()

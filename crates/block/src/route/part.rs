@@ -1,4 +1,4 @@
-//! The segments of a part of a request, which a task carries out by itself.
+//! The memory segments of a part of a request, for a task that carries out a request in parts.
 
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn part_has_the_segments_of_its_bytes() {
+    fn segments_are_cut_at_both_ends_of_a_part() {
         let memory = [0u8; 100];
         let at = |start: usize, len: usize| libc::iovec {
             iov_base: memory[start..].as_ptr().cast_mut().cast(),

@@ -4,6 +4,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 use nbd::wire::command;
+use serde_json::json;
 use test_support::report;
 
 use crate::process::{Folder, program};
@@ -45,7 +46,7 @@ fn the_nightly_backup_of_the_how_to_is_the_disk_also_after_a_night_that_failed()
     folder.image("disk", 4 * MIB);
     let line =
         disk_line(",name=writer").replace("filename=disk,", "filename=disk,bitmap-file=bits,");
-    let (server, _client) = start(&folder, &line);
+    let (server, mut client) = start(&folder, &line);
     std::fs::write(folder.join("nightly-backup.sh"), script()).unwrap();
     for bin in ["bin", "broken"] {
         std::fs::create_dir(folder.join(bin)).unwrap();
@@ -60,7 +61,8 @@ fn the_nightly_backup_of_the_how_to_is_the_disk_also_after_a_night_that_failed()
         let mut script = Command::new("sh");
         script
             .arg("nightly-backup.sh")
-            .args(["qmp", "nbd", "d", "backup", "old-data"]);
+            .args(["qmp", "nbd", "d", "backup"])
+            .arg(folder.join("old-data"));
         let script = script.env("PATH", path).current_dir(folder.path());
         script.output().unwrap()
     };
@@ -82,5 +84,17 @@ fn the_nightly_backup_of_the_how_to_is_the_disk_also_after_a_night_that_failed()
     write(&folder, 3 * MIB, 4);
     succeeds();
     assert!(!folder.has("old-data"));
+    // A full copy that fails when there is an old backup.
+    client.done(
+        "block-dirty-bitmap-remove",
+        json!({"node": "d", "name": "nightly"}),
+    );
+    write(&folder, 0, 5);
+    let broken_copy = folder.join("broken").join("nbdcopy");
+    std::fs::copy(folder.join("broken").join("nbdinfo"), &broken_copy).unwrap();
+    std::fs::remove_file(folder.join("broken").join("nbdinfo")).unwrap();
+    assert!(!run(&broken).status.success());
+    write(&folder, MIB, 6);
+    succeeds();
     server.stop();
 }

@@ -39,6 +39,14 @@ pub(crate) fn plan(
 ) -> Result<BitmapPlan, BoxError> {
     let mut affected: Vec<AffectedNode> = Vec::new();
     for (node, action) in nodes.iter().zip(&actions) {
+        let is_new = matches!(action.change, BitmapChange::Add { .. });
+        if is_new && node.snapshot_target().is_some() {
+            return Err(format!(
+                "Node '{}' is a snapshot, and never changes: add the bitmap to the node that its backup copies",
+                node.name()
+            )
+            .into());
+        }
         let begins = matches!(
             action.change,
             BitmapChange::Add { enabled: true, .. }

@@ -297,7 +297,10 @@ pub(crate) fn open_node(
                 unmap,
             ))
         }
-        Driver::SnapshotAccess { .. } => Node::new_snapshot(name, below()),
+        Driver::SnapshotAccess { .. } => match old {
+            Some(_) => Err(NodeError::ReopenedSnapshot { node: name.clone() }),
+            None => Node::new_snapshot(name, below()),
+        },
     }?;
     match options.settings.detect_zeroes {
         DetectZeroes::Off => {}

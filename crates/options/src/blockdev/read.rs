@@ -174,8 +174,8 @@ fn read_and_register_node(
         return Err(Problem::Conflict { reason });
     }
     fields.debug_assert_all_taken();
-    let shows_the_past = matches!(driver, Driver::SnapshotAccess { .. });
-    let read_only = settings.read_only || below_is_read_only || shows_the_past;
+    let is_snapshot = matches!(driver, Driver::SnapshotAccess { .. });
+    let read_only = settings.read_only || below_is_read_only || is_snapshot;
     let node_name = name.unwrap_or_else(|| names.generate_node_name());
     names.add_node(&node_name, read_only)?;
     register_locked_image(&driver, prefix, &node_name, &settings, names)?;

@@ -1,10 +1,10 @@
-//! Nodes that show a disk as it was at the moment of a backup of what guests change.
+//! Snapshots of disks whose backups copy what guests change.
 
 use std::sync::Arc;
 
 use engine::{Completion, Errno, Op};
 
-use super::{BLOCK, BYTES, Rig, submit_copy, write};
+use super::{BLOCK, BYTES, Rig, fault_of, submit_copy, write};
 use crate::copy::CopyExtent;
 use crate::disk_file::allocation::Allocation;
 use crate::{
@@ -97,6 +97,29 @@ fn a_write_waits_for_a_read_of_what_it_changes() {
     assert_eq!(rig.content("source")[0], 1);
 }
 
+/// The read hangs in front of the target.
+#[test]
+fn a_write_does_not_wait_for_a_read_of_old_data_beside_it() {
+    let mut faults = None;
+    let rig = Rig::with_nodes(Aio::Threads, CopyExtent::Changes, |source, target| {
+        let (target, hang) = fault_of(&target, Op::Read, None, FaultAction::Hang);
+        faults = Some(hang);
+        (source, target)
+    });
+    rig.moment.begin();
+    let snapshot = Node::new_snapshot("snapshot", &rig.source).unwrap();
+    let (mut io, mut guest) = (testing::io(), testing::io());
+    let disk = testing::attach(&mut guest, &rig.source);
+    write(&mut guest, &disk, 0, 1);
+    let shown = testing::attach(&mut io, &snapshot);
+    let data = testing::submit(&mut io, &shown, (Op::Read, 0), vec![0; BYTES], 1);
+    io.poll_tasks_and_submit();
+    write(&mut guest, &disk, BLOCK, 2);
+    let _no_hang = faults.unwrap().release_and_prevent_hangs();
+    assert_eq!(testing::run_until_completed(&mut io, 1)[0].result, Ok(()));
+    assert!(data.iter().all(|byte| *byte == 7));
+}
+
 #[test]
 fn reads_fail_when_the_backup_is_over() {
     let rig = rig();
@@ -113,7 +136,7 @@ fn reads_fail_when_the_backup_is_over() {
 }
 
 #[test]
-fn a_backup_of_all_is_not_shown() {
+fn a_full_backup_has_no_snapshot() {
     let rig = Rig::new(Aio::Threads);
     rig.moment.begin();
     let refused = Node::new_snapshot("snapshot", &rig.source).err().unwrap();
