@@ -1,30 +1,20 @@
 //! `Disk`: an opened export, which the queues of several threads share.
 
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, DeadlineStream, connect};
+use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, connect};
 use super::connection::send_disconnect;
 use super::connector::Wake;
 use super::flush_calls::FlushCalls;
 use super::handshake::Negotiated;
 use super::launcher;
-use super::options::{ClientOptions, ServerAddress};
-use super::reply::{Reply, ReplyContent};
-use super::socket::{Encryption, Socket};
-use crate::client::ReplyStyle;
-use crate::wire::{
-    EXTENDED_REQUEST_MAGIC, ExtendedRequest, REQUEST_MAGIC, Request, command, transmission_flag,
-};
-
-/// How long a flush outside of a queue may take.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+use super::options::ClientOptions;
+use super::socket::Socket;
+use crate::wire::transmission_flag;
 
 /// The pause between two attempts to open.
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
@@ -89,7 +79,7 @@ pub struct Disk {
     /// Writes were answered since the last flush outside of a queue.
     pub(super) has_unflushed: AtomicBool,
     /// Locked while one caller flushes.
-    flushing: Mutex<()>,
+    pub(super) flushing: Mutex<()>,
     pub(super) connected_queues: AtomicU64,
     pub(super) reconnections: AtomicU64,
     /// When requests of tasks fail that wait for an answer (the loop's clock); `u64::MAX`: none is cancelled.
@@ -109,7 +99,7 @@ impl Disk {
         };
         let deadline = Instant::now() + options.open_timeout;
         loop {
-            match connect_by_launcher(options) {
+            match connect_by_launcher(options, ATTEMPT_TIMEOUT) {
                 Ok(connected) => return Ok(Self::of_connection(options.clone(), connected)),
                 Err(error) if error.is_temporary() && Instant::now() + OPEN_PAUSE < deadline => {
                     thread::sleep(OPEN_PAUSE);
@@ -250,6 +240,23 @@ impl Disk {
         }
     }
 
+    /// The queue that has the connection, at a server that allows one.
+    pub(super) fn only_queue(&self) -> Option<Wake> {
+        match self.features.multi_conn {
+            true => None,
+            false => self.lock().queues.first().cloned(),
+        }
+    }
+
+    pub(super) fn take_idle_connection(&self) -> Option<Connected> {
+        self.lock().idle.take()
+    }
+
+    /// Keeps a connection that no queue uses, unless there is one.
+    pub(super) fn keep_idle_connection(&self, connected: Connected) {
+        self.lock().idle.get_or_insert(connected);
+    }
+
     /// Checks that an export is as it was when the disk was opened, as far as requests depend on it.
     pub(super) fn check_unchanged(&self, connected: &Connected) -> Result<(), ConnectError> {
         let (new, old) = (&connected.negotiated, &self.negotiated);
@@ -282,86 +289,6 @@ impl Disk {
         Err(ConnectError::Changed(text))
     }
 
-    /// Makes all answered writes stable, and waits for that.
-    ///
-    /// # Errors
-    /// The server's error, or that of the connection.
-    pub fn flush_blocking(&self) -> io::Result<()> {
-        if !self.features.flush {
-            return Ok(());
-        }
-        // Another caller's flush may lack what was answered since, or fail.
-        let _only_flush = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.has_unflushed.swap(false, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let flushed = self.flush_answered();
-        if flushed.is_err() {
-            self.has_unflushed.store(true, Ordering::Release);
-        }
-        flushed
-    }
-
-    fn flush_answered(&self) -> io::Result<()> {
-        let queue = self
-            .lock()
-            .queues
-            .first()
-            .cloned()
-            .filter(|_| !self.features.multi_conn);
-        if let Some(wake) = queue
-            && let Some(flushed) = self.flush_calls.call(&wake, FLUSH_TIMEOUT)
-        {
-            return flushed;
-        }
-        let idle = self.lock().idle.take();
-        let connected = match idle {
-            Some(connected) => connected,
-            None => self.connect_anew()?,
-        };
-        // A connection that has been idle may have broken unnoticed.
-        let connected = match self.flush_on(connected) {
-            Err(error) if error.kind() != io::ErrorKind::Other => {
-                self.flush_on(self.connect_anew()?)?
-            }
-            flushed => flushed?,
-        };
-        self.lock().idle.get_or_insert(connected);
-        Ok(())
-    }
-
-    fn connect_anew(&self) -> io::Result<Connected> {
-        let connected = connect_by_launcher(&self.options);
-        let connected =
-            connected.and_then(|connected| self.check_unchanged(&connected).map(|()| connected));
-        connected.map_err(|error| io::Error::other(error.to_string()))
-    }
-
-    /// Flushes on a connection without requests. An error of the server is of the kind `Other`.
-    fn flush_on(&self, connected: Connected) -> io::Result<Connected> {
-        let Connected { socket, negotiated } = connected;
-        let Socket { fd, mut tls } = socket;
-        rustix::io::ioctl_fionbio(&fd, false)?;
-        let deadline = Instant::now() + FLUSH_TIMEOUT;
-        let fd: OwnedFd = match self.options.server {
-            ServerAddress::Inet { .. } => {
-                let stream = TcpStream::from(fd);
-                let mut stream = DeadlineStream { stream, deadline };
-                flush_on_stream(&mut stream, tls.as_deref_mut(), negotiated.replies)?;
-                stream.stream.into()
-            }
-            ServerAddress::Unix { .. } => {
-                let stream = UnixStream::from(fd);
-                let mut stream = DeadlineStream { stream, deadline };
-                flush_on_stream(&mut stream, tls.as_deref_mut(), negotiated.replies)?;
-                stream.stream.into()
-            }
-        };
-        rustix::io::ioctl_fionbio(&fd, true)?;
-        let socket = Socket { fd, tls };
-        Ok(Connected { socket, negotiated })
-    }
-
     /// Ends the connection that no queue uses, as the protocol has it: so that another client can connect to a server that allows
     /// one connection. The next queue connects again.
     pub fn close_idle_connection(&self) {
@@ -381,67 +308,13 @@ impl Disk {
 }
 
 /// Connects on a thread that has the privileges for it.
-fn connect_by_launcher(options: &ClientOptions) -> Result<Connected, ConnectError> {
+pub(super) fn connect_by_launcher(
+    options: &ClientOptions,
+    timeout: Duration,
+) -> Result<Connected, ConnectError> {
     let options = options.clone();
-    let connected = launcher::run(move || connect(&options, ATTEMPT_TIMEOUT));
+    let connected = launcher::run(move || connect(&options, timeout));
     connected.map_err(ConnectError::Connect)?
-}
-
-/// Sends a flush, and reads the reply.
-fn flush_on_stream(
-    stream: &mut (impl Read + Write),
-    tls: Option<&mut Encryption>,
-    replies: ReplyStyle,
-) -> io::Result<()> {
-    match tls {
-        Some(tls) => exchange_flush(&mut tls.stream(stream), replies),
-        None => exchange_flush(stream, replies),
-    }
-}
-
-fn exchange_flush(stream: &mut (impl Read + Write), replies: ReplyStyle) -> io::Result<()> {
-    const COOKIE: u64 = 0x666c_7573_6800_0000;
-    let flush = Request {
-        magic: REQUEST_MAGIC,
-        command: command::FLUSH,
-        cookie: COOKIE,
-        ..Request::default()
-    };
-    let extended = ExtendedRequest {
-        magic: EXTENDED_REQUEST_MAGIC,
-        command: command::FLUSH,
-        cookie: COOKIE,
-        ..ExtendedRequest::default()
-    };
-    match replies {
-        ReplyStyle::Extended => stream.write_all(&extended.encode())?,
-        ReplyStyle::Simple | ReplyStyle::Structured => stream.write_all(&flush.encode())?,
-    }
-    let (mut bytes, mut errno) = (Vec::new(), None);
-    loop {
-        let violation =
-            |error: &dyn ToString| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
-        let Some((reply, _)) = Reply::parse(replies, &bytes).map_err(|error| violation(&error))?
-        else {
-            let mut byte = [0];
-            stream.read_exact(&mut byte)?;
-            bytes.push(byte[0]);
-            continue;
-        };
-        bytes.clear();
-        match reply.content {
-            _ if reply.cookie != COOKIE => return Err(violation(&"a reply to no request")),
-            ReplyContent::Success | ReplyContent::Nothing => {}
-            ReplyContent::Error(error) => errno = Some(error),
-            ReplyContent::Data { .. } | ReplyContent::Hole { .. } => {
-                return Err(violation(&"data for a flush"));
-            }
-        }
-        if reply.is_last {
-            let failed = errno.map(|error| io::Error::other(format!("the server's: {error}")));
-            return failed.map_or(Ok(()), Err);
-        }
-    }
 }
 
 impl Drop for Disk {

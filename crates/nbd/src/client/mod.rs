@@ -10,6 +10,7 @@
 //! Everything that a server sends is checked against the requests that it answers. A server that sends something else is
 //! disconnected.
 
+mod blocking_flush;
 mod bounded_waits;
 mod connect;
 mod connection;

@@ -292,3 +292,24 @@ fn a_flush_outside_of_queues_reaches_the_server_after_a_write() {
     let expected = [command::WRITE, command::FLUSH, command::DISC];
     assert_eq!(commands, expected);
 }
+
+#[test]
+fn a_flush_outside_of_queues_does_not_begin_anew_at_a_silent_server() {
+    let (sender, connected) = mpsc::channel();
+    let server = Server::start(Offer::default(), move |number, mut peer| {
+        sender.send(number).unwrap();
+        let write = peer.receive().unwrap();
+        peer.answer(&write, &[]);
+        while peer.receive().is_some() {}
+    });
+    let disk = Disk::open(&server.options(LONG)).unwrap();
+    let mut rig = Rig::of_disk(disk.clone());
+    rig.write(0, &[1; 512]).unwrap();
+    drop(rig);
+    disk.flush_within(Duration::from_millis(300)).unwrap_err();
+    drop(disk);
+    let mut next = Rig::open(&server.options(LONG));
+    next.write(0, &[1; 512]).unwrap();
+    let connections: Vec<usize> = connected.try_iter().collect();
+    assert_eq!(connections, [0, 1], "the flush has made none");
+}
