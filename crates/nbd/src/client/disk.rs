@@ -1,7 +1,7 @@
 //! `Disk`: an opened export, which the queues of several threads share.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, connect};
 use super::connection::send_disconnect;
 use super::connector::Wake;
+use super::ending::{ENDING_WAIT, wait_for_ending};
 use super::flush_calls::FlushCalls;
 use super::handshake::Negotiated;
 use super::launcher;
@@ -64,8 +65,6 @@ struct State {
     idle: Option<Connected>,
     /// Of each queue that exists, what wakes its thread.
     queues: Vec<Wake>,
-    /// Cancellations that exist.
-    cancellations: usize,
 }
 
 /// An opened export.
@@ -82,8 +81,8 @@ pub struct Disk {
     pub(super) flushing: Mutex<()>,
     pub(super) connected_queues: AtomicU64,
     pub(super) reconnections: AtomicU64,
-    /// When requests of tasks fail that wait for an answer (the loop's clock); `u64::MAX`: none is cancelled.
-    pub(super) cancels_at_ns: AtomicU64,
+    /// Cancellations that exist.
+    cancellations: AtomicUsize,
 }
 
 impl Disk {
@@ -105,8 +104,11 @@ impl Disk {
                     thread::sleep(OPEN_PAUSE);
                 }
                 Err(error) => {
-                    let is_unanswered =
-                        error.is_temporary() && !matches!(error, ConnectError::Resolve { .. });
+                    let is_unanswered = error.is_temporary()
+                        && !matches!(
+                            error,
+                            ConnectError::Resolve { .. } | ConnectError::PreviousNotEnded
+                        );
                     let hint = match is_unanswered {
                         true => {
                             " (does the server run, and is another client connected to one that serves only one?)"
@@ -161,7 +163,7 @@ impl Disk {
             flushing: Mutex::default(),
             connected_queues: AtomicU64::new(0),
             reconnections: AtomicU64::new(0),
-            cancels_at_ns: AtomicU64::new(u64::MAX),
+            cancellations: AtomicUsize::new(0),
         })
     }
 
@@ -222,22 +224,21 @@ impl Disk {
         }
     }
 
-    /// Begins to fail requests of tasks: those that were sent at this time.
-    pub(super) fn begin_cancellation(&self, at_ns: u64) {
-        let mut state = self.lock();
-        state.cancellations += 1;
-        self.cancels_at_ns.store(at_ns, Ordering::Release);
-        for wake in &state.queues {
+    /// Has the queues look for cancelled requests.
+    pub(super) fn begin_cancellation(&self) {
+        self.cancellations.fetch_add(1, Ordering::AcqRel);
+        for wake in &self.lock().queues {
             wake();
         }
     }
 
     pub(super) fn end_cancellation(&self) {
-        let mut state = self.lock();
-        state.cancellations -= 1;
-        if state.cancellations == 0 {
-            self.cancels_at_ns.store(u64::MAX, Ordering::Release);
-        }
+        self.cancellations.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether some requests may be cancelled.
+    pub(super) fn has_cancellations(&self) -> bool {
+        self.cancellations.load(Ordering::Acquire) > 0
     }
 
     /// The queue that has the connection, at a server that allows one.
@@ -289,9 +290,15 @@ impl Disk {
         Err(ConnectError::Changed(text))
     }
 
-    /// Ends the connection that no queue uses, as the protocol has it: so that another client can connect to a server that allows
-    /// one connection. The next queue connects again.
-    pub fn close_idle_connection(&self) {
+    /// Ends the connections, none of which a queue uses, so that another process can connect; but waits for a few seconds at most. The next
+    /// queue connects again.
+    pub fn close_connections(&self) {
+        self.close_idle_connection();
+        let _ = wait_for_ending(&self.options, Instant::now() + ENDING_WAIT);
+    }
+
+    /// Ends the connection that no queue uses, as the protocol has it.
+    fn close_idle_connection(&self) {
         let idle = self.lock().idle.take();
         if let Some(Connected {
             mut socket,

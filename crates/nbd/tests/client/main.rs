@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod given_up;
 mod hostile;
 mod outages;
 mod rig;
