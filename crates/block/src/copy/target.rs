@@ -1,10 +1,12 @@
-//! The requests of a copy to its target, if that is an export of an NBD server: they are cancelled together.
+//! The requests of a copy to its target, if that is an export of an NBD server: they are cancelled together, and the copy fails if the
+//! server may have lost some.
 
 use std::sync::Arc;
 
+use engine::Errno;
 use nbd::client::{Cancellation, Disk, RequestGroup, STOP_WAIT};
 
-use super::BlockCopy;
+use super::{BlockCopy, CopyFailure, CopySide};
 
 impl BlockCopy {
     /// Makes the group of the requests to the target, which is this export, before the first one.
@@ -24,5 +26,23 @@ impl BlockCopy {
     pub fn cancel_requests_to_target(&self) -> Option<Cancellation> {
         let group = self.requests_to_target.get()?;
         Cancellation::begin(group, STOP_WAIT)
+    }
+
+    /// Whether the target may have lost what it has answered, and would flush without an error: a connection to its server broke.
+    #[must_use]
+    pub fn may_have_lost_writes(&self) -> bool {
+        let group = self.requests_to_target.get();
+        group.is_some_and(|group| group.may_have_lost_writes())
+    }
+
+    /// Checks that the target has lost nothing, as far as is known.
+    ///
+    /// # Errors
+    /// `ECONNRESET` of the target: it [may have](Self::may_have_lost_writes).
+    pub fn check_target(&self) -> Result<(), CopyFailure> {
+        match self.may_have_lost_writes() {
+            true => Err(CopySide::Target.failed(Errno::CONNRESET)),
+            false => Ok(()),
+        }
     }
 }

@@ -258,6 +258,107 @@ fn next_job_writes_after_a_write_of_a_cancelled_one() {
     assert!(content.iter().all(|byte| *byte == 2));
 }
 
+/// What the server had answered and not flushed may be lost, whatever it says to a later flush.
+#[test]
+fn job_fails_if_its_server_was_started_again_meanwhile() {
+    for command in ["blockdev-backup", "blockdev-mirror"] {
+        let folder = Folder::new();
+        folder.image("there.img", BYTES);
+        let image = folder.join("there.img");
+        let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
+            return;
+        };
+        let (program, mut client) = start_with_disks(&folder, BYTES, "");
+        let mut node = node(&server);
+        node["reconnect-delay"] = 60.into();
+        client.done("blockdev-add", node);
+        let arguments = json!({"target": "there", "speed": 1, "on-target-error": "stop"});
+        client.done(command, backup("full", arguments));
+        eventually("something is copied", || {
+            client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
+        });
+        server.kill();
+        server.start();
+        client.done("block-job-set-speed", json!({"device": "j", "speed": 0}));
+        let data = completed(&mut client);
+        let error = data["error"].as_str().unwrap_or_default();
+        assert!(error.contains("may have lost"), "{command}: {data}");
+        program.stop();
+    }
+}
+
+#[test]
+fn mirror_that_is_ready_does_not_end_after_its_server_was_started_again() {
+    let folder = Folder::new();
+    folder.image("there.img", BYTES);
+    let image = folder.join("there.img");
+    let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
+        return;
+    };
+    let (program, mut client) = start_with_disks(&folder, BYTES, "");
+    let mut node = node(&server);
+    node["reconnect-delay"] = 60.into();
+    for command in ["job-complete", "block-job-cancel"] {
+        client.done("blockdev-add", node.clone());
+        client.done("blockdev-mirror", mirror(json!({"target": "there"})));
+        client.wait_for_event("BLOCK_JOB_READY");
+        server.kill();
+        server.start();
+        let name = if command == "job-complete" {
+            "id"
+        } else {
+            "device"
+        };
+        client.done(command, json!({name: "j"}));
+        let data = completed(&mut client);
+        let error = data["error"].as_str().unwrap_or_default();
+        assert!(error.contains("may have lost"), "{command}: {data}");
+        client.done("blockdev-del", json!({"node-name": "there"}));
+    }
+    program.stop();
+}
+
+#[test]
+fn cancelled_backup_leaves_nothing_clean_that_a_crashed_server_may_have_lost() {
+    let folder = Folder::new();
+    folder.image("there.img", BYTES);
+    let image = folder.join("there.img");
+    let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
+        return;
+    };
+    let export =
+        "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
+    let (program, mut client) = start_with_disks(&folder, BYTES, export);
+    let mut node = node(&server);
+    node["reconnect-delay"] = 60.into();
+    client.done("blockdev-add", node);
+    client.done(
+        "block-dirty-bitmap-add",
+        json!({"node": "disk", "name": "b"}),
+    );
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    for block in (0..2048).step_by(16) {
+        guest.request(0, OUT, block, 1);
+    }
+    for is_restarted in [true, false] {
+        let arguments =
+            json!({"target": "there", "bitmap": "b", "bitmap-mode": "always", "speed": 1});
+        client.done("blockdev-backup", backup("bitmap", arguments));
+        eventually("something is copied", || {
+            client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
+        });
+        if is_restarted {
+            server.kill();
+            server.start();
+        }
+        client.done("job-cancel", json!({"id": "j"}));
+        client.wait_for_event("BLOCK_JOB_CANCELLED");
+        let dirty = bitmap(&mut client, "disk", "b")["count"].as_u64();
+        assert_eq!(dirty == Some(BYTES), is_restarted);
+    }
+    program.stop();
+}
+
 #[test]
 fn job_waits_until_a_server_that_is_full_has_space() {
     for command in ["blockdev-backup", "blockdev-mirror"] {

@@ -158,6 +158,12 @@ impl Job {
             && self.outcome == Some(JobOutcome::Completed)
     }
 
+    /// Whether the target may have lost what was copied.
+    pub fn may_have_lost_writes(&self) -> bool {
+        let copy = self.work.copy();
+        copy.is_some_and(|copy| copy.may_have_lost_writes())
+    }
+
     /// Whether the target of a mirror that has ended as a copy lacks writes or flushes that were in flight at its moment.
     pub fn has_lost_last_writes(&self) -> bool {
         let lacks = |copy: &Arc<block::BlockCopy>| {

@@ -62,6 +62,7 @@ impl Disk {
         let connected = match self.flush_on(connected, deadline) {
             // It may have broken unnoticed while it was idle.
             Err(error) if is_broken_connection(&error) => {
+                self.count_loss();
                 self.flush_on(self.connect_anew(deadline)?, deadline)?
             }
             flushed => flushed?,

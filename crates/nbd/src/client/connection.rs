@@ -34,6 +34,13 @@ pub(super) enum Lost {
     Unanswered,
 }
 
+impl Lost {
+    /// Whether the server may have crashed. Otherwise this side has ended the connection.
+    pub fn may_be_a_crash(self) -> bool {
+        !matches!(self, Lost::UnreadableMemory | Lost::Unanswered)
+    }
+}
+
 /// A connection.
 pub(super) struct Connection {
     socket: Socket,

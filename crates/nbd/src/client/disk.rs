@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, connect};
-use super::connection::send_disconnect;
+use super::connection::{Lost, send_disconnect};
 use super::connector::Wake;
 use super::ending::{ENDING_WAIT, wait_for_ending};
 use super::flush_calls::FlushCalls;
@@ -81,6 +81,8 @@ pub struct Disk {
     pub(super) flushing: Mutex<()>,
     pub(super) connected_queues: AtomicU64,
     pub(super) reconnections: AtomicU64,
+    /// How many connections have broken.
+    losses: AtomicU64,
     /// Cancellations that exist.
     cancellations: AtomicUsize,
 }
@@ -163,6 +165,7 @@ impl Disk {
             flushing: Mutex::default(),
             connected_queues: AtomicU64::new(0),
             reconnections: AtomicU64::new(0),
+            losses: AtomicU64::new(0),
             cancellations: AtomicUsize::new(0),
         })
     }
@@ -221,6 +224,31 @@ impl Disk {
         }
         if state.idle.is_none() {
             state.idle = connection;
+        }
+    }
+
+    /// How many connections have broken, perhaps because the server crashed.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    pub(super) fn count_loss(&self) {
+        self.losses.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn count_loss_if_crash(&self, reason: Lost) {
+        if reason.may_be_a_crash() {
+            self.count_loss();
+        }
+    }
+
+    /// Forgets the connection that no queue uses if the server has ended it, so that this does not count as a loss when the next queue
+    /// uses it.
+    pub(super) fn drop_broken_idle_connection(&self) {
+        let mut state = self.lock();
+        let is_broken = |idle: &mut Connected| idle.socket.has_ended();
+        if state.idle.take_if(is_broken).is_some() {
+            self.count_loss();
         }
     }
 

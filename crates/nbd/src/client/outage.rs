@@ -80,6 +80,7 @@ impl ClientQueue {
             true => PAUSE,
             false => Duration::ZERO,
         };
+        self.disk.count_loss_if_crash(reason);
         let socket = connection.into_socket();
         let old = EndingConnection::begin(socket, self.disk.options(), ENDING_WAIT);
         let reconnection = Reconnection::start(&self.disk, Some(old), pause, self.wake.clone());

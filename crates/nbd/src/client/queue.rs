@@ -341,9 +341,12 @@ impl Drop for ClientQueue {
         match std::mem::replace(&mut self.link, Link::Refused) {
             Link::Up(mut connection) => {
                 self.disk.connected_queues.fetch_sub(1, Ordering::Relaxed);
-                // The last answers may not have been looked at.
+                // The last answers, or the end of the server, may not have been looked at.
                 let received = connection.receive(&mut self.records, &mut self.answered);
                 self.process_answered();
+                if let Err(reason) = received {
+                    self.disk.count_loss_if_crash(reason);
+                }
                 let idle = match received.is_ok() && self.records.used() == 0 {
                     true => connection.into_idle(),
                     false => {

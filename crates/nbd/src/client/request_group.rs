@@ -1,4 +1,4 @@
-//! The requests of one job to a disk, which are cancelled together.
+//! The requests of one job to a disk: they are cancelled together, and the job learns whether the server may have lost some.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,6 +10,8 @@ use super::{nanoseconds, now_ns};
 /// The requests of one job to a disk.
 pub struct RequestGroup {
     disk: Weak<Disk>,
+    /// The losses of the disk before the first request.
+    losses_before: u64,
     /// When requests fail that wait for an answer (the loop's clock); `u64::MAX`: they are not cancelled.
     cancels_at_ns: AtomicU64,
 }
@@ -18,10 +20,20 @@ impl RequestGroup {
     /// A group without requests.
     #[must_use]
     pub fn new(disk: &Arc<Disk>) -> Arc<Self> {
+        disk.drop_broken_idle_connection();
         Arc::new(RequestGroup {
             disk: Arc::downgrade(disk),
+            losses_before: disk.losses(),
             cancels_at_ns: AtomicU64::new(u64::MAX),
         })
+    }
+
+    /// Whether a connection to the disk has broken since the group exists. Then the server may have crashed, and have lost what it had
+    /// answered and not flushed, so that a later flush says nothing about that.
+    #[must_use]
+    pub fn may_have_lost_writes(&self) -> bool {
+        let disk = self.disk.upgrade();
+        disk.is_none_or(|disk| disk.losses() != self.losses_before)
     }
 
     /// When its requests fail, if they are cancelled.

@@ -4,6 +4,7 @@
 
 mod given_up;
 mod hostile;
+mod losses;
 mod outages;
 mod rig;
 mod server;
