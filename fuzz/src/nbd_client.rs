@@ -1,17 +1,19 @@
 //! Replies of an NBD server to a client with reads and writes in flight: any bytes, and replies that are nearly right.
 //!
 //! Whatever the server sends, nothing outside of the segments of unanswered requests changes, and each request completes at
-//! most once.
+//! most once. Some of the requests are cancelled meanwhile.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::{Completion, Op, Request};
 use nbd::client::{
-    BlockSizes, ClientOptions, ClientQueue, Disk, Negotiated, ReplyStyle, ServerAddress,
+    BlockSizes, Cancellation, ClientOptions, ClientQueue, Disk, Negotiated, ReplyStyle,
+    RequestGroup, ServerAddress,
 };
 use nbd::wire::{
     EXTENDED_REPLY_MAGIC, ExtendedReply, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, SimpleReply,
@@ -29,6 +31,9 @@ const LEN: usize = 4096;
 /// Bytes between segments, which nothing may change.
 const GUARD: usize = 64;
 const CANARY: u8 = 0xc5;
+
+/// Inputs that were run.
+static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// Memory of a request.
 struct Memory {
@@ -133,11 +138,14 @@ pub fn run(bytes: &[u8]) {
         server: ServerAddress::Unix {
             path: PathBuf::from("/nonexistent"),
         },
-        export: String::new(),
+        // New connections to an export wait for the end of others.
+        export: RUNS.fetch_add(1, Ordering::Relaxed).to_string(),
         reconnect_delay: Duration::ZERO,
         open_timeout: Duration::ZERO,
     };
     let disk = Disk::of_socket(options, client.into(), negotiated(style));
+    let group = RequestGroup::new(&disk);
+    let mut cancellation = None;
     let mut queue = ClientQueue::new(disk, None, Arc::new(|| ()));
     let mut memory: Vec<Memory> = (0..REQUESTS).map(|_| Memory::new()).collect();
     for (number, memory) in (0..REQUESTS).zip(&mut memory) {
@@ -151,13 +159,17 @@ pub fn run(bytes: &[u8]) {
             token: number.into(),
         };
         // SAFETY: list and memory are kept until the queue is dropped.
-        unsafe { queue.start(&request, 0) }.unwrap();
+        unsafe { queue.start(&request, 0, (number % 2 == 1).then_some(&group)) }.unwrap();
     }
     queue.submit();
     let mut completed: Vec<Completion> = Vec::new();
     while !input.is_empty() {
-        let bytes = match input.byte() % 4 {
-            0 => (0..input.byte()).map(|_| input.byte()).collect(),
+        let bytes = match input.byte() {
+            255 => {
+                cancellation = Cancellation::begin(&group, Duration::ZERO);
+                Vec::new()
+            }
+            byte if byte % 4 == 0 => (0..input.byte()).map(|_| input.byte()).collect(),
             _ => reply(&mut input, style),
         };
         let _ = server.write_all(&bytes);
@@ -176,7 +188,7 @@ pub fn run(bytes: &[u8]) {
     tokens.sort_unstable();
     tokens.dedup();
     assert_eq!(tokens.len(), completed.len(), "a request completes once");
-    drop(queue);
+    drop((queue, cancellation));
     for (number, memory) in memory.iter().enumerate() {
         memory.check();
         if completed.iter().any(|done| done.token == number as u64) {

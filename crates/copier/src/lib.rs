@@ -228,7 +228,12 @@ impl Copier {
             CopySide::Source => self.settings.on_source_error,
             CopySide::Target => self.settings.on_target_error,
         };
-        self.act_on_error(failure, policy.action(failure.errno), stops);
+        let action = match failure.side {
+            // Nothing that is copied from now on makes the target complete.
+            CopySide::Target if self.copy.may_have_lost_writes() => ErrorAction::Report,
+            _ => policy.action(failure.errno),
+        };
+        self.act_on_error(failure, action, stops);
     }
 
     fn act_on_error(&mut self, failure: CopyFailure, action: ErrorAction, stops: u64) {
@@ -346,7 +351,10 @@ impl SocketDevice for Copier {
                     self.on_error(CopyFailure { side, errno }, stops);
                 }
                 (Some((InFlight::Part(_), _)), Ok(())) => {}
-                (Some((InFlight::Flush, _)), Ok(())) => self.on_flushed(),
+                (Some((InFlight::Flush, stops)), Ok(())) => match self.copy.check_target() {
+                    Ok(()) => self.on_flushed(),
+                    Err(failure) => self.on_error(failure, stops),
+                },
                 (Some((InFlight::Flush, stops)), Err(errno)) => {
                     // Whatever the policy: the kernel reports data that it lost once, and the next flush succeeds.
                     let side = CopySide::Target;

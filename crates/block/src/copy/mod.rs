@@ -13,6 +13,7 @@
 mod before_write;
 mod mirror;
 mod piece;
+mod target;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use engine::Errno;
+use nbd::client::RequestGroup;
 
 use crate::dirty_bitmap::{BitmapBits, BitmapError};
 use crate::range_lock::{RangeLock, RangeLockTicket};
@@ -125,6 +127,8 @@ pub struct BlockCopy {
     copying_ticks: AtomicU64,
     /// The disks that failed, by the first byte of the copier's request.
     failed_sides: Mutex<Vec<(u64, CopySide)>>,
+    /// The requests to the target, if that is an export of an NBD server.
+    requests_to_target: OnceLock<Arc<RequestGroup>>,
 }
 
 impl BlockCopy {
@@ -173,6 +177,7 @@ impl BlockCopy {
             copying_writes: AtomicU64::new(0),
             copying_ticks: AtomicU64::new(0),
             failed_sides: Mutex::default(),
+            requests_to_target: OnceLock::new(),
         })
     }
 

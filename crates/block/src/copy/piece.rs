@@ -63,6 +63,7 @@ pub(crate) async fn copy_pending(
             }
         };
         let copied = copy_piece(cx, copy, routes, buffer, piece.clone(), on_read).await;
+        let copied = copied.and_then(|()| copy.check_target());
         copy.end_piece(piece, copied.is_ok());
         copied?;
     }
@@ -116,6 +117,7 @@ pub(crate) async fn zero_pending(
 ) -> Result<(), CopyFailure> {
     while let Some(pending) = copy.next_pending(range.clone()) {
         write_zeroes(cx, routes, pending.clone()).await?;
+        copy.check_target()?;
         copy.mark_done(pending);
     }
     Ok(())

@@ -31,7 +31,8 @@ impl Driver for CopierDriver {
 
     /// Attaches both disks; an async task carries out all requests.
     fn attach_route(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
-        let (source, target) = (cx.attach_route(&self.source), cx.attach_route(&self.target));
+        let source = cx.attach_route(&self.source);
+        let target = cx.attach_target(&self.copy, &self.target);
         let disk = source.disk.clone();
         let routes = CopyRoutes { source, target };
         let storage = routes.storage();

@@ -18,6 +18,7 @@ pub(super) fn attach_network_route(
         queue: cx.attach_network_disk(&disk),
         base: 0,
         unmap: node.passes_discards(),
+        group: cx.request_group(),
     };
     let handler = || OpHandler::Network(target.clone());
     let handler_if = |is_passed| match is_passed {

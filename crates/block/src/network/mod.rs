@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::nbd::client::SocketSet;
+use ::nbd::client::{RequestGroup, SocketSet};
 use engine::{Completion, Full, Request};
 
 use engine::pool::Wake;
@@ -16,14 +16,20 @@ pub(crate) trait NetworkQueue {
     /// How many requests are certain to be taken before the next reap.
     fn room(&self) -> usize;
 
-    /// Starts a request of the source at this place, or of one of its tasks; or keeps it until it can be sent.
+    /// Starts a request of the source at this place, or of one of its tasks; or keeps it until it can be sent. `group` is that of a job
+    /// that the request is for.
     ///
     /// # Errors
     /// [`Full`] if there is no room; the request was not taken.
     ///
     /// # Safety
     /// As for [`IoBackend::start_or_queue`](engine::IoBackend::start_or_queue).
-    unsafe fn start(&mut self, request: &Request, source: u32) -> Result<(), Full>;
+    unsafe fn start(
+        &mut self,
+        request: &Request,
+        source: u32,
+        group: Option<&Arc<RequestGroup>>,
+    ) -> Result<(), Full>;
 
     /// The submit phase.
     fn submit(&mut self) {}
@@ -86,6 +92,8 @@ pub(crate) struct NetworkTarget {
     pub base: u64,
     /// Writing zeroes may free space.
     pub unmap: bool,
+    /// The group of requests that are for a job.
+    pub group: Option<Arc<RequestGroup>>,
 }
 
 impl NetworkTarget {
@@ -100,6 +108,10 @@ impl NetworkTarget {
             ..*request
         };
         // SAFETY: our caller promises the same.
-        unsafe { self.queue.borrow_mut().start(&request, source) }
+        unsafe {
+            self.queue
+                .borrow_mut()
+                .start(&request, source, self.group.as_ref())
+        }
     }
 }

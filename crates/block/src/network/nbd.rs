@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{Completion, Full, Request};
-use nbd::client::{ClientQueue, Disk, SocketSet};
+use nbd::client::{ClientQueue, Disk, RequestGroup, SocketSet};
 
 use super::{NetworkDisk, NetworkQueue};
 use engine::pool::Wake;
@@ -29,9 +29,14 @@ impl NetworkQueue for ClientQueue {
         self.room()
     }
 
-    unsafe fn start(&mut self, request: &Request, source: u32) -> Result<(), Full> {
+    unsafe fn start(
+        &mut self,
+        request: &Request,
+        source: u32,
+        group: Option<&Arc<RequestGroup>>,
+    ) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
-        unsafe { self.start(request, source) }
+        unsafe { self.start(request, source, group) }
     }
 
     fn submit(&mut self) {

@@ -4,7 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use nbd::client::RequestGroup;
+
 use super::Node;
+use crate::copy::BlockCopy;
 use crate::disk_file::DiskFile;
 use crate::io::{IoContext, Watch};
 use crate::network::{NetworkDisk, NetworkQueue};
@@ -14,11 +17,17 @@ use crate::route::{Carrier, Route};
 pub(crate) struct AttachContext<'a> {
     io: &'a mut IoContext,
     watch: Watch<'a>,
+    /// The group of requests on the routes that are made, while they are for a job.
+    group: Option<Arc<RequestGroup>>,
 }
 
 impl<'a> AttachContext<'a> {
     pub fn new(io: &'a mut IoContext, watch: Watch<'a>) -> Self {
-        AttachContext { io, watch }
+        AttachContext {
+            io,
+            watch,
+            group: None,
+        }
     }
 
     /// Attaches to a node. If its dirty bitmaps record, so does the route, and if a job copies it, the route has the job's filter.
@@ -30,6 +39,19 @@ impl<'a> AttachContext<'a> {
         };
         let route = node.copy_filter.add_to_route(route, self);
         node.bitmaps().add_recorder_to_route(route)
+    }
+
+    /// Attaches to the target of a job, to which only the job's requests go by this route.
+    pub fn attach_target(&mut self, copy: &BlockCopy, target: &Node) -> Route {
+        let outer = std::mem::replace(&mut self.group, copy.requests_to_target());
+        let route = self.attach_route(target);
+        self.group = outer;
+        route
+    }
+
+    /// The group of requests on the route that is made.
+    pub fn request_group(&self) -> Option<Arc<RequestGroup>> {
+        self.group.clone()
     }
 
     /// The backend that carries a file for this source, until the source detaches.

@@ -34,11 +34,13 @@ impl CopyFilterSlot {
         };
         match kind {
             FilterKind::CopyBeforeWrite => {
-                add_copy_before_write(copy, below, cx.attach_route(&target))
+                let target = cx.attach_target(&copy, &target);
+                add_copy_before_write(copy, below, target)
             }
             FilterKind::Mirror(MirrorMode::Mark) => add_mirror_marks(copy, below),
             FilterKind::Mirror(mode) => {
-                add_mirror_filter(copy, mode, below, cx.attach_route(&target))
+                let target = cx.attach_target(&copy, &target);
+                add_mirror_filter(copy, mode, below, target)
             }
         }
     }
@@ -86,6 +88,9 @@ impl Node {
     }
 
     fn set_copy_filter(&self, copy: &Arc<BlockCopy>, target: &Arc<Node>, kind: FilterKind) {
+        if let Some(export) = target.underlying_nbd() {
+            copy.group_requests_to(export);
+        }
         self.copy_filter.set(Some(CopyFilter {
             copy: copy.clone(),
             target: target.clone(),

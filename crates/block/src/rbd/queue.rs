@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ceph::ImageQueue;
 use engine::pool::Wake;
 use engine::{Completion, Full, Op, Request};
-use nbd::client::SocketSet;
+use nbd::client::{RequestGroup, SocketSet};
 
 use super::RbdDisk;
 use super::writer_lock::LockAnswer;
@@ -73,7 +73,12 @@ impl NetworkQueue for RbdQueue {
     }
 
     /// Starts a request, or keeps it until the writer lock is held.
-    unsafe fn start(&mut self, request: &Request, _source: u32) -> Result<(), Full> {
+    unsafe fn start(
+        &mut self,
+        request: &Request,
+        _source: u32,
+        _group: Option<&Arc<RequestGroup>>,
+    ) -> Result<(), Full> {
         let needs_no_lock = request.op == Op::Read && !self.reads_need_lock;
         if needs_no_lock || self.disk.writer_lock.permits_changes() {
             // SAFETY: our caller promises the same.

@@ -1,6 +1,7 @@
 //! Jobs whose target is an export of nbdkit, with its filters for slow and failing disks. nbdcopy reads what is there.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
@@ -151,14 +152,19 @@ case "$1" in
 esac
 "#;
 
-#[test]
-fn cancelled_backup_leaves_nothing_clean_that_its_target_may_lose() {
-    let folder = Folder::new();
-    let script = SCRIPT.replace("FOLDER", &folder.join("").display().to_string());
+/// nbdkit with this script as its disk.
+fn start_script(folder: &Folder, script: &str) -> Option<Server> {
+    let script = script.replace("FOLDER/", &folder.join("").display().to_string());
     std::fs::write(folder.join("script"), format!("#!/bin/sh\n{script}")).unwrap();
     let path = folder.join("script").display().to_string();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let Some(server) = Server::nbdkit(&folder, &format!("sh {path}")) else {
+    Server::nbdkit(folder, &format!("sh {path}"))
+}
+
+#[test]
+fn cancelled_backup_leaves_nothing_clean_that_its_target_may_lose() {
+    let folder = Folder::new();
+    let Some(server) = start_script(&folder, SCRIPT) else {
         return;
     };
     let export =
@@ -190,6 +196,166 @@ fn cancelled_backup_leaves_nothing_clean_that_its_target_may_lose() {
     assert_eq!(after_cancel(), Some(BYTES));
     std::fs::remove_file(folder.join("bad")).unwrap();
     assert!(after_cancel() < Some(BYTES));
+    program.stop();
+}
+
+/// A server that carries out the write which finds the file `hold` when the file `go` exists.
+const HELD_SCRIPT: &str = r#"
+case "$1" in
+    get_size) echo 4096;;
+    thread_model) echo parallel;;
+    can_write | can_flush) ;;
+    pread) dd if=FOLDER/there.img bs=4096 count=1 2> /dev/null;;
+    pwrite)
+        cat > FOLDER/data.$$
+        if [ -e FOLDER/hold ]; then
+            mv FOLDER/hold FOLDER/has-write
+            while ! [ -e FOLDER/go ]; do sleep 0.05; done
+            mv FOLDER/data.$$ FOLDER/there.img
+            touch FOLDER/has-written
+        else
+            mv FOLDER/data.$$ FOLDER/there.img
+        fi;;
+    flush) ;;
+    *) exit 2;;
+esac
+"#;
+
+/// The first job is cancelled, and its write is carried out while the next job begins.
+#[test]
+fn next_job_writes_after_a_write_of_a_cancelled_one() {
+    let folder = Folder::new();
+    folder.image("there.img", 4096);
+    let Some(server) = start_script(&folder, HELD_SCRIPT) else {
+        return;
+    };
+    let export =
+        "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
+    let (program, mut client) = start_with_disks(&folder, 4096, export);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    guest.request(0, OUT, 0, 1);
+    std::fs::write(folder.join("hold"), []).unwrap();
+    client.done("blockdev-add", node(&server));
+    let arguments = || backup("full", json!({"target": "there"}));
+    client.done("blockdev-backup", arguments());
+    eventually("the server has the write", || {
+        folder.join("has-write").exists()
+    });
+    client.done("job-cancel", json!({"id": "j"}));
+    client.wait_for_event("BLOCK_JOB_CANCELLED");
+    guest.request(0, OUT, 0, 2);
+    client.done("blockdev-backup", arguments());
+    // Time to write, if it does not wait.
+    std::thread::sleep(Duration::from_secs(1));
+    std::fs::write(folder.join("go"), []).unwrap();
+    let data = completed(&mut client);
+    assert!(data.get("error").is_none(), "{data}");
+    eventually("the old write is carried out", || {
+        folder.join("has-written").exists()
+    });
+    program.stop();
+    let content = std::fs::read(folder.join("there.img")).unwrap();
+    assert!(content.iter().all(|byte| *byte == 2));
+}
+
+/// What the server had answered and not flushed may be lost, whatever it says to a later flush.
+#[test]
+fn job_fails_if_its_server_was_started_again_meanwhile() {
+    for command in ["blockdev-backup", "blockdev-mirror"] {
+        let folder = Folder::new();
+        folder.image("there.img", BYTES);
+        let image = folder.join("there.img");
+        let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
+            return;
+        };
+        let (program, mut client) = start_with_disks(&folder, BYTES, "");
+        let mut node = node(&server);
+        node["reconnect-delay"] = 60.into();
+        client.done("blockdev-add", node);
+        let arguments = json!({"target": "there", "speed": 1, "on-target-error": "stop"});
+        client.done(command, backup("full", arguments));
+        eventually("something is copied", || {
+            client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
+        });
+        server.kill();
+        server.start();
+        client.done("block-job-set-speed", json!({"device": "j", "speed": 0}));
+        let data = completed(&mut client);
+        let error = data["error"].as_str().unwrap_or_default();
+        assert!(error.contains("may have lost"), "{command}: {data}");
+        program.stop();
+    }
+}
+
+#[test]
+fn mirror_that_is_ready_does_not_end_after_its_server_was_started_again() {
+    let folder = Folder::new();
+    folder.image("there.img", BYTES);
+    let image = folder.join("there.img");
+    let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
+        return;
+    };
+    let (program, mut client) = start_with_disks(&folder, BYTES, "");
+    let mut node = node(&server);
+    node["reconnect-delay"] = 60.into();
+    for command in ["job-complete", "block-job-cancel"] {
+        client.done("blockdev-add", node.clone());
+        client.done("blockdev-mirror", mirror(json!({"target": "there"})));
+        client.wait_for_event("BLOCK_JOB_READY");
+        server.kill();
+        server.start();
+        let name = if command == "job-complete" {
+            "id"
+        } else {
+            "device"
+        };
+        client.done(command, json!({name: "j"}));
+        let data = completed(&mut client);
+        let error = data["error"].as_str().unwrap_or_default();
+        assert!(error.contains("may have lost"), "{command}: {data}");
+        client.done("blockdev-del", json!({"node-name": "there"}));
+    }
+    program.stop();
+}
+
+#[test]
+fn cancelled_backup_leaves_nothing_clean_that_a_crashed_server_may_have_lost() {
+    let folder = Folder::new();
+    folder.image("there.img", BYTES);
+    let image = folder.join("there.img");
+    let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
+        return;
+    };
+    let export =
+        "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
+    let (program, mut client) = start_with_disks(&folder, BYTES, export);
+    let mut node = node(&server);
+    node["reconnect-delay"] = 60.into();
+    client.done("blockdev-add", node);
+    client.done(
+        "block-dirty-bitmap-add",
+        json!({"node": "disk", "name": "b"}),
+    );
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    for block in (0..2048).step_by(16) {
+        guest.request(0, OUT, block, 1);
+    }
+    for is_restarted in [true, false] {
+        let arguments =
+            json!({"target": "there", "bitmap": "b", "bitmap-mode": "always", "speed": 1});
+        client.done("blockdev-backup", backup("bitmap", arguments));
+        eventually("something is copied", || {
+            client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
+        });
+        if is_restarted {
+            server.kill();
+            server.start();
+        }
+        client.done("job-cancel", json!({"id": "j"}));
+        client.wait_for_event("BLOCK_JOB_CANCELLED");
+        let dirty = bitmap(&mut client, "disk", "b")["count"].as_u64();
+        assert_eq!(dirty == Some(BYTES), is_restarted);
+    }
     program.stop();
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 use test_support::deadline::eventually;
 
 use crate::client::Client;
-use crate::guest::{Guest, OUT};
+use crate::guest::{Guest, IN, OUT};
 use crate::process::Folder;
 use crate::servers::Server;
 use crate::stopped_thread::StoppedThread;
@@ -128,6 +128,55 @@ fn guest_goes_on_when_a_job_whose_server_is_silent_or_gone_is_cancelled() {
             server.resume();
             program.stop();
         }
+    }
+}
+
+/// Job and guest use different parts of one export, on the same connection.
+#[test]
+fn guest_of_the_same_server_waits_when_a_job_is_cancelled() {
+    for is_gone in [false, true] {
+        let folder = Folder::new();
+        folder.image("there.img", 8 * MIB);
+        let image = folder.join("there.img");
+        let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
+            return;
+        };
+        let delay = if is_gone { 3600 } else { 0 };
+        let line = format!(
+            "{LINE} --blockdev nbd,node-name=there,server.type=unix,server.path={},reconnect-delay={delay} \
+             --blockdev raw,node-name=target,file=there,size=4M \
+             --blockdev raw,node-name=other,file=there,offset=4M,size=4M \
+             --export vhost-user-blk,id=o,node-name=other,writable=on,iothread=io0,addr.type=unix,addr.path=o.sock",
+            server.socket().display()
+        );
+        let line = line.replace("--blockdev blkdebug,node-name=target,image=copy ", "");
+        let (program, mut client) = start_with_disks(&folder, 4 * MIB, &line);
+        let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+        let mut other = Guest::connect(&folder.join("o.sock"), 1);
+        other.request(0, OUT, 0, 1);
+        let arguments = json!({"target": "target", "speed": 1});
+        client.done("blockdev-backup", backup("full", arguments));
+        match is_gone {
+            false => server.pause(),
+            true => server.kill(),
+        }
+        other.ask(0, 0, OUT, 5, 2);
+        guest.ask(0, 0, OUT, 1023, 1);
+        client.done("job-cancel", json!({"id": "j"}));
+        guest.wait(0, 0);
+        assert_eq!(guest.status(0, 0), 0);
+        client.wait_for_event("BLOCK_JOB_CANCELLED");
+        assert!(!other.is_answered(0, 0));
+        match is_gone {
+            false => server.resume(),
+            true => server.start(),
+        }
+        other.wait(0, 0);
+        assert_eq!(other.status(0, 0), 0, "gone: {is_gone}");
+        other.request(0, IN, 5, 0);
+        assert_eq!(other.data(0, 0)[0], 2);
+        drop((guest, other));
+        program.stop();
     }
 }
 

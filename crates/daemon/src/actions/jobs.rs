@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block::dirty_bitmap::BitmapUse;
-use block::{CopyFailure, CopySide, Node};
+use block::{BlockCopy, CopyFailure, CopySide, Node};
 use copier::{Copier, CopierReport};
 use iothread::{Errno, ErrorAction, IoStatus};
 use serde_json::json;
@@ -20,6 +20,10 @@ use crate::state::job::{Job, JobDisks, JobOutcome};
 use crate::state::job_status::{JobStatus, JobVerb};
 use crate::state::job_work::JobWork;
 use crate::state::mirror_job::MirrorEnd;
+
+/// The error of a job whose target may lack what was copied.
+const LOST_WRITES: &str =
+    "the connection to the target broke: its server may have lost what was not flushed";
 
 impl MainThread {
     /// Starts a job whose filter is on all routes, and whose moment has come.
@@ -93,17 +97,25 @@ impl MainThread {
             CopierReport::Ready => self.on_mirror_ready(number),
             CopierReport::InSync => self.on_mirror_in_sync(number),
             CopierReport::Ended(Ok(())) => self.begin_end_of_job(number, JobOutcome::Completed),
-            CopierReport::Ended(Err(failure)) => {
-                let error = text_of_errno(failure.errno);
-                self.begin_end_of_job(number, JobOutcome::Failed(error));
-            }
+            CopierReport::Ended(Err(failure)) => self.fail_job(number, failure),
         }
     }
 
     /// Ends a job that could not copy what a guest has changed.
     pub fn on_failed_write_copy(&mut self, number: u64, failure: CopyFailure) {
         self.on_job_error(number, failure, ErrorAction::Report);
-        let error = text_of_errno(failure.errno);
+        self.fail_job(number, failure);
+    }
+
+    /// Begins the end of a job that could not copy something.
+    pub(super) fn fail_job(&mut self, number: u64, failure: CopyFailure) {
+        let mut jobs = self.objects.jobs.iter();
+        let job = jobs.find(|job| job.number == number);
+        let is_of_target = failure.side == CopySide::Target;
+        let error = match job.is_some_and(|job| is_of_target && job.may_have_lost_writes()) {
+            true => LOST_WRITES.to_owned(),
+            false => text_of_errno(failure.errno),
+        };
         self.begin_end_of_job(number, JobOutcome::Failed(error));
     }
 
@@ -161,6 +173,7 @@ impl MainThread {
         // Data of before the moment of a copy, or that counts as copied after a failure.
         let is_flushed = job.ends_as_copy() || job.clears_bitmap_after_failure();
         let copied_to = is_flushed.then(|| disks.target.clone());
+        let copy = job.work.copy().cloned();
         let name = format!("end {}", job.id);
         source.remove_copy_filter();
         let users = users_of_node(objects, &source);
@@ -172,8 +185,10 @@ impl MainThread {
                     copier.stop();
                 }
                 reattach_users(&users);
-                let flushed = copied_to.map_or(Ok(()), |target| target.flush_blocking());
-                flushed.map_err(|error| qmp::Error::generic(error.to_string()))
+                match (copied_to, copy) {
+                    (Some(target), Some(copy)) => flush_target(&target, &copy),
+                    _ => Ok(()),
+                }
             },
             // Without a thread the routes keep the filter, which does nothing any more.
             move |control, ended| {
@@ -353,6 +368,19 @@ impl MainThread {
             job.notify_copier();
         }
         Ok(())
+    }
+}
+
+/// Flushes the target of a copy that has ended, and checks that it has lost nothing before.
+fn flush_target(target: &Node, copy: &BlockCopy) -> Result<(), qmp::Error> {
+    // Without a flush if it is of no use: the server may be gone.
+    if !copy.may_have_lost_writes() {
+        let flushed = target.flush_blocking();
+        flushed.map_err(|error| qmp::Error::generic(error.to_string()))?;
+    }
+    match copy.may_have_lost_writes() {
+        true => Err(qmp::Error::generic(LOST_WRITES)),
+        false => Ok(()),
     }
 }
 

@@ -262,6 +262,9 @@ impl MainThread {
         let Some(copy) = job.work.copy().cloned() else {
             return;
         };
+        if let Err(failure) = copy.check_target() {
+            return self.fail_job(number, failure);
+        }
         match job.mirror.and_then(|mirror| mirror.end) {
             Some(MirrorEnd::Copy) if copy.try_end_in_sync() => {
                 self.begin_end_of_job(number, JobOutcome::Completed);

@@ -21,7 +21,7 @@ use super::one_connection::check_iothreads_of_backups;
 use super::users::{reattach_users, wait_for_requests_of_users};
 use super::writes_under_way::WritesUnderWay;
 use crate::error::BoxError;
-use crate::state::job::{StartingJob, begin_cancellation_of};
+use crate::state::job::StartingJob;
 use crate::state::objects::DaemonObjects;
 
 /// Changes that were checked as far as the state allows.
@@ -151,7 +151,7 @@ impl Drop for FiltersOfBackups<'_> {
     fn drop(&mut self) {
         for backup in self.0 {
             backup.copy.end();
-            let _cancellation = begin_cancellation_of(&backup.target);
+            let _cancellation = backup.copy.cancel_requests_to_target();
             backup.source.remove_copy_filter();
             reattach_users(&backup.users);
         }

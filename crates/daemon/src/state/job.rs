@@ -40,6 +40,7 @@ pub(crate) enum JobOutcome {
 pub(crate) struct JobDisks {
     pub source: Arc<Node>,
     pub target: Arc<Node>,
+    /// Of the requests to the target, whose content does not matter any more.
     cancellation: Option<Cancellation>,
 }
 
@@ -52,22 +53,9 @@ impl JobDisks {
         }
     }
 
-    /// Cancels what is in flight to the target, whose content does not matter any more: neither the end of the job nor guests wait
-    /// for a server that is gone or silent.
-    fn cancel_requests_to_target(&mut self) {
-        if self.cancellation.is_none() {
-            self.cancellation = begin_cancellation_of(&self.target);
-        }
-    }
-
     pub fn nodes(&self) -> [&Arc<Node>; 2] {
         [&self.source, &self.target]
     }
-}
-
-/// Begins to cancel what jobs have in flight to a node, if it is an export of an NBD server.
-pub(crate) fn begin_cancellation_of(target: &Node) -> Option<Cancellation> {
-    target.underlying_nbd().map(Cancellation::begin)
 }
 
 /// A job whose transaction is being carried out.
@@ -130,10 +118,11 @@ impl Job {
     pub fn abort_work(&mut self) {
         self.work.end();
         let uses_target = self.switches_over() && self.outcome == Some(JobOutcome::Completed);
-        if let Some(disks) = &mut self.disks
+        if let (Some(disks), Some(copy)) = (&mut self.disks, self.work.copy())
             && !uses_target
+            && disks.cancellation.is_none()
         {
-            disks.cancel_requests_to_target();
+            disks.cancellation = copy.cancel_requests_to_target();
         }
     }
 
@@ -167,6 +156,12 @@ impl Job {
         self.mirror.is_some()
             && !self.switches_over()
             && self.outcome == Some(JobOutcome::Completed)
+    }
+
+    /// Whether the target may have lost what was copied.
+    pub fn may_have_lost_writes(&self) -> bool {
+        let copy = self.work.copy();
+        copy.is_some_and(|copy| copy.may_have_lost_writes())
     }
 
     /// Whether the target of a mirror that has ended as a copy lacks writes or flushes that were in flight at its moment.

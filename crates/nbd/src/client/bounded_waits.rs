@@ -1,56 +1,29 @@
-//! Waits that are bounded: of a source that is about to end, and of tasks whose requests are cancelled.
+//! Waits that are bounded: of a source that is about to end, and of a job whose requests are cancelled.
+//!
+//! A request that was sent cannot be withdrawn. When it is given up it completes, with an error, and its record stays until the server
+//! answers: so the connection remains usable for others, and newer writes that overlap this one wait for it.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::Errno;
+use engine::{Completion, Errno};
 
 use super::connection::Lost;
-use super::disk::Disk;
-use super::flush_calls::FLUSH_TOKEN;
-use super::now_ns;
-use super::outage::nanoseconds;
-use super::queue::{ClientQueue, Link};
+use super::queue::{ClientQueue, Link, MAX_IN_FLIGHT};
 use super::records::{Record, State};
+use super::{nanoseconds, now_ns};
 
-/// How long requests of a source that is to end wait for an answer, or for a connection, before they fail. A cancelled request that was
-/// sent waits as long for its answer: only by the end of the connection it ends earlier, and the server may carry it out later.
+/// How long requests of a source that is to end, or of a cancelled job, wait for an answer before they are given up. Those of the source
+/// wait as long for a connection.
 pub const STOP_WAIT: Duration = Duration::from_secs(10);
 
-/// The upper half of the tokens of requests that async tasks make.
-const TASKS: u64 = u32::MAX as u64;
+/// With more requests that were given up and are not answered, the connection is given up: others need their places.
+const MAX_GIVEN_UP: usize = MAX_IN_FLIGHT as usize / 2;
 
 /// A source that is to end.
 pub(super) struct Stop {
     /// The place of the source.
     place: u32,
     deadline_ns: u64,
-}
-
-/// Cancels requests of async tasks to a disk as long as it exists: they fail at once while there is no connection, and after
-/// [`STOP_WAIT`] if the server does not answer them. Requests that a source has submitted itself wait as before.
-pub struct Cancellation(Arc<Disk>);
-
-impl Cancellation {
-    /// Begins to cancel.
-    #[must_use]
-    pub fn begin(disk: &Arc<Disk>) -> Self {
-        disk.begin_cancellation(now_ns().saturating_add(nanoseconds(STOP_WAIT)));
-        Cancellation(disk.clone())
-    }
-}
-
-impl Drop for Cancellation {
-    fn drop(&mut self) {
-        self.0.end_cancellation();
-    }
-}
-
-/// Whether an async task has made the request.
-fn is_of_task(record: &Record) -> bool {
-    let token = record.request.token;
-    token >> 32 == TASKS && token != FLUSH_TOKEN
 }
 
 impl ClientQueue {
@@ -71,17 +44,21 @@ impl ClientQueue {
     /// When the next bounded wait is over.
     pub(super) fn next_bound_ns(&self) -> Option<u64> {
         let stops = self.stops.iter().map(|stop| stop.deadline_ns);
-        let cancels_at_ns = self.disk.cancels_at_ns.load(Ordering::Acquire);
-        let has_cancelled = || {
-            let mut used = self.records.iter_used();
-            used.any(|(_, record)| is_of_task(record))
-        };
-        let cancelled = match self.link {
-            _ if cancels_at_ns == u64::MAX || !has_cancelled() => None,
-            Link::Down(_) => Some(0),
-            Link::Up(_) | Link::Refused => Some(cancels_at_ns),
+        let cancelled = match self.disk.has_cancellations() {
+            true => self.next_cancelled_ns(),
+            false => None,
         };
         stops.chain(cancelled).min()
+    }
+
+    #[cold]
+    fn next_cancelled_ns(&self) -> Option<u64> {
+        let used = self.records.iter_used();
+        let next = used.filter_map(|(_, record)| record.cancels_at_ns()).min();
+        next.map(|at_ns| match self.link {
+            Link::Down(_) => 0,
+            Link::Up(_) | Link::Refused => at_ns,
+        })
     }
 
     /// Fails the requests that have waited for long enough.
@@ -90,7 +67,7 @@ impl ClientQueue {
         if !self.stops.is_empty() {
             self.end_waits_of_stopped();
         }
-        if self.disk.cancels_at_ns.load(Ordering::Relaxed) != u64::MAX {
+        if self.disk.has_cancellations() {
             self.end_waits_of_cancelled();
         }
     }
@@ -113,41 +90,50 @@ impl ClientQueue {
     #[cold]
     fn end_waits_of_cancelled(&mut self) {
         let is_down = matches!(self.link, Link::Down(_));
-        if is_down || now_ns() >= self.disk.cancels_at_ns.load(Ordering::Acquire) {
-            self.fail_requests(is_of_task);
-        }
+        let now_ns = now_ns();
+        self.fail_requests(|record| {
+            let cancels_at_ns = record.cancels_at_ns();
+            cancels_at_ns.is_some_and(|at_ns| is_down || at_ns <= now_ns)
+        });
     }
 
-    /// Fails requests that still wait for an answer.
+    /// Fails requests that still wait for an answer. Those that were sent are given up.
     fn fail_requests(&mut self, is_meant: impl Fn(&Record) -> bool) {
-        let meant = |queue: &Self| -> Vec<u32> {
-            let used = queue.records.iter_used();
-            let slots = used.filter(|(_, record)| is_meant(record));
-            slots.map(|(slot, _)| slot).collect()
-        };
-        let slots = meant(self);
+        let used = self.records.iter_used();
+        let meant = used.filter(|(_, record)| !record.is_given_up && is_meant(record));
+        let slots: Vec<u32> = meant.map(|(slot, _)| slot).collect();
         if slots.is_empty() {
             return;
         }
         let partly_sent = self.outbox.partly_sent();
-        let is_on_wire =
-            |slot: &u32| self.records.get(*slot).state == State::Sent || partly_sent == Some(*slot);
-        // No late answer may reach memory that is used for something else.
-        if slots.iter().any(is_on_wire)
+        self.outbox.remove_unsent(&slots);
+        self.held.retain(|slot| !slots.contains(slot));
+        for slot in slots {
+            let is_partly_sent = partly_sent == Some(slot);
+            if is_partly_sent || self.records.get(slot).state == State::Sent {
+                self.give_up(slot, is_partly_sent);
+            } else {
+                self.complete(slot, Err(Errno::IO));
+            }
+        }
+        if self.given_up > MAX_GIVEN_UP
             && let Link::Up(connection) = std::mem::replace(&mut self.link, Link::Refused)
         {
-            self.lose(connection, Lost::Stopped);
+            self.lose(connection, Lost::Unanswered);
         }
-        let slots = meant(self);
-        self.held.retain(|slot| !slots.contains(slot));
-        let unsent: Vec<u32> = self
-            .outbox
-            .iter()
-            .filter(|slot| !slots.contains(slot))
-            .collect();
-        self.outbox.restart(unsent.into_iter());
-        for slot in slots {
-            self.complete(slot, Err(Errno::IO));
+    }
+
+    /// Completes a request that the server may carry out, and keeps its record until the answer.
+    fn give_up(&mut self, slot: u32, is_partly_sent: bool) {
+        self.note_late_write(slot);
+        if let Link::Up(connection) = &mut self.link {
+            connection.drop_data_of(slot);
         }
+        let record = self.records.get_mut(slot);
+        // SAFETY: the request completes after that.
+        unsafe { record.give_up(is_partly_sent) };
+        let (token, result) = (record.request.token, Err(Errno::IO));
+        self.given_up += 1;
+        self.done.push(Completion { token, result });
     }
 }

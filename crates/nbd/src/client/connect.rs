@@ -11,6 +11,7 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tls::Session;
 
+use super::ending::wait_for_ending;
 use super::handshake::{Greeted, HandshakeError, Negotiated};
 use super::options::{ClientOptions, ClientTls, ServerAddress};
 use super::socket::{Encryption, Socket};
@@ -38,6 +39,9 @@ pub enum ConnectError {
     /// The server cannot be reached.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
+    /// Another connection has to end before.
+    #[error("the server has not ended a connection on which it did not answer")]
+    PreviousNotEnded,
     /// The handshake failed.
     #[error("{0}")]
     Handshake(#[from] HandshakeError),
@@ -50,7 +54,9 @@ impl ConnectError {
     /// Whether another attempt may succeed soon: the server does not run yet, or is ending.
     pub(super) fn is_temporary(&self) -> bool {
         match self {
-            ConnectError::Resolve { .. } | ConnectError::Connect(_) => true,
+            ConnectError::Resolve { .. }
+            | ConnectError::Connect(_)
+            | ConnectError::PreviousNotEnded => true,
             // What TLS refuses, it refuses again.
             ConnectError::Handshake(HandshakeError::Io(error)) => {
                 error.kind() != io::ErrorKind::InvalidData
@@ -66,12 +72,15 @@ pub(super) struct Connected {
     pub negotiated: Negotiated,
 }
 
-/// Connects to the server and carries out the handshake.
+/// Connects to the server and carries out the handshake, after the end of connections that this process has ended.
 pub(super) fn connect(
     options: &ClientOptions,
     timeout: Duration,
 ) -> Result<Connected, ConnectError> {
     let deadline = Instant::now() + timeout;
+    if !wait_for_ending(options, deadline) {
+        return Err(ConnectError::PreviousNotEnded);
+    }
     match &options.server {
         ServerAddress::Inet {
             host,

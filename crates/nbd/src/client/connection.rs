@@ -30,8 +30,15 @@ pub(super) enum Lost {
     ServerEnds,
     #[error("guest memory of a request was gone when part of it was sent")]
     UnreadableMemory,
-    #[error("the server did not answer requests of a device that is to stop")]
-    Stopped,
+    #[error("the server answers none of many requests that are not wanted any more")]
+    Unanswered,
+}
+
+impl Lost {
+    /// Whether the server may have crashed. Otherwise this side has ended the connection.
+    pub fn may_be_a_crash(self) -> bool {
+        !matches!(self, Lost::UnreadableMemory | Lost::Unanswered)
+    }
 }
 
 /// A connection.
@@ -117,6 +124,11 @@ impl Connection {
     pub fn receive(&mut self, records: &mut Records, answered: &mut Vec<u32>) -> Result<(), Lost> {
         self.inbox
             .receive(&mut self.socket, self.negotiated.replies, records, answered)
+    }
+
+    /// Drops the data of a request that has completed, if the server is sending it.
+    pub fn drop_data_of(&mut self, slot: u32) {
+        self.inbox.drop_data_of(slot);
     }
 
     /// Ends the use of the socket, which is closed or used by others afterwards. `None` instead of the connection if something

@@ -1,14 +1,12 @@
 //! Connects again in the background: a thread for each broken connection, until a new one is there.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-use rustix::net::{RecvFlags, Shutdown};
+use std::time::Duration;
 
 use super::connect::{ATTEMPT_TIMEOUT, Connected, connect};
 use super::disk::Disk;
+use super::ending::EndingConnection;
 use super::launcher;
 
 /// The wait between two attempts, at first; it is doubled each time.
@@ -16,9 +14,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest wait between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// How long an old connection is waited for that this side has ended.
-const OLD_CONNECTION_WAIT: Duration = Duration::from_secs(3);
 
 /// Wakes the thread of a queue.
 pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
@@ -38,7 +33,12 @@ pub(super) struct Reconnection {
 
 impl Reconnection {
     /// Starts to connect again, after a pause. `old` is the broken connection.
-    pub fn start(disk: &Arc<Disk>, old: Option<OwnedFd>, pause: Duration, wake: Wake) -> Arc<Self> {
+    pub fn start(
+        disk: &Arc<Disk>,
+        old: Option<EndingConnection>,
+        pause: Duration,
+        wake: Wake,
+    ) -> Arc<Self> {
         let reconnection = Arc::new(Reconnection {
             state: Mutex::default(),
             cancelled: Condvar::new(),
@@ -47,7 +47,7 @@ impl Reconnection {
         let (disk, of_thread) = (disk.clone(), reconnection.clone());
         launcher::spawn_thread("nbd connect", move || {
             if let Some(old) = old {
-                end_old_connection(&old);
+                old.wait();
             }
             of_thread.connect_until_cancelled(&disk, pause, &wake);
         });
@@ -116,34 +116,6 @@ impl Reconnection {
                 }
             }
             pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        }
-    }
-}
-
-/// Sends nothing more on a connection, and waits a moment until the server has closed it: most servers do that when they have
-/// carried out, or dropped, what they had received. Otherwise an old copy of a write might be carried out after the new one.
-fn end_old_connection(socket: &OwnedFd) {
-    let deadline = Instant::now() + OLD_CONNECTION_WAIT;
-    if rustix::net::shutdown(socket, Shutdown::Write).is_err() {
-        return;
-    }
-    let mut rest = [0_u8; 16 << 10];
-    while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-        let mut ready = [rustix::event::PollFd::new(
-            socket,
-            rustix::event::PollFlags::IN,
-        )];
-        let timeout = rustix::event::Timespec::try_from(left).unwrap_or_default();
-        match rustix::event::poll(&mut ready, Some(&timeout)) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => return,
-        }
-        match rustix::net::recv(socket, &mut rest[..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return,
-            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(_) => return,
         }
     }
 }

@@ -1,30 +1,21 @@
 //! `Disk`: an opened export, which the queues of several threads share.
 
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, DeadlineStream, connect};
-use super::connection::send_disconnect;
+use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, connect};
+use super::connection::{Lost, send_disconnect};
 use super::connector::Wake;
+use super::ending::{ENDING_WAIT, wait_for_ending};
 use super::flush_calls::FlushCalls;
 use super::handshake::Negotiated;
 use super::launcher;
-use super::options::{ClientOptions, ServerAddress};
-use super::reply::{Reply, ReplyContent};
-use super::socket::{Encryption, Socket};
-use crate::client::ReplyStyle;
-use crate::wire::{
-    EXTENDED_REQUEST_MAGIC, ExtendedRequest, REQUEST_MAGIC, Request, command, transmission_flag,
-};
-
-/// How long a flush outside of a queue may take.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+use super::options::ClientOptions;
+use super::socket::Socket;
+use crate::wire::transmission_flag;
 
 /// The pause between two attempts to open.
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
@@ -74,8 +65,6 @@ struct State {
     idle: Option<Connected>,
     /// Of each queue that exists, what wakes its thread.
     queues: Vec<Wake>,
-    /// Cancellations that exist.
-    cancellations: usize,
 }
 
 /// An opened export.
@@ -89,11 +78,13 @@ pub struct Disk {
     /// Writes were answered since the last flush outside of a queue.
     pub(super) has_unflushed: AtomicBool,
     /// Locked while one caller flushes.
-    flushing: Mutex<()>,
+    pub(super) flushing: Mutex<()>,
     pub(super) connected_queues: AtomicU64,
     pub(super) reconnections: AtomicU64,
-    /// When requests of tasks fail that wait for an answer (the loop's clock); `u64::MAX`: none is cancelled.
-    pub(super) cancels_at_ns: AtomicU64,
+    /// How many connections have broken.
+    losses: AtomicU64,
+    /// Cancellations that exist.
+    cancellations: AtomicUsize,
 }
 
 impl Disk {
@@ -109,14 +100,17 @@ impl Disk {
         };
         let deadline = Instant::now() + options.open_timeout;
         loop {
-            match connect_by_launcher(options) {
+            match connect_by_launcher(options, ATTEMPT_TIMEOUT) {
                 Ok(connected) => return Ok(Self::of_connection(options.clone(), connected)),
                 Err(error) if error.is_temporary() && Instant::now() + OPEN_PAUSE < deadline => {
                     thread::sleep(OPEN_PAUSE);
                 }
                 Err(error) => {
-                    let is_unanswered =
-                        error.is_temporary() && !matches!(error, ConnectError::Resolve { .. });
+                    let is_unanswered = error.is_temporary()
+                        && !matches!(
+                            error,
+                            ConnectError::Resolve { .. } | ConnectError::PreviousNotEnded
+                        );
                     let hint = match is_unanswered {
                         true => {
                             " (does the server run, and is another client connected to one that serves only one?)"
@@ -171,7 +165,8 @@ impl Disk {
             flushing: Mutex::default(),
             connected_queues: AtomicU64::new(0),
             reconnections: AtomicU64::new(0),
-            cancels_at_ns: AtomicU64::new(u64::MAX),
+            losses: AtomicU64::new(0),
+            cancellations: AtomicUsize::new(0),
         })
     }
 
@@ -232,22 +227,63 @@ impl Disk {
         }
     }
 
-    /// Begins to fail requests of tasks: those that were sent at this time.
-    pub(super) fn begin_cancellation(&self, at_ns: u64) {
+    /// How many connections have broken, perhaps because the server crashed.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    pub(super) fn count_loss(&self) {
+        self.losses.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn count_loss_if_crash(&self, reason: Lost) {
+        if reason.may_be_a_crash() {
+            self.count_loss();
+        }
+    }
+
+    /// Forgets the connection that no queue uses if the server has ended it, so that this does not count as a loss when the next queue
+    /// uses it.
+    pub(super) fn drop_broken_idle_connection(&self) {
         let mut state = self.lock();
-        state.cancellations += 1;
-        self.cancels_at_ns.store(at_ns, Ordering::Release);
-        for wake in &state.queues {
+        let is_broken = |idle: &mut Connected| idle.socket.has_ended();
+        if state.idle.take_if(is_broken).is_some() {
+            self.count_loss();
+        }
+    }
+
+    /// Has the queues look for cancelled requests.
+    pub(super) fn begin_cancellation(&self) {
+        self.cancellations.fetch_add(1, Ordering::AcqRel);
+        for wake in &self.lock().queues {
             wake();
         }
     }
 
     pub(super) fn end_cancellation(&self) {
-        let mut state = self.lock();
-        state.cancellations -= 1;
-        if state.cancellations == 0 {
-            self.cancels_at_ns.store(u64::MAX, Ordering::Release);
+        self.cancellations.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether some requests may be cancelled.
+    pub(super) fn has_cancellations(&self) -> bool {
+        self.cancellations.load(Ordering::Acquire) > 0
+    }
+
+    /// The queue that has the connection, at a server that allows one.
+    pub(super) fn only_queue(&self) -> Option<Wake> {
+        match self.features.multi_conn {
+            true => None,
+            false => self.lock().queues.first().cloned(),
         }
+    }
+
+    pub(super) fn take_idle_connection(&self) -> Option<Connected> {
+        self.lock().idle.take()
+    }
+
+    /// Keeps a connection that no queue uses, unless there is one.
+    pub(super) fn keep_idle_connection(&self, connected: Connected) {
+        self.lock().idle.get_or_insert(connected);
     }
 
     /// Checks that an export is as it was when the disk was opened, as far as requests depend on it.
@@ -282,89 +318,15 @@ impl Disk {
         Err(ConnectError::Changed(text))
     }
 
-    /// Makes all answered writes stable, and waits for that.
-    ///
-    /// # Errors
-    /// The server's error, or that of the connection.
-    pub fn flush_blocking(&self) -> io::Result<()> {
-        if !self.features.flush {
-            return Ok(());
-        }
-        // Another caller's flush may lack what was answered since, or fail.
-        let _only_flush = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.has_unflushed.swap(false, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let flushed = self.flush_answered();
-        if flushed.is_err() {
-            self.has_unflushed.store(true, Ordering::Release);
-        }
-        flushed
+    /// Ends the connections, none of which a queue uses, so that another process can connect; but waits for a few seconds at most. The next
+    /// queue connects again.
+    pub fn close_connections(&self) {
+        self.close_idle_connection();
+        let _ = wait_for_ending(&self.options, Instant::now() + ENDING_WAIT);
     }
 
-    fn flush_answered(&self) -> io::Result<()> {
-        let queue = self
-            .lock()
-            .queues
-            .first()
-            .cloned()
-            .filter(|_| !self.features.multi_conn);
-        if let Some(wake) = queue
-            && let Some(flushed) = self.flush_calls.call(&wake, FLUSH_TIMEOUT)
-        {
-            return flushed;
-        }
-        let idle = self.lock().idle.take();
-        let connected = match idle {
-            Some(connected) => connected,
-            None => self.connect_anew()?,
-        };
-        // A connection that has been idle may have broken unnoticed.
-        let connected = match self.flush_on(connected) {
-            Err(error) if error.kind() != io::ErrorKind::Other => {
-                self.flush_on(self.connect_anew()?)?
-            }
-            flushed => flushed?,
-        };
-        self.lock().idle.get_or_insert(connected);
-        Ok(())
-    }
-
-    fn connect_anew(&self) -> io::Result<Connected> {
-        let connected = connect_by_launcher(&self.options);
-        let connected =
-            connected.and_then(|connected| self.check_unchanged(&connected).map(|()| connected));
-        connected.map_err(|error| io::Error::other(error.to_string()))
-    }
-
-    /// Flushes on a connection without requests. An error of the server is of the kind `Other`.
-    fn flush_on(&self, connected: Connected) -> io::Result<Connected> {
-        let Connected { socket, negotiated } = connected;
-        let Socket { fd, mut tls } = socket;
-        rustix::io::ioctl_fionbio(&fd, false)?;
-        let deadline = Instant::now() + FLUSH_TIMEOUT;
-        let fd: OwnedFd = match self.options.server {
-            ServerAddress::Inet { .. } => {
-                let stream = TcpStream::from(fd);
-                let mut stream = DeadlineStream { stream, deadline };
-                flush_on_stream(&mut stream, tls.as_deref_mut(), negotiated.replies)?;
-                stream.stream.into()
-            }
-            ServerAddress::Unix { .. } => {
-                let stream = UnixStream::from(fd);
-                let mut stream = DeadlineStream { stream, deadline };
-                flush_on_stream(&mut stream, tls.as_deref_mut(), negotiated.replies)?;
-                stream.stream.into()
-            }
-        };
-        rustix::io::ioctl_fionbio(&fd, true)?;
-        let socket = Socket { fd, tls };
-        Ok(Connected { socket, negotiated })
-    }
-
-    /// Ends the connection that no queue uses, as the protocol has it: so that another client can connect to a server that allows
-    /// one connection. The next queue connects again.
-    pub fn close_idle_connection(&self) {
+    /// Ends the connection that no queue uses, as the protocol has it.
+    fn close_idle_connection(&self) {
         let idle = self.lock().idle.take();
         if let Some(Connected {
             mut socket,
@@ -381,67 +343,13 @@ impl Disk {
 }
 
 /// Connects on a thread that has the privileges for it.
-fn connect_by_launcher(options: &ClientOptions) -> Result<Connected, ConnectError> {
+pub(super) fn connect_by_launcher(
+    options: &ClientOptions,
+    timeout: Duration,
+) -> Result<Connected, ConnectError> {
     let options = options.clone();
-    let connected = launcher::run(move || connect(&options, ATTEMPT_TIMEOUT));
+    let connected = launcher::run(move || connect(&options, timeout));
     connected.map_err(ConnectError::Connect)?
-}
-
-/// Sends a flush, and reads the reply.
-fn flush_on_stream(
-    stream: &mut (impl Read + Write),
-    tls: Option<&mut Encryption>,
-    replies: ReplyStyle,
-) -> io::Result<()> {
-    match tls {
-        Some(tls) => exchange_flush(&mut tls.stream(stream), replies),
-        None => exchange_flush(stream, replies),
-    }
-}
-
-fn exchange_flush(stream: &mut (impl Read + Write), replies: ReplyStyle) -> io::Result<()> {
-    const COOKIE: u64 = 0x666c_7573_6800_0000;
-    let flush = Request {
-        magic: REQUEST_MAGIC,
-        command: command::FLUSH,
-        cookie: COOKIE,
-        ..Request::default()
-    };
-    let extended = ExtendedRequest {
-        magic: EXTENDED_REQUEST_MAGIC,
-        command: command::FLUSH,
-        cookie: COOKIE,
-        ..ExtendedRequest::default()
-    };
-    match replies {
-        ReplyStyle::Extended => stream.write_all(&extended.encode())?,
-        ReplyStyle::Simple | ReplyStyle::Structured => stream.write_all(&flush.encode())?,
-    }
-    let (mut bytes, mut errno) = (Vec::new(), None);
-    loop {
-        let violation =
-            |error: &dyn ToString| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
-        let Some((reply, _)) = Reply::parse(replies, &bytes).map_err(|error| violation(&error))?
-        else {
-            let mut byte = [0];
-            stream.read_exact(&mut byte)?;
-            bytes.push(byte[0]);
-            continue;
-        };
-        bytes.clear();
-        match reply.content {
-            _ if reply.cookie != COOKIE => return Err(violation(&"a reply to no request")),
-            ReplyContent::Success | ReplyContent::Nothing => {}
-            ReplyContent::Error(error) => errno = Some(error),
-            ReplyContent::Data { .. } | ReplyContent::Hole { .. } => {
-                return Err(violation(&"data for a flush"));
-            }
-        }
-        if reply.is_last {
-            let failed = errno.map(|error| io::Error::other(format!("the server's: {error}")));
-            return failed.map_or(Ok(()), Err);
-        }
-    }
 }
 
 impl Drop for Disk {

@@ -70,7 +70,7 @@ impl ClientQueue {
         self.flush_callers = self.disk.flush_calls.take();
         let flush = Request::without_data(Op::Flush, 0, 0, FLUSH_TOKEN);
         // SAFETY: a flush has no segments.
-        if unsafe { self.start(&flush, NO_SOURCE) }.is_err() {
+        if unsafe { self.start(&flush, NO_SOURCE, None) }.is_err() {
             unreachable!("there is room");
         }
     }

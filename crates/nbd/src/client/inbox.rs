@@ -43,7 +43,7 @@ enum Expected {
         skip: u64,
         rest: u64,
         is_last: bool,
-        /// The segments cannot be written: the data is dropped.
+        /// The segments cannot be written, or are not the request's any more: the data is dropped.
         is_dropped: bool,
     },
 }
@@ -203,6 +203,17 @@ impl Inbox {
         !std::mem::replace(is_dropped, true)
     }
 
+    /// Has data for this request dropped, if any is expected.
+    pub fn drop_data_of(&mut self, given_up: u32) {
+        if let Expected::Data {
+            slot, is_dropped, ..
+        } = &mut self.expected
+            && *slot == given_up
+        {
+            *is_dropped = true;
+        }
+    }
+
     /// Uses what is in the buffer.
     fn parse(
         &mut self,
@@ -259,12 +270,13 @@ fn handle_reply(
     let slot = records.find_sent(reply.cookie);
     let slot = slot.ok_or(Violation::Cookie(reply.cookie))?;
     let record = records.get_mut(slot);
+    let is_dropped = record.is_given_up;
     let data = |skip, rest| Expected::Data {
         slot,
         skip,
         rest,
         is_last: reply.is_last,
-        is_dropped: false,
+        is_dropped,
     };
     match reply.content {
         ReplyContent::Success if record.is_read() => {
@@ -300,8 +312,10 @@ fn handle_reply(
             if let ReplyContent::Data { .. } = reply.content {
                 return Ok(data(skip, len));
             }
-            // SAFETY: the request waits for its reply, and the range was checked.
-            unsafe { zero_part(record.segments(), skip, len) };
+            if !is_dropped {
+                // SAFETY: the request waits for its reply, and the range was checked.
+                unsafe { zero_part(record.segments(), skip, len) };
+            }
         }
         ReplyContent::Error(NbdErrno::Shutdown) => return Err(Lost::ServerEnds),
         ReplyContent::Error(error) => {

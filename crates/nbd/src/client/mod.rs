@@ -10,11 +10,13 @@
 //! Everything that a server sends is checked against the requests that it answers. A server that sends something else is
 //! disconnected.
 
+mod blocking_flush;
 mod bounded_waits;
 mod connect;
 mod connection;
 mod connector;
 mod disk;
+mod ending;
 mod flush_calls;
 mod handshake;
 mod inbox;
@@ -25,18 +27,26 @@ mod outbox;
 mod queue;
 mod records;
 mod reply;
+mod request_group;
 mod segments;
 mod socket;
 mod sockets;
 
-pub use bounded_waits::{Cancellation, STOP_WAIT};
+use std::time::Duration;
+
+pub use bounded_waits::STOP_WAIT;
 pub use connect::ConnectError;
 pub use disk::{Disk, Features, OpenError};
 pub use handshake::{BlockSizes, HandshakeError, Negotiated, ReplyStyle};
 pub use options::{ClientOptions, ClientTls, ServerAddress};
 pub use queue::{ClientQueue, MAX_IN_FLIGHT};
+pub use request_group::{Cancellation, RequestGroup};
 pub use sockets::SocketSet;
 pub use tls::{ClientCredentials, ServerName};
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// Nanoseconds of the monotonic clock, as event loops use it.
 fn now_ns() -> u64 {

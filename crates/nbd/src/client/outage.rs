@@ -9,9 +9,10 @@ use engine::{Completion, Errno};
 use super::connect::ATTEMPT_TIMEOUT;
 use super::connection::{Connection, Lost};
 use super::connector::Reconnection;
-use super::now_ns;
+use super::ending::{ENDING_WAIT, EndingConnection};
 use super::queue::{ClientQueue, Link};
 use super::records::State;
+use super::{nanoseconds, now_ns};
 
 /// A connection that breaks within this time is not replaced at once.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
@@ -52,10 +53,6 @@ impl Drop for Outage {
     }
 }
 
-pub(super) fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl ClientQueue {
     /// Connects for the first time, in the background: another queue has the disk's first connection.
     pub(super) fn begin_first_connection(&self) -> Outage {
@@ -83,8 +80,10 @@ impl ClientQueue {
             true => PAUSE,
             false => Duration::ZERO,
         };
-        let old = Some(connection.into_socket());
-        let reconnection = Reconnection::start(&self.disk, old, pause, self.wake.clone());
+        self.disk.count_loss_if_crash(reason);
+        let socket = connection.into_socket();
+        let old = EndingConnection::begin(socket, self.disk.options(), ENDING_WAIT);
+        let reconnection = Reconnection::start(&self.disk, Some(old), pause, self.wake.clone());
         self.link = Link::Down(Outage {
             reconnection,
             deadline_ns: Some(deadline_ns),
@@ -97,13 +96,16 @@ impl ClientQueue {
         self.fail_waiting_if_due(now_ns);
     }
 
-    /// Has all requests sent again, in their order: each flush comes after the writes that came before it.
+    /// Has all requests sent again, in their order: each flush comes after the writes that came before it. Those that were given up end
+    /// with the old connection.
     fn prepare_to_send_again(&mut self) {
         let partly_sent = self.outbox.partly_sent();
         let mut slots: Vec<(u64, u32)> = Vec::new();
         let mut poisonous: Vec<u32> = Vec::new();
+        let mut given_up: Vec<u32> = Vec::new();
         for (slot, record) in self.records.iter_used() {
             match record.state {
+                _ if record.is_given_up => given_up.push(slot),
                 State::Sent | State::Unsent if record.losses >= MAX_LOSSES => poisonous.push(slot),
                 State::Sent | State::Unsent => slots.push((record.order, slot)),
                 State::Free | State::Held | State::Answered => {}
@@ -114,14 +116,14 @@ impl ClientQueue {
             let record = self.records.get_mut(slot);
             if record.state == State::Sent || partly_sent == Some(slot) {
                 record.losses += 1;
-                if record.changes_data() && !record.is_resent {
-                    record.is_resent = true;
-                    self.resent_writes += 1;
-                }
+                self.note_late_write(slot);
             }
-            record.begin_piece(&self.disk);
+            self.records.get_mut(slot).begin_piece(&self.disk);
         }
         self.outbox.restart(slots.iter().map(|(_, slot)| *slot));
+        for slot in given_up {
+            self.complete(slot, Err(Errno::IO));
+        }
         for slot in poisonous {
             tracing::error!(
                 "a request to {} fails: {MAX_LOSSES} connections broke before it was answered",
@@ -174,11 +176,11 @@ impl ClientQueue {
         }
     }
 
-    /// Completes a request.
+    /// Completes a request. One that was given up has completed before.
     pub(super) fn complete(&mut self, slot: u32, result: Result<(), Errno>) {
         let record = self.records.get(slot);
-        if record.is_resent {
-            self.resent_writes -= 1;
+        if record.is_late_write {
+            self.late_writes -= 1;
         }
         if result.is_ok() && record.changes_data() {
             let has_unflushed = &self.disk.has_unflushed;
@@ -186,8 +188,11 @@ impl ClientQueue {
                 has_unflushed.store(true, Ordering::Relaxed);
             }
         }
-        let token = record.request.token;
+        let (token, is_given_up) = (record.request.token, record.is_given_up);
         self.records.release(slot);
-        self.done.push(Completion { token, result });
+        match is_given_up {
+            true => self.given_up -= 1,
+            false => self.done.push(Completion { token, result }),
+        }
     }
 }

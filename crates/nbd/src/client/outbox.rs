@@ -64,9 +64,11 @@ impl Outbox {
         first.filter(|_| self.sent_of_first > 0)
     }
 
-    /// All, in order.
-    pub fn iter(&self) -> impl Iterator<Item = u32> {
-        self.slots.iter().copied()
+    /// Removes requests, but for one that was sent in part.
+    pub fn remove_unsent(&mut self, slots: &[u32]) {
+        let partly_sent = self.partly_sent();
+        self.slots
+            .retain(|slot| partly_sent == Some(*slot) || !slots.contains(slot));
     }
 
     /// Begins anew, for another connection, with these requests.

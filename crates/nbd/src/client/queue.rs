@@ -12,10 +12,12 @@ use super::bounded_waits::Stop;
 use super::connection::{Connection, Lost};
 use super::connector::Wake;
 use super::disk::Disk;
+use super::ending::{ENDING_WAIT, EndingConnection, GIVEN_UP_WAIT};
 use super::now_ns;
 use super::outage::Outage;
 use super::outbox::Outbox;
 use super::records::{Records, State};
+use super::request_group::RequestGroup;
 use super::sockets::SocketSet;
 
 /// Most requests in flight in a queue.
@@ -40,10 +42,12 @@ pub struct ClientQueue {
     pub(super) link: Link,
     pub(super) records: Records,
     pub(super) outbox: Outbox,
-    /// Requests that wait until overlapping ones that were sent again are answered, in order.
+    /// Requests that wait until overlapping writes that may be carried out late are answered, in order.
     pub(super) held: VecDeque<u32>,
-    /// Unanswered requests that change data and were sent on a connection that broke.
-    pub(super) resent_writes: usize,
+    /// Unanswered requests that change data and may be carried out late.
+    pub(super) late_writes: usize,
+    /// Requests that were given up and are not answered.
+    pub(super) given_up: usize,
     /// Since when no request was answered, if a connection has broken since.
     pub(super) outage_since_ns: Option<u64>,
     /// Completions for the next reap.
@@ -73,7 +77,8 @@ impl ClientQueue {
             records: Records::new(MAX_IN_FLIGHT),
             outbox: Outbox::new(MAX_IN_FLIGHT),
             held: VecDeque::new(),
-            resent_writes: 0,
+            late_writes: 0,
+            given_up: 0,
             outage_since_ns: None,
             done: Vec::with_capacity(MAX_IN_FLIGHT as usize),
             answered: Vec::with_capacity(MAX_IN_FLIGHT as usize),
@@ -109,14 +114,19 @@ impl ClientQueue {
         self.records.room().saturating_sub(self.done.len())
     }
 
-    /// Takes a request of the source at this place, which the next [`submit`](Self::submit) sends.
+    /// Takes a request of the source at this place, and of the job with this group, which the next [`submit`](Self::submit) sends.
     ///
     /// # Errors
     /// [`Full`] if there is no room; the request was not taken.
     ///
     /// # Safety
     /// As for [`engine::IoBackend::start_or_queue`], until the completion was reaped or the queue was dropped.
-    pub unsafe fn start(&mut self, request: &Request, source: u32) -> Result<(), Full> {
+    pub unsafe fn start(
+        &mut self,
+        request: &Request,
+        source: u32,
+        group: Option<&Arc<RequestGroup>>,
+    ) -> Result<(), Full> {
         if self.room() == 0 {
             return Err(Full);
         }
@@ -131,10 +141,10 @@ impl ClientQueue {
             self.done.push(Completion { token, result });
             return Ok(());
         }
-        let taken = self.records.take(request, source, self.next_order);
+        let taken = self.records.take(request, source, group, self.next_order);
         let slot = taken.ok_or(Full)?;
         self.next_order += 1;
-        if self.resent_writes > 0 && self.overlaps_resent_write(slot) {
+        if self.late_writes > 0 && self.overlaps_late_write(slot) {
             self.held.push_back(slot);
         } else {
             self.queue_piece(slot);
@@ -148,26 +158,35 @@ impl ClientQueue {
         self.outbox.push(slot);
     }
 
-    /// Whether a write overlaps one that was sent on a connection that broke: the server may carry out the old copy of that one
-    /// as well, while it has not answered the new copy.
+    /// Notes that the server may carry out what it has not answered late: a request that was given up, or an old copy of one that
+    /// is sent again on another connection.
+    pub(super) fn note_late_write(&mut self, slot: u32) {
+        let record = self.records.get_mut(slot);
+        if record.changes_data() && !record.is_late_write {
+            record.is_late_write = true;
+            self.late_writes += 1;
+        }
+    }
+
+    /// Whether a write overlaps one that may be carried out late: it waits for the answer to that.
     #[cold]
-    fn overlaps_resent_write(&self, slot: u32) -> bool {
+    fn overlaps_late_write(&self, slot: u32) -> bool {
         let record = self.records.get(slot);
         let mut used = self.records.iter_used();
         record.changes_data()
-            && used.any(|(other, resent)| {
-                other != slot && resent.is_resent && resent.overlaps(&record.request)
+            && used.any(|(other, late)| {
+                other != slot && late.is_late_write && late.overlaps(&record.request)
             })
     }
 
-    /// Queues the requests that have waited, and overlap none that was sent again any more.
+    /// Queues the requests that have waited, and overlap no late write any more.
     #[cold]
     fn queue_held(&mut self) {
         for _ in 0..self.held.len() {
             let Some(slot) = self.held.pop_front() else {
                 return;
             };
-            if self.overlaps_resent_write(slot) {
+            if self.overlaps_late_write(slot) {
                 self.held.push_back(slot);
             } else {
                 self.queue_piece(slot);
@@ -236,8 +255,7 @@ impl ClientQueue {
             Link::Down(_) | Link::Refused => {}
         }
         self.end_bounded_waits();
-        if self.resent_writes == 0 && !self.held.is_empty() {
-            // The last one that they waited for has failed without an answer.
+        if !self.held.is_empty() {
             self.queue_held();
         }
         if self.serves_flush_calls() {
@@ -257,7 +275,6 @@ impl ClientQueue {
     /// Completes requests that were answered, or has their next pieces sent.
     fn process_answered(&mut self) {
         let mut answered = std::mem::take(&mut self.answered);
-        let had_resent = self.resent_writes > 0;
         if !answered.is_empty() {
             self.outage_since_ns = None;
         }
@@ -267,16 +284,13 @@ impl ClientQueue {
             debug_assert!(record.state == State::Answered);
             if let Some(errno) = record.error {
                 self.complete(slot, Err(errno));
-            } else if record.advance(features) {
+            } else if !record.is_given_up && record.advance(features) {
                 self.queue_piece(slot);
             } else {
                 self.complete(slot, Ok(()));
             }
         }
         self.answered = answered;
-        if had_resent && !self.held.is_empty() {
-            self.queue_held();
-        }
     }
 
     /// Whether [`reap`](Self::reap) finds something; without a system call.
@@ -321,15 +335,30 @@ impl ClientQueue {
 }
 
 impl Drop for ClientQueue {
-    /// Leaves the connection to the disk, if nothing is in flight.
+    /// Leaves the connection to the disk. If the server has not answered everything, the connection ends, and the next one is made
+    /// after that.
     fn drop(&mut self) {
         match std::mem::replace(&mut self.link, Link::Refused) {
-            Link::Up(connection) => {
+            Link::Up(mut connection) => {
                 self.disk.connected_queues.fetch_sub(1, Ordering::Relaxed);
-                let is_idle = self.records.used() == 0;
-                let idle = match is_idle {
+                // The last answers, or the end of the server, may not have been looked at.
+                let received = connection.receive(&mut self.records, &mut self.answered);
+                self.process_answered();
+                if let Err(reason) = received {
+                    self.disk.count_loss_if_crash(reason);
+                }
+                let idle = match received.is_ok() && self.records.used() == 0 {
                     true => connection.into_idle(),
-                    false => None,
+                    false => {
+                        let socket = connection.into_socket();
+                        let wait = match self.late_writes {
+                            0 => ENDING_WAIT,
+                            _ => GIVEN_UP_WAIT,
+                        };
+                        EndingConnection::begin(socket, self.disk.options(), wait)
+                            .wait_in_background();
+                        None
+                    }
                 };
                 self.disk.remove_queue(&self.wake, idle);
             }

@@ -2,12 +2,15 @@
 //!
 //! A request is sent in pieces, one after the other, if it is larger than the server takes: each piece has a reply.
 
+use std::sync::Arc;
+
 use engine::{Errno, Op, Request};
 use libc::iovec;
 
 use super::disk::{Disk, Features};
 use super::handshake::{Negotiated, ReplyStyle};
-use super::segments::append_part;
+use super::request_group::RequestGroup;
+use super::segments::{append_part, copy_from};
 use crate::wire::{self, command, command_flag};
 
 /// Most bytes of a range that is discarded or zeroed in one piece.
@@ -27,7 +30,7 @@ const HEADER_BYTES: usize = wire::ExtendedRequest::BYTES;
 pub(super) enum State {
     /// Not used.
     Free,
-    /// Waits for a request that was sent again, whose range it overlaps.
+    /// Waits for a write that may be carried out late, whose range it overlaps.
     Held,
     /// In the outbox.
     Unsent,
@@ -49,6 +52,8 @@ pub(super) struct Record {
     pub request: Request,
     /// The place of its source.
     pub source: u32,
+    /// The job that it is for.
+    pub group: Option<Arc<RequestGroup>>,
     pub state: State,
     step: Step,
     /// Bytes of the pieces before this one.
@@ -63,8 +68,12 @@ pub(super) struct Record {
     serial: u32,
     /// Its place in the order of requests.
     pub order: u64,
-    /// It was sent on a connection that broke.
-    pub is_resent: bool,
+    /// The server may carry out what it has not answered, late or a second time: newer writes that overlap it wait for the answer.
+    pub is_late_write: bool,
+    /// It has completed without an answer of the server, and has no segments. The record stays until the answer.
+    pub is_given_up: bool,
+    /// Data of a piece that was sent in part when the request was given up.
+    kept_data: Vec<u8>,
     /// How many connections broke with it.
     pub losses: u8,
     header: [u8; HEADER_BYTES],
@@ -89,6 +98,29 @@ impl Record {
             && other.offset < request.offset.saturating_add(request.len)
     }
 
+    /// When it fails, if it is cancelled.
+    pub fn cancels_at_ns(&self) -> Option<u64> {
+        self.group.as_ref()?.cancels_at_ns()
+    }
+
+    /// Leaves the request without its submitter, which uses the segments for something else from now on. The rest of a piece that was
+    /// sent in part will be sent from a copy.
+    ///
+    /// # Safety
+    /// As for [`segments`](Self::segments), and the segments are valid for reads.
+    pub unsafe fn give_up(&mut self, is_partly_sent: bool) {
+        if is_partly_sent && self.sends_segments() {
+            // SAFETY: our caller promises it.
+            let segments = unsafe { self.segments() };
+            // SAFETY: likewise; the piece lies within the segments.
+            unsafe { copy_from(segments, self.done, self.piece, &mut self.kept_data) };
+        }
+        self.request.iov = std::ptr::null_mut();
+        self.request.iov_count = 0;
+        self.group = None;
+        self.is_given_up = true;
+    }
+
     /// The first byte of the piece.
     pub fn piece_offset(&self) -> u64 {
         self.request.offset + self.done
@@ -104,6 +136,11 @@ impl Record {
             // SAFETY: our caller promises it.
             count => unsafe { std::slice::from_raw_parts(self.request.iov, count as usize) },
         }
+    }
+
+    /// Whether the data of the piece is in the segments.
+    fn sends_segments(&self) -> bool {
+        self.step == Step::Request && self.request.op == Op::Write
     }
 
     /// Whether the data of the piece is zeroes, which the server cannot write itself.
@@ -201,8 +238,7 @@ impl Record {
     /// Bytes of the piece on the wire.
     pub fn wire_len(&self, features: Features) -> u64 {
         let payload = match self.request.op {
-            Op::Write if self.step == Step::Request => self.piece,
-            _ if self.sends_zeroes(features) => self.piece,
+            _ if self.sends_segments() || self.sends_zeroes(features) => self.piece,
             _ => 0,
         };
         self.header_len as u64 + payload
@@ -240,6 +276,12 @@ impl Record {
                 rest -= part;
                 bytes += part;
             }
+        } else if self.is_given_up {
+            let kept = iovec {
+                iov_base: self.kept_data.as_ptr().cast_mut().cast(),
+                iov_len: self.kept_data.len(),
+            };
+            bytes += append_part(&[kept], skip, payload - skip, out, most);
         } else {
             // SAFETY: our caller promises it.
             let segments = unsafe { self.segments() };
@@ -267,6 +309,7 @@ impl Records {
         let empty = |_| Record {
             request: Request::without_data(Op::Flush, 0, 0, 0),
             source: 0,
+            group: None,
             state: State::Free,
             step: Step::Request,
             done: 0,
@@ -275,7 +318,9 @@ impl Records {
             error: None,
             serial: 0,
             order: 0,
-            is_resent: false,
+            is_late_write: false,
+            is_given_up: false,
+            kept_data: Vec::new(),
             losses: 0,
             header: [0; HEADER_BYTES],
             header_len: 0,
@@ -297,16 +342,25 @@ impl Records {
     }
 
     /// Takes a record for a request of the source at this place.
-    pub fn take(&mut self, request: &Request, source: u32, order: u64) -> Option<u32> {
+    pub fn take(
+        &mut self,
+        request: &Request,
+        source: u32,
+        group: Option<&Arc<RequestGroup>>,
+        order: u64,
+    ) -> Option<u32> {
         let slot = self.free.pop()?;
         let record = self.get_mut(slot);
         *record = Record {
             request: *request,
             source,
+            group: group.cloned(),
             step: Step::Request,
             done: 0,
             order,
-            is_resent: false,
+            is_late_write: false,
+            is_given_up: false,
+            kept_data: Vec::new(),
             losses: 0,
             state: State::Held,
             ..*record
@@ -316,7 +370,10 @@ impl Records {
 
     /// Frees a record.
     pub fn release(&mut self, slot: u32) {
-        self.get_mut(slot).state = State::Free;
+        let record = self.get_mut(slot);
+        record.state = State::Free;
+        record.group = None;
+        record.kept_data = Vec::new();
         self.free.push(slot);
     }
 

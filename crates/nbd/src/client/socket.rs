@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use engine::Errno;
 use libc::iovec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tls::{NonBlockingSocket, Session, Stream, socket_errno};
 
 use super::segments::copy_from;
@@ -109,6 +110,14 @@ impl Encryption {
 impl Socket {
     pub fn plain(fd: OwnedFd) -> Self {
         Socket { fd, tls: None }
+    }
+
+    /// Whether the peer has ended the connection.
+    pub fn has_ended(&self) -> bool {
+        // `HUP` and `ERR` are always reported.
+        let mut polled = [PollFd::new(&self.fd, PollFlags::RDHUP)];
+        let count = poll(&mut polled, Some(&Timespec::default()));
+        count.is_ok_and(|count| count > 0)
     }
 
     /// Sends a last message, and ends TLS. A socket that is full or broken is closed without.

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod given_up;
 mod hostile;
+mod losses;
 mod outages;
 mod rig;
 mod server;

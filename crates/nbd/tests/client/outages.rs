@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use engine::Op;
-use nbd::client::{Cancellation, Disk, STOP_WAIT};
+use nbd::client::Disk;
 use nbd::wire::{command, transmission_flag};
 
 use super::rig::{Buffer, Rig};
@@ -173,69 +173,6 @@ fn the_new_connection_waits_for_the_end_of_the_old_one() {
 }
 
 #[test]
-fn a_stopped_source_waits_for_a_silent_server_for_a_bounded_time() {
-    let disk = Mutex::new(vec![5; 16 << 20]);
-    let server = Server::start(Offer::default(), move |number, mut peer| match number {
-        0 => {
-            // Takes everything, and answers nothing.
-            while peer.receive().is_some() {}
-        }
-        _ => peer.serve(&disk),
-    });
-    let mut rig = Rig::open(&server.options(Duration::from_secs(3600)));
-    let begun = Instant::now();
-    rig.start_as_task_of(7);
-    let of_other = rig.start_read(0, &[512]);
-    rig.start_as_task_of(0);
-    let stuck = rig.start_read(0, &[512]);
-    rig.iterate(Duration::ZERO);
-    rig.queue.end_unbounded_waits(0);
-    assert_eq!(rig.wait(stuck).unwrap_err().raw_os_error(), libc::EIO);
-    assert!(begun.elapsed() >= STOP_WAIT);
-    rig.queue.forget_ended_source(0);
-    assert_eq!(rig.wait(of_other), Ok(()), "a task of another source waits");
-    assert_eq!(
-        rig.read(0, 512),
-        Ok(vec![5; 512]),
-        "the disk is usable again"
-    );
-}
-
-/// What a source has submitted itself waits for the next connection.
-#[test]
-fn cancelled_requests_of_tasks_wait_neither_for_a_silent_server_nor_for_a_connection() {
-    let (allow, allowed) = mpsc::channel::<()>();
-    let (mut count, disk) = (0, Mutex::new(vec![5; 16 << 20]));
-    let server = Server::start_raw(
-        Offer::default(),
-        move |number, mut peer| match number {
-            // Takes everything, and answers nothing.
-            0 => while peer.receive().is_some() {},
-            _ => peer.serve(&disk),
-        },
-        move |_| {
-            count += 1;
-            count == 1 || allowed.recv().is_ok()
-        },
-    );
-    let mut rig = Rig::open(&server.options(Duration::from_secs(3600)));
-    let own = rig.start_read(0, &[512]);
-    rig.start_as_task_of(0);
-    let sent = rig.start_read(0, &[512]);
-    rig.iterate(Duration::ZERO);
-    let cancellation = Cancellation::begin(&rig.queue.disk().clone());
-    assert_eq!(rig.wait(sent).unwrap_err().raw_os_error(), libc::EIO);
-    let unsent = rig.start_read(0, &[512]);
-    assert_eq!(rig.wait(unsent).unwrap_err().raw_os_error(), libc::EIO);
-    drop(cancellation);
-    let later = rig.start_read(0, &[512]);
-    assert!(!rig.completes_soon(later));
-    allow.send(()).unwrap();
-    assert_eq!(rig.wait(own), Ok(()));
-    assert_eq!(rig.wait(later), Ok(()));
-}
-
-#[test]
 fn a_server_without_several_connections_has_one_queue_at_a_time() {
     let disk = Mutex::new(vec![5; 16 << 20]);
     let server = Server::start(Offer::default(), move |_, mut peer| peer.serve(&disk));
@@ -291,4 +228,25 @@ fn a_flush_outside_of_queues_reaches_the_server_after_a_write() {
     let commands: Vec<_> = received.iter().take(3).collect();
     let expected = [command::WRITE, command::FLUSH, command::DISC];
     assert_eq!(commands, expected);
+}
+
+#[test]
+fn a_flush_outside_of_queues_does_not_begin_anew_at_a_silent_server() {
+    let (sender, connected) = mpsc::channel();
+    let server = Server::start(Offer::default(), move |number, mut peer| {
+        sender.send(number).unwrap();
+        let write = peer.receive().unwrap();
+        peer.answer(&write, &[]);
+        while peer.receive().is_some() {}
+    });
+    let disk = Disk::open(&server.options(LONG)).unwrap();
+    let mut rig = Rig::of_disk(disk.clone());
+    rig.write(0, &[1; 512]).unwrap();
+    drop(rig);
+    disk.flush_within(Duration::from_millis(300)).unwrap_err();
+    drop(disk);
+    let mut next = Rig::open(&server.options(LONG));
+    next.write(0, &[1; 512]).unwrap();
+    let connections: Vec<usize> = connected.try_iter().collect();
+    assert_eq!(connections, [0, 1], "the flush has made none");
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Completion, Errno, Op, Request};
 use libc::iovec;
-use nbd::client::{ClientOptions, ClientQueue, Disk, SocketSet};
+use nbd::client::{ClientOptions, ClientQueue, Disk, RequestGroup, SocketSet};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
@@ -54,6 +54,14 @@ impl Buffer {
         buffer
     }
 
+    fn fill(&mut self, byte: u8) {
+        let mut at = GUARD;
+        for len in &self.lengths {
+            self.memory[at..][..*len].fill(byte);
+            at += len + GUARD;
+        }
+    }
+
     /// The data, after a check of the canaries.
     pub fn data(&self) -> Vec<u8> {
         let (mut at, mut data) = (0, Vec::new());
@@ -84,6 +92,7 @@ pub struct Rig {
     completed: Vec<Completion>,
     next_token: u64,
     source: u32,
+    group: Option<Arc<RequestGroup>>,
 }
 
 impl Rig {
@@ -108,6 +117,7 @@ impl Rig {
             completed: Vec::new(),
             next_token: 1,
             source: 0,
+            group: None,
         }
     }
 
@@ -125,14 +135,26 @@ impl Rig {
             token,
         };
         // SAFETY: the buffer is kept until its completion was reaped.
-        unsafe { self.queue.start(&request, self.source) }.unwrap();
+        let started = unsafe { self.queue.start(&request, self.source, self.group.as_ref()) };
+        started.unwrap();
         token
     }
 
-    /// Later requests are of tasks of the source at this place.
-    pub fn start_as_task_of(&mut self, source: u32) {
+    /// Later requests are of the source at this place.
+    pub fn start_as(&mut self, source: u32) {
         self.source = source;
-        self.next_token |= u64::from(u32::MAX) << 32;
+    }
+
+    /// Later requests are of a job with this group, or of none.
+    pub fn start_for(&mut self, group: Option<&Arc<RequestGroup>>) {
+        self.group = group.cloned();
+    }
+
+    /// Uses the memory of a completed request for something else.
+    pub fn reuse_memory(&mut self, token: u64, byte: u8) {
+        assert!(!self.buffers[&token].data().is_empty());
+        let buffer = self.buffers.get_mut(&token).unwrap();
+        buffer.fill(byte);
     }
 
     pub fn start_read(&mut self, offset: u64, lengths: &[usize]) -> u64 {

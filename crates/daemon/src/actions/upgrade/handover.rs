@@ -387,7 +387,7 @@ impl MainThread {
             .filter_map(|open| open.node.underlying_nbd())
         {
             // The new process connects by itself, also to a server that allows one connection.
-            export.close_idle_connection();
+            export.close_connections();
         }
         bitmaps::add_to_stopped(&self.objects.nodes, &mut exports, fds)?;
         Ok(exports.into())

@@ -1,0 +1,295 @@
+//! Requests that are given up, because their source stops or their job is cancelled, while the server is silent.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use engine::{Errno, Op};
+use nbd::client::{Cancellation, Disk, RequestGroup, STOP_WAIT};
+use nbd::wire::reply_flag;
+
+use super::rig::{Buffer, Rig};
+use super::server::{Offer, Peer, Received, Server, apply};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// How long cancelled requests wait.
+const WAIT: Duration = Duration::from_millis(200);
+
+const BLOCK: usize = 4096;
+
+/// A server that takes `count` requests, answers nothing until a message comes, and then everything, in order. The others are served
+/// at once.
+fn start_silent_server(count: usize) -> (Server, Sender<()>) {
+    let (speak, may_speak) = mpsc::channel();
+    let disk = Mutex::new(vec![5; 16 << 20]);
+    let server = Server::start(Offer::default(), move |number, mut peer| {
+        if number == 0 {
+            answer_late(&mut peer, &disk, count, &may_speak);
+        }
+        peer.serve(&disk);
+    });
+    (server, speak)
+}
+
+fn answer_late(peer: &mut Peer, disk: &Mutex<Vec<u8>>, count: usize, may_speak: &Receiver<()>) {
+    let requests: Vec<Received> = (0..count).map_while(|_| peer.receive()).collect();
+    let _ = may_speak.recv();
+    for request in requests {
+        let data = apply(&mut disk.lock().unwrap(), &request);
+        peer.answer(&request, &data);
+    }
+}
+
+fn cancel(group: &RequestGroup) -> Cancellation {
+    Cancellation::begin(group, WAIT).unwrap()
+}
+
+#[test]
+fn a_stopped_source_waits_for_a_silent_server_for_a_bounded_time() {
+    let (server, speak) = start_silent_server(2);
+    let mut rig = Rig::open(&server.options(Duration::ZERO));
+    let begun = Instant::now();
+    rig.start_as(7);
+    let of_other = rig.start_read(0, &[512]);
+    rig.start_as(0);
+    let stuck = rig.start_read(0, &[512]);
+    rig.iterate(Duration::ZERO);
+    rig.queue.end_unbounded_waits(0);
+    assert_eq!(rig.wait(stuck), Err(Errno::IO));
+    assert!(begun.elapsed() >= STOP_WAIT);
+    rig.queue.forget_ended_source(0);
+    assert!(!rig.completes_soon(of_other));
+    speak.send(()).unwrap();
+    assert_eq!(rig.wait(of_other), Ok(()));
+    assert_eq!(rig.data(of_other), [5; 512]);
+    assert_eq!(rig.read(0, 512), Ok(vec![5; 512]));
+    assert_eq!(rig.queue.disk().reconnections(), 0);
+}
+
+/// Guests and another job have requests in flight to the same server, perhaps to other parts of its disk.
+#[test]
+fn requests_of_a_cancelled_job_fail_and_others_wait() {
+    let (server, speak) = start_silent_server(4);
+    let mut rig = Rig::open(&server.options(Duration::ZERO));
+    let disk = rig.queue.disk().clone();
+    let [cancelled, other] = [(); 2].map(|()| RequestGroup::new(&disk));
+    let of_guest = rig.start_read(0, &[512]);
+    rig.start_for(Some(&other));
+    let of_other = rig.start_read(0, &[512]);
+    rig.start_for(Some(&cancelled));
+    let of_job = [rig.start_read(0, &[512]), rig.start_write(0, &[1; 512])];
+    rig.iterate(Duration::ZERO);
+    let cancellation = cancel(&cancelled);
+    for token in of_job {
+        assert_eq!(rig.wait(token), Err(Errno::IO));
+    }
+    drop(cancellation);
+    assert!(!rig.completes_soon(of_guest));
+    assert!(!rig.completes_soon(of_other));
+    speak.send(()).unwrap();
+    assert_eq!(rig.wait(of_guest), Ok(()));
+    assert_eq!(rig.wait(of_other), Ok(()));
+    assert_eq!(disk.reconnections(), 0);
+}
+
+#[test]
+fn requests_of_a_cancelled_job_fail_at_once_without_a_connection() {
+    let (allow, allowed) = mpsc::channel::<()>();
+    let (mut count, disk) = (0, Mutex::new(vec![5; 16 << 20]));
+    let server = Server::start_raw(
+        Offer::default(),
+        move |number, mut peer| match number {
+            0 => drop(peer.receive()),
+            _ => peer.serve(&disk),
+        },
+        move |_| {
+            count += 1;
+            count == 1 || allowed.recv().is_ok()
+        },
+    );
+    let mut rig = Rig::open(&server.options(Duration::from_secs(3600)));
+    let disk = rig.queue.disk().clone();
+    let group = RequestGroup::new(&disk);
+    let of_guest = rig.start_read(0, &[512]);
+    rig.start_for(Some(&group));
+    let before = rig.start_read(0, &[512]);
+    assert!(!rig.completes_soon(before));
+    let cancellation = Cancellation::begin(&group, LONG * 2).unwrap();
+    let after = rig.start_read(0, &[512]);
+    for token in [before, after] {
+        assert_eq!(rig.wait(token), Err(Errno::IO));
+    }
+    drop(cancellation);
+    allow.send(()).unwrap();
+    assert_eq!(rig.wait(of_guest), Ok(()));
+}
+
+/// The server has sent half of the data of a read when that is given up. The memory is used for something else meanwhile.
+#[test]
+fn late_data_of_a_read_does_not_reach_its_memory() {
+    let (speak, may_speak) = mpsc::channel::<()>();
+    let server = Server::start(Offer::default(), move |_, mut peer| {
+        let [half, whole, hole] = [(); 3].map(|()| peer.receive().unwrap());
+        let len = u32::try_from(BLOCK).unwrap();
+        let mut header = Vec::new();
+        header.extend(0x668e_33ef_u32.to_be_bytes());
+        header.extend(reply_flag::DONE.to_be_bytes());
+        header.extend(1_u16.to_be_bytes());
+        header.extend(half.cookie.to_be_bytes());
+        header.extend((len + 8).to_be_bytes());
+        header.extend(half.offset.to_be_bytes());
+        peer.send(&[&header[..], &[1; BLOCK / 2]].concat());
+        may_speak.recv().unwrap();
+        peer.send(&[1; BLOCK / 2]);
+        peer.answer(&whole, &[1; BLOCK]);
+        let payload = [&hole.offset.to_be_bytes()[..], &len.to_be_bytes()].concat();
+        peer.chunk(hole.cookie, reply_flag::DONE, 2, &payload);
+        while let Some(request) = peer.receive() {
+            peer.answer(&request, &[9; 512]);
+        }
+    });
+    let mut rig = Rig::open(&server.options(Duration::ZERO));
+    let group = RequestGroup::new(rig.queue.disk());
+    rig.start_for(Some(&group));
+    let reads = [0, 1 << 20, 2 << 20].map(|offset| rig.start_read(offset, &[1000, BLOCK - 1000]));
+    rig.iterate(Duration::ZERO);
+    let _cancellation = cancel(&group);
+    for read in reads {
+        assert_eq!(rig.wait(read), Err(Errno::IO));
+        rig.reuse_memory(read, 7);
+    }
+    rig.start_for(None);
+    speak.send(()).unwrap();
+    assert_eq!(rig.read(0, 512), Ok(vec![9; 512]));
+    for read in reads {
+        assert_eq!(rig.data(read), [7; BLOCK]);
+    }
+    assert_eq!(rig.queue.disk().reconnections(), 0);
+}
+
+/// The server has not read all of a write when that is given up. What it gets later is the write's data.
+#[test]
+fn a_write_that_was_sent_in_part_is_sent_to_its_end() {
+    const LEN: usize = 4 << 20;
+    let (speak, may_speak) = mpsc::channel::<()>();
+    let (sender, received) = mpsc::channel();
+    let server = Server::start(Offer::default(), move |_, mut peer| {
+        may_speak.recv().unwrap();
+        while let Some(request) = peer.receive() {
+            peer.answer(&request, &[9; 512]);
+            let _ = sender.send(request.payload);
+        }
+    });
+    let mut rig = Rig::open(&server.options(Duration::ZERO));
+    let group = RequestGroup::new(rig.queue.disk());
+    rig.start_for(Some(&group));
+    let data: Vec<u8> = (0..LEN).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    let buffer = Buffer::with_data(&[1000, LEN - 1000], &data);
+    let first = rig.start(Op::Write, false, 0, LEN as u64, buffer);
+    let unsent = rig.start_write(8 << 20, &[1; 512]);
+    rig.iterate(Duration::ZERO);
+    let _cancellation = cancel(&group);
+    for token in [first, unsent] {
+        assert_eq!(rig.wait(token), Err(Errno::IO));
+        rig.reuse_memory(token, 7);
+    }
+    rig.start_for(None);
+    speak.send(()).unwrap();
+    assert_eq!(rig.read(0, 512), Ok(vec![9; 512]));
+    assert!(received.recv().unwrap() == data);
+    assert!(received.recv().unwrap().is_empty(), "the read follows");
+    assert_eq!(rig.queue.disk().reconnections(), 0);
+}
+
+#[test]
+fn a_write_waits_for_an_overlapping_one_that_was_given_up() {
+    let (speak, may_speak) = mpsc::channel::<()>();
+    let disk = Arc::new(Mutex::new(vec![0; 16 << 20]));
+    let of_server = disk.clone();
+    let server = Server::start(Offer::default(), move |_, mut peer| {
+        let given_up = peer.receive().unwrap();
+        let elsewhere = peer.receive().unwrap();
+        peer.answer(&elsewhere, &[]);
+        may_speak.recv().unwrap();
+        // What was sent meanwhile would be carried out first.
+        peer.stream.set_nonblocking(true).unwrap();
+        let early = peer.receive();
+        peer.stream.set_nonblocking(false).unwrap();
+        assert_eq!(early, None);
+        apply(&mut of_server.lock().unwrap(), &given_up);
+        peer.answer(&given_up, &[]);
+        peer.serve(&of_server);
+    });
+    let mut rig = Rig::open(&server.options(LONG));
+    let group = RequestGroup::new(rig.queue.disk());
+    rig.start_for(Some(&group));
+    let given_up = rig.start_write(BLOCK as u64, &[1; BLOCK]);
+    rig.iterate(Duration::ZERO);
+    let _cancellation = cancel(&group);
+    assert_eq!(rig.wait(given_up), Err(Errno::IO));
+    rig.start_for(None);
+    let newer = rig.start_write(BLOCK as u64 * 3 / 2, &[2; BLOCK]);
+    let elsewhere = rig.start_write(1 << 20, &[3; BLOCK]);
+    assert_eq!(rig.wait(elsewhere), Ok(()), "others do not wait");
+    assert!(!rig.completes_soon(newer));
+    speak.send(()).unwrap();
+    assert_eq!(rig.wait(newer), Ok(()));
+    let disk = disk.lock().unwrap();
+    assert_eq!(
+        (disk[BLOCK], disk[BLOCK * 3 / 2], disk[BLOCK * 5 / 2 - 1]),
+        (1, 2, 2)
+    );
+}
+
+/// The server carries the write out some time after the client has ended the connection. The next job opens the export anew.
+#[test]
+fn the_next_disk_is_not_connected_before_a_given_up_write_has_ended() {
+    let disk = Arc::new(Mutex::new(vec![0; 16 << 20]));
+    let of_server = disk.clone();
+    let (sender, is_carried_out) = mpsc::channel();
+    let server = Server::start(Offer::default(), move |number, mut peer| {
+        let (disk, sender) = (of_server.clone(), sender.clone());
+        std::thread::spawn(move || {
+            if number > 0 {
+                return peer.serve(&disk);
+            }
+            let write = peer.receive().unwrap();
+            assert_eq!(peer.receive(), None);
+            std::thread::sleep(Duration::from_secs(4));
+            apply(&mut disk.lock().unwrap(), &write);
+            sender.send(()).unwrap();
+        });
+    });
+    let mut rig = Rig::open(&server.options(Duration::ZERO));
+    let group = RequestGroup::new(rig.queue.disk());
+    rig.start_for(Some(&group));
+    let given_up = rig.start_write(0, &[1; 512]);
+    rig.iterate(Duration::ZERO);
+    let cancellation = cancel(&group);
+    assert_eq!(rig.wait(given_up), Err(Errno::IO));
+    drop((rig, cancellation));
+    let mut next = Rig::of_disk(Disk::open(&server.options(Duration::ZERO)).unwrap());
+    next.write(0, &[2; 512]).unwrap();
+    is_carried_out.recv().unwrap();
+    assert_eq!(disk.lock().unwrap()[0], 2);
+}
+
+/// Otherwise they would take the places of all others.
+#[test]
+fn a_connection_with_many_given_up_requests_is_replaced() {
+    let (server, speak) = start_silent_server(usize::MAX);
+    let mut rig = Rig::open(&server.options(LONG));
+    let group = RequestGroup::new(rig.queue.disk());
+    let of_guest = rig.start_read(0, &[512]);
+    rig.start_for(Some(&group));
+    let of_job: Vec<u64> = (0..200).map(|_| rig.start_read(0, &[512])).collect();
+    rig.iterate(Duration::ZERO);
+    let _cancellation = cancel(&group);
+    speak.send(()).unwrap();
+    for token in of_job {
+        assert_eq!(rig.wait(token), Err(Errno::IO));
+    }
+    assert_eq!(rig.wait(of_guest), Ok(()));
+    assert!(!group.may_have_lost_writes(), "this side has ended it");
+}
