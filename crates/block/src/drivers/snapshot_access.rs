@@ -1,7 +1,7 @@
 //! Driver `snapshot-access`: the snapshot of a disk at the moment of a backup that copies only what guests change (`sync=none`).
 //!
-//! What the backup has copied is read from its target, and the rest from the disk, with its range locked: a guest that is about to overwrite
-//! it waits for the lock, to copy it before. When the backup is over, guests no longer copy, and reads fail.
+//! What the backup has copied is read from its target, and the rest from the disk, with its range locked: a guest that is about to
+//! overwrite it waits for the lock, to copy it before. When the backup is over, guests no longer copy, and reads fail.
 
 use std::ops::Range;
 use std::rc::Rc;

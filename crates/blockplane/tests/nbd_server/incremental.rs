@@ -84,8 +84,8 @@ fn copy(folder: &Folder, ranges: &[(u64, u32)], to: &File) {
     }
 }
 
-/// Pulls the backup of this number: all of the disk, or what has changed since the last one, which is the same. `None`, with a report, if a program is not
-/// installed.
+/// Pulls the backup of this number: all of the disk, or what has changed since the last one, which is the same. `None`, with a report,
+/// if a program is not installed.
 fn pull(folder: &Folder, turn: usize) -> Option<()> {
     let name = format!("backup{turn}");
     let Some(last) = turn.checked_sub(1) else {
