@@ -4,8 +4,9 @@
 //!
 //! Its requests are those of a [copier's node](block::Node::new_copier): each copies one part, with the part's range locked. So many
 //! are in flight at most, which leaves guests their room. Holes are found by worker threads (`plan`); sizes and the speed
-//! limit are in `pace`.
+//! limit are in `pace`. Where the disks are files that can share extents, parts are cloned (`clones`).
 
+mod clones;
 mod control;
 mod guest_speed;
 mod guests;
@@ -21,6 +22,7 @@ use block::{BlockCopy, CopyFailure, CopySide, DiskCall, DiskIo, Node, Op, Reques
 use iothread::event_loop::Interest;
 use iothread::{Completion, ErrorAction, MAX_WATCHED_DESCRIPTORS, OnError, SocketDevice};
 
+use self::clones::ClonePass;
 pub use self::control::CopierControl;
 pub use self::guests::GuestQueues;
 use self::pace::CopyPace;
@@ -55,8 +57,10 @@ pub struct CopierSettings {
     pub on_target_error: OnError,
     /// The most parts that are copied at once.
     pub max_workers: usize,
-    /// The most bytes of a part.
+    /// The most bytes of a part that is copied.
     pub max_chunk: u64,
+    /// Parts are cloned if that is possible.
+    pub clones: bool,
     /// What is copied.
     pub work: CopierWork,
 }
@@ -76,6 +80,7 @@ pub enum CopierReport {
 /// A request in flight.
 enum InFlight {
     Part(Part),
+    Clone,
     Query(Query),
     Flush,
 }
@@ -100,6 +105,8 @@ pub struct Copier {
     report: Box<dyn Fn(CopierReport) + Send>,
     plan: CopyPlan,
     pace: CopyPace,
+    /// The pass that clones; `None`: nothing is cloned any more.
+    clones: Option<ClonePass>,
     /// By number, with the stops before it began.
     in_flight: Vec<Option<(InFlight, u64)>>,
     /// How often an error has stopped it.
@@ -129,6 +136,7 @@ impl Copier {
             source: source.clone(),
             target: target.clone(),
             pace: CopyPace::new(settings.max_chunk),
+            clones: settings.clones.then(ClonePass::new),
             settings,
             control: control.clone(),
             report: Box::new(report),
@@ -157,10 +165,11 @@ impl Copier {
         all.any(|(one, _)| matches!(one, InFlight::Flush))
     }
 
-    /// Whether it may begin something now.
+    /// Whether it may begin something now. Others would only wait for the files that a clone has locked.
     fn may_begin(&self) -> bool {
         self.state == State::Copying
             && !self.has_flush_in_flight()
+            && !self.has_clone_in_flight()
             && !self.control.awaits_end.load(Ordering::Acquire)
             && !self.control.is_paused()
             && self.now_ns >= self.retry_at_ns
@@ -178,16 +187,23 @@ impl Copier {
     }
 
     fn submit_part(&mut self, part: Part, io: &mut dyn DiskIo) {
+        let (start, len) = (part.range.start, part.len());
+        let is_cloned = part.kind == PartKind::Data && self.clones.is_some();
         let op = match part.kind {
+            PartKind::Data if is_cloned => Op::Write,
             PartKind::Data => Op::Read,
             PartKind::Hole => Op::WriteZeroes { unmap: true },
             PartKind::SharedHole => Op::Discard,
         };
-        if part.kind != PartKind::SharedHole {
-            self.pace.count(part.len(), self.now_ns);
+        match part.kind {
+            PartKind::Data if is_cloned => self.on_clone_begins(len),
+            PartKind::Data | PartKind::Hole => self.pace.count(len, self.now_ns),
+            PartKind::SharedHole => {}
         }
-        let (start, len) = (part.range.start, part.len());
-        let number = self.add_in_flight(InFlight::Part(part));
+        let number = self.add_in_flight(match is_cloned {
+            true => InFlight::Clone,
+            false => InFlight::Part(part),
+        });
         // SAFETY: there is no memory.
         unsafe { io.submit(0, Request::without_data(op, start, len, number.into())) };
     }
@@ -273,6 +289,9 @@ impl SocketDevice for Copier {
         if std::mem::take(&mut self.waits_to_retry) {
             self.retry_at_ns = now_ns + RETRY_NS;
         }
+        if let Some(pass) = &mut self.clones {
+            pass.note_turn(now_ns);
+        }
         self.end_if_failed_and_idle();
         if self.count_in_flight() == 0 {
             self.control.settle_if_paused();
@@ -284,7 +303,7 @@ impl SocketDevice for Copier {
         if self.state != State::Copying || self.control.is_paused() {
             return None;
         }
-        let next_ns = self.pace.next_part_at_ns().max(self.retry_at_ns);
+        let next_ns = self.next_part_at_ns().max(self.retry_at_ns);
         let next_ns = next_ns.max(self.pace.rests_until_ns());
         (next_ns > self.now_ns).then_some(next_ns)
     }
@@ -295,32 +314,33 @@ impl SocketDevice for Copier {
         }
         self.pace
             .set_speed(self.control.speed.load(Ordering::Relaxed));
-        let in_flight = self.count_in_flight();
-        self.pace.look_at_guests(self.now_ns, in_flight, || {
-            let copying = self.copy.copying_writes();
-            self.control.guests.requests(copying)
-        });
-        let max_in_flight = self.pace.max_parts_in_flight(self.settings.max_workers);
+        self.end_clone_pass_if_impossible();
+        let mut max_in_flight = self.look_at_guests();
         while self.may_begin() && self.count_in_flight() < max_in_flight {
             if io.room(0) == 0 {
                 return false;
             }
-            if self.now_ns < self.pace.next_part_at_ns() {
+            if self.now_ns < self.next_part_at_ns() {
                 break;
             }
-            let chunk = self.pace.chunk_bytes(self.copy.guest_waits());
+            let limits = self.part_limits();
             let is_mirror = self.settings.work == CopierWork::Mirror;
             let part = match is_mirror {
-                true => self.plan.next_part_as_data(&self.copy, chunk),
-                false => self.plan.next_part(&self.copy, chunk),
+                true => self.plan.next_part_as_data(&self.copy, limits),
+                false => self.plan.next_part(&self.copy, limits),
             };
             if let Some(part) = part {
-                self.submit_part(part, io);
+                if !self.is_copied_later(&part) {
+                    self.submit_part(part, io);
+                }
             } else if !is_mirror && (self.has_query_in_flight() || self.submit_query(io)) {
                 break;
             } else if self.count_in_flight() > 0 {
                 // It may fail, and be copied once more.
                 break;
+            } else if self.clones.take().is_some() {
+                self.plan.begin_again();
+                max_in_flight = self.look_at_guests();
             } else if self.rests_after_pass() {
                 break;
             } else if self.plan.begin_again_if_pending(&self.copy) && !self.is_almost_done() {
@@ -351,6 +371,7 @@ impl SocketDevice for Copier {
                     self.on_error(CopyFailure { side, errno }, stops);
                 }
                 (Some((InFlight::Part(_), _)), Ok(())) => {}
+                (Some((InFlight::Clone, _)), result) => self.on_clone_ended(result.is_ok()),
                 (Some((InFlight::Flush, stops)), Ok(())) => match self.copy.check_target() {
                     Ok(()) => self.on_flushed(),
                     Err(failure) => self.on_error(failure, stops),
@@ -383,6 +404,24 @@ impl SocketDevice for Copier {
 }
 
 impl Copier {
+    /// The most parts that are copied at once beside guests. The pass that clones has its own pace.
+    fn look_at_guests(&mut self) -> usize {
+        if self.clones.is_none() {
+            let in_flight = self.count_in_flight();
+            self.pace.look_at_guests(self.now_ns, in_flight, || {
+                let copying = self.copy.copying_writes();
+                self.control.guests.requests(copying)
+            });
+        }
+        self.pace.max_parts_in_flight(self.settings.max_workers)
+    }
+
+    /// The time before which no part may begin, on the loop's clock.
+    fn next_part_at_ns(&self) -> u64 {
+        let after_clone = self.clones.as_ref().map_or(0, ClonePass::next_part_at_ns);
+        self.pace.next_part_at_ns().max(after_clone)
+    }
+
     /// Whether a mirror is not to end, and waits until there is more to copy.
     fn rests_after_pass(&mut self) -> bool {
         let rests = self.is_ready && !self.control.finishing.load(Ordering::Acquire);

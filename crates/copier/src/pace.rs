@@ -74,7 +74,12 @@ impl CopyPace {
         };
         self.chunk = self.chunk.clamp(COPY_CLUSTER_BYTES, self.max_chunk);
         self.seen_waits = guest_waits;
-        self.chunk.min(self.limit.max_part_bytes()) / COPY_CLUSTER_BYTES * COPY_CLUSTER_BYTES
+        self.within_limit(self.chunk)
+    }
+
+    /// The size of a part, in whole clusters, that is no larger than the limit of a user allows.
+    pub fn within_limit(&self, bytes: u64) -> u64 {
+        bytes.min(self.limit.max_part_bytes()) / COPY_CLUSTER_BYTES * COPY_CLUSTER_BYTES
     }
 
     /// Counts a part that begins now against the limits.
@@ -83,6 +88,11 @@ impl CopyPace {
         if let Some(speed) = &mut self.guest_speed {
             speed.count(bytes, now_ns);
         }
+    }
+
+    /// Counts a part that is cloned against the limit of a user: it is next to no work.
+    pub fn count_clone(&mut self, bytes: u64, now_ns: u64) {
+        self.limit.count(bytes, now_ns);
     }
 
     /// The time before which no part may begin, on the loop's clock.
@@ -137,6 +147,15 @@ mod tests {
         pace.set_speed(1);
         assert_eq!(pace.next_part_at_ns(), 0);
         assert_eq!(pace.chunk_bytes(0), COPY_CLUSTER_BYTES);
+    }
+
+    #[test]
+    fn a_clone_counts_against_the_limit_of_a_user() {
+        let mut pace = CopyPace::new(MIB);
+        pace.set_speed(64 * MIB);
+        assert_eq!(pace.within_limit(64 * MIB), 16 * MIB);
+        pace.count_clone(16 * MIB, 1000);
+        assert_eq!(pace.next_part_at_ns(), 250_001_000);
     }
 
     #[test]

@@ -38,6 +38,13 @@ impl Part {
     }
 }
 
+/// The most bytes of the next part, by its content.
+#[derive(Clone, Copy)]
+pub(super) struct PartLimits {
+    pub data: u64,
+    pub hole: u64,
+}
+
 /// A search for holes, with its result.
 #[derive(Clone)]
 pub(super) struct Query {
@@ -109,15 +116,16 @@ pub(super) struct CopyPlan {
 }
 
 impl CopyPlan {
-    /// The next part: pending, and `chunk` bytes at most if the target is written.
-    pub fn next_part(&mut self, copy: &BlockCopy, chunk: u64) -> Option<Part> {
+    /// The next part: pending, and within the limits if the target is written.
+    pub fn next_part(&mut self, copy: &BlockCopy, limits: PartLimits) -> Option<Part> {
         while let Some(first) = self.parts.front_mut() {
             let Some(pending) = copy.next_pending(first.range.clone()) else {
                 self.parts.pop_front();
                 continue;
             };
             let most = match first.kind {
-                PartKind::Data | PartKind::Hole => chunk,
+                PartKind::Data => limits.data,
+                PartKind::Hole => limits.hole,
                 PartKind::SharedHole => pending.end - pending.start,
             };
             let end = pending.end.min(pending.start + most);
@@ -144,10 +152,10 @@ impl CopyPlan {
 
     /// The next part without a search for holes: what was a hole when it was searched may be data since, if guests change what is
     /// pending.
-    pub fn next_part_as_data(&mut self, copy: &BlockCopy, chunk: u64) -> Option<Part> {
+    pub fn next_part_as_data(&mut self, copy: &BlockCopy, limits: PartLimits) -> Option<Part> {
         // Most of the time nothing is pending, and a search through a large disk takes its time.
         while !copy.seems_done() {
-            if let Some(part) = self.next_part(copy, chunk) {
+            if let Some(part) = self.next_part(copy, limits) {
                 return Some(part);
             }
             let Query { window, .. } = self.next_query(copy)?;
@@ -202,7 +210,11 @@ mod tests {
             let mut plan = CopyPlan::default();
             let range = 0..64 * MIB;
             plan.parts.push_back(Part { kind, range });
-            let next = plan.next_part(&copy, MIB).map(|part| part.range);
+            let limits = PartLimits {
+                data: MIB,
+                hole: MIB,
+            };
+            let next = plan.next_part(&copy, limits).map(|part| part.range);
             assert_eq!(next, Some(expected), "{kind:?}");
         }
     }

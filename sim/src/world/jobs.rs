@@ -302,6 +302,7 @@ impl World {
                 1 => COPY_CLUSTER_BYTES,
                 _ => MAX_COPY_PIECE_BYTES,
             },
+            clones: true,
             work: job.work,
         };
         let (report, reports) = channel();

@@ -11,6 +11,7 @@
 //! A write never fails because of its copy: if the copy fails, it is over, and the write goes on.
 
 mod before_write;
+mod clone;
 mod mirror;
 mod piece;
 mod target;
@@ -31,6 +32,7 @@ use crate::range_lock::{RangeLock, RangeLockTicket};
 use mirror::MirrorState;
 
 pub(crate) use before_write::add_copy_before_write;
+pub(crate) use clone::clone_pending;
 pub use mirror::MirrorMode;
 pub(crate) use mirror::{add_mirror_filter, add_mirror_marks};
 pub(crate) use piece::{CopyRoutes, copy_pending, zero_pending};
@@ -125,6 +127,8 @@ pub struct BlockCopy {
     guest_waits: AtomicU64,
     copying_writes: AtomicU64,
     copying_ticks: AtomicU64,
+    may_clone: AtomicBool,
+    clone_work_ns: Arc<AtomicU64>,
     /// The disks that failed, by the first byte of the copier's request.
     failed_sides: Mutex<Vec<(u64, CopySide)>>,
     /// The requests to the target, if that is an export of an NBD server.
@@ -176,6 +180,8 @@ impl BlockCopy {
             guest_waits: AtomicU64::new(0),
             copying_writes: AtomicU64::new(0),
             copying_ticks: AtomicU64::new(0),
+            may_clone: AtomicBool::new(false),
+            clone_work_ns: Arc::default(),
             failed_sides: Mutex::default(),
             requests_to_target: OnceLock::new(),
         })
@@ -196,12 +202,12 @@ impl BlockCopy {
         self.limiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to copy the first piece that is pending in a range, which is locked. Writes wait for it until it is copied, also if it is
-    /// clean and the copy is [limited](Self::limit_to_dirty) meanwhile: they would change what is being read.
-    pub(crate) fn begin_next_piece(&self, range: Range<u64>) -> Option<Range<u64>> {
+    /// Begins to copy the first piece, of at most so many bytes, that is pending in a range, which is locked. Writes wait for it until it
+    /// is copied, also if it is clean and the copy is [limited](Self::limit_to_dirty) meanwhile: they would change what is being read.
+    pub(crate) fn begin_next_piece(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         let not_being_limited = self.wanted.as_ref().map(|_| self.lock_limiting());
         let pending = self.next_pending(range)?;
-        let piece = pending.start..pending.end.min(pending.start + MAX_COPY_PIECE_BYTES);
+        let piece = pending.start..pending.end.min(pending.start.saturating_add(most));
         if let Some(wanted) = &self.wanted {
             wanted.mark(piece.clone());
         }

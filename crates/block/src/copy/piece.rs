@@ -52,7 +52,7 @@ pub(crate) async fn copy_pending(
     on_read: impl Fn(),
 ) -> Result<(), CopyFailure> {
     let mut from = range.start;
-    while let Some(piece) = copy.begin_next_piece(from..range.end) {
+    while let Some(piece) = copy.begin_next_piece(from..range.end, MAX_COPY_PIECE_BYTES) {
         from = piece.end;
         let buffer = buffer.get_or_insert_with(|| {
             cx.take_buffer(CopyRoutes::buffer_bytes(range.end - range.start))

@@ -5,6 +5,7 @@
 
 pub(crate) mod alignment;
 pub(crate) mod allocation;
+pub(crate) mod clone;
 pub(crate) mod create;
 pub(crate) mod discard;
 pub(crate) mod lock;

@@ -3,16 +3,18 @@
 //! | request | effect |
 //! |---|---|
 //! | read (without memory) | copies the range |
+//! | write (without memory) | clones the range, or fails if that is not possible: it is pending then |
 //! | write zeroes | writes zeroes to the target: the source has a hole there |
 //! | discard | counts as copied: source and target have a hole there |
 //! | flush | flushes the target |
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{Errno, Op, Request};
 
-use crate::copy::{BlockCopy, CopyFailure, CopyRoutes, CopySide, copy_pending, zero_pending};
+use crate::copy::{BlockCopy, CopyFailure, CopyRoutes, clone_pending, copy_pending, zero_pending};
 use crate::node::{AttachContext, Driver, Node};
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{OpHandler, Route};
@@ -35,6 +37,7 @@ impl Driver for CopierDriver {
         let target = cx.attach_target(&self.copy, &self.target);
         let disk = source.disk.clone();
         let routes = CopyRoutes { source, target };
+        self.copy.check_routes_for_cloning(&routes);
         let storage = routes.storage();
         let task: Rc<dyn TaskNode> = Rc::new(CopierTask {
             copy: self.copy.clone(),
@@ -43,7 +46,7 @@ impl Driver for CopierDriver {
         let handler = || OpHandler::Task(task.clone());
         Route {
             read: handler(),
-            write: OpHandler::Nothing,
+            write: handler(),
             zeroes: handler(),
             discard: handler(),
             flush: handler(),
@@ -67,6 +70,7 @@ impl TaskNode for CopierTask {
                 let end = request.offset + request.len;
                 self.routes.needed_buffer_bytes(&(request.offset..end))
             }
+            Op::Write => 0,
             _ => self.routes.target.needed_buffer_bytes(request),
         }
     }
@@ -76,7 +80,16 @@ impl TaskNode for CopierTask {
             if request.op == Op::Flush {
                 return cx.run_on_route(&self.routes.target, request).await;
             }
-            let copied = self.copy_locked(&cx, &request).await;
+            let range = request.offset..request.offset + request.len;
+            let _locked = self.copy.lock_range(range.clone()).await;
+            if self.copy.is_over() {
+                // A guest may have changed what is pending.
+                return Err(Errno::CANCELED);
+            }
+            if request.op == Op::Write {
+                return clone_pending(&cx, &self.copy, &self.routes, range).await;
+            }
+            let copied = self.copy_locked(&cx, request.op, range).await;
             copied.map_err(|CopyFailure { side, errno }| {
                 self.copy.record_failed_side(request.offset, side);
                 errno
@@ -86,18 +99,14 @@ impl TaskNode for CopierTask {
 }
 
 impl CopierTask {
-    /// Locks the range of a request, and carries it out.
-    async fn copy_locked(&self, cx: &TaskContext, request: &Request) -> Result<(), CopyFailure> {
-        let range = request.offset..request.offset + request.len;
-        let _locked = self.copy.lock_range(range.clone()).await;
-        if self.copy.is_over() {
-            // A guest may have changed what is pending.
-            return Err(CopyFailure {
-                side: CopySide::Target,
-                errno: Errno::CANCELED,
-            });
-        }
-        match request.op {
+    /// Carries out a request whose range is locked.
+    async fn copy_locked(
+        &self,
+        cx: &TaskContext,
+        op: Op,
+        range: Range<u64>,
+    ) -> Result<(), CopyFailure> {
+        match op {
             Op::Read => copy_pending(cx, &self.copy, &self.routes, range, &mut None, || ()).await,
             Op::WriteZeroes { .. } => {
                 let zeroed = zero_pending(cx, &self.copy, &self.routes, range.clone()).await;

@@ -9,6 +9,7 @@ use engine::{Full, IoBackend, Op, Request, fair_room};
 use super::guarded_requests::RequestGuard;
 use super::{CALL_COST_BYTES, COPIED_BYTE_FACTOR, IoContext, LinuxAio, WORKER_COST_BYTES};
 use crate::disk_file::DiskFile;
+use crate::disk_file::clone::CloneRange;
 use crate::disk_file::transfer::IOV_MAX;
 use crate::null_disk::{CAPACITY, fill_with_zeroes};
 use crate::route::mark::MarkedRoute;
@@ -376,6 +377,13 @@ impl IoContext {
         unsafe { self.workers.start_or_queue(file.clone(), request) }
     }
 
+    /// Submits the cloning of a range to a worker thread.
+    fn submit_clone(&mut self, range: CloneRange, token: u64) {
+        self.count_cost(WORKER_COST_BYTES);
+        let disk = range.target.disk_number();
+        self.submit_blocking_call(disk, Box::new(move || range.run()), token);
+    }
+
     /// Polls tasks that were woken, and submits their I/O. Requests that a full backend refuses wait, in order.
     #[inline(never)]
     pub(super) fn poll_tasks_and_submit_io(&mut self) {
@@ -398,6 +406,10 @@ impl IoContext {
                         target.submit(request, *source)
                     }
                     BackendRequest::Worker(file, request) => self.submit_to_worker(file, request),
+                    BackendRequest::Clone(range, token) => {
+                        self.submit_clone(range.clone(), *token);
+                        Ok(())
+                    }
                 }
             };
             if taken.is_err() {

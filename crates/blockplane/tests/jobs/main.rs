@@ -9,6 +9,7 @@
 //! - `create`: images that `blockdev-create` makes.
 //! - `mirror`, `switch_over`: mirrors, their commands and errors; guests that go over to another disk while they write.
 //! - `ends`: jobs that are cancelled, or end with the daemon; live upgrades.
+//! - `clones`: disks in files that share extents.
 //! - `commands`: `blockplane backup`, `mirror` and `bitmap`.
 //! - `nbdkit`: targets that are exports of nbdkit, slow or failing.
 //! - `pace`: the copier gives way to guests.
@@ -20,6 +21,7 @@
 )]
 
 mod bitmaps;
+mod clones;
 mod commands;
 mod control;
 mod create;

@@ -9,7 +9,7 @@ use crate::{MIB, assert_same_content, backup, completed, start_with_disks};
 
 const EXPORT: &str =
     "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
-const MODES: [&str; 2] = ["background", "write-blocking"];
+pub const MODES: [&str; 2] = ["background", "write-blocking"];
 
 /// Arguments of a mirror of `disk` to `copy` by the job `j`, and others that replace them.
 pub fn mirror(others: Value) -> Value {

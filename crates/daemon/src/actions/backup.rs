@@ -60,6 +60,7 @@ pub(crate) struct BackupOptions {
     pub auto_dismiss: bool,
     pub max_workers: i64,
     pub max_chunk: i64,
+    pub use_copy_range: bool,
 }
 
 /// A job that can begin: a backup, or a mirror.
@@ -134,6 +135,7 @@ impl JobPlan {
                 on_target_error: options.on_target_error,
                 max_workers,
                 max_chunk,
+                clones: options.use_copy_range,
                 work: match options.sync {
                     BackupSync::None => CopierWork::OnlyChanges,
                     _ => CopierWork::All,

@@ -83,6 +83,7 @@ pub(crate) fn plan(
             on_target_error: options.on_target_error,
             max_workers: usize::try_from(buffer / max_chunk).unwrap_or(usize::MAX),
             max_chunk,
+            clones: true,
             work: CopierWork::Mirror,
         },
         iothread: iothread_of_job(objects, &source)?,

@@ -75,7 +75,11 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     block_job.push(Member::optional("actively-synced", Type::Bool));
     block_job.push(Member::optional("cannot-complete", Type::Str));
     block_job.push(Member::optional("error", Type::Str));
-    let perf = ["max-workers", "max-chunk"].map(|name| Member::optional(name, Type::Int));
+    let perf = [
+        Member::optional("use-copy-range", Type::Bool),
+        Member::optional("max-workers", Type::Int),
+        Member::optional("max-chunk", Type::Int),
+    ];
     vec![
         ("BlockdevBackup", object(backup_members())),
         ("BackupPerf", object(perf.into())),

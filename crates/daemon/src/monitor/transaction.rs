@@ -175,6 +175,7 @@ fn read_backup(data: &Arguments) -> Result<BackupOptions, Error> {
         ));
     }
     let perf = data.get("x-perf");
+    let use_copy_range = perf.and_then(|perf| perf.get("use-copy-range")?.as_bool());
     let perf = |key| perf.and_then(|perf| perf.get(key)?.as_i64());
     Ok(BackupOptions {
         job_id: str_arg_or_empty(data, "job-id").to_owned(),
@@ -200,5 +201,6 @@ fn read_backup(data: &Arguments) -> Result<BackupOptions, Error> {
         auto_dismiss: flag("auto-dismiss", true),
         max_workers: perf("max-workers").unwrap_or(64),
         max_chunk: perf("max-chunk").unwrap_or(0),
+        use_copy_range: use_copy_range.unwrap_or(true),
     })
 }

@@ -4,13 +4,14 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use engine::{Errno, Request};
+use engine::{Errno, Op, Request};
 
 use super::buffers::TaskBuffer;
 use super::executor::ExecutorShared;
 use super::io::{BackendRequest, IoFuture, RingRequest};
 use super::timers::TimerKey;
 use crate::clock::now_ns;
+use crate::disk_file::clone::CloneRange;
 use crate::lease::Lease;
 use crate::network::NetworkTarget;
 use crate::null_disk::fill_with_zeroes;
@@ -65,7 +66,7 @@ impl TaskContext {
 
     /// Waits at the gates of a request's route, and adds its marks to the task. Returns the handler behind gates, marks and filters
     /// that let it pass.
-    async fn wait_at_gates_and_add_marks<'a>(
+    pub async fn wait_at_gates_and_add_marks<'a>(
         &self,
         route: &'a Route,
         request: Request,
@@ -160,6 +161,14 @@ impl TaskContext {
         let outgoing = |request| BackendRequest::Worker(file, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
         unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
+    }
+
+    /// Has a worker clone a range, which may block.
+    pub async fn clone_on_worker(&self, range: CloneRange) -> Result<(), Errno> {
+        let outgoing = |request: Request| BackendRequest::Clone(range, request.token);
+        let without_data = Request::without_data(Op::Write, 0, 0, 0);
+        // SAFETY: there are no segments.
+        unsafe { IoFuture::queue_request(&self.shared, without_data, None, outgoing) }.await
     }
 
     /// A buffer of the running task, out of the [bytes that the node needs](super::TaskNode::needed_buffer_bytes).

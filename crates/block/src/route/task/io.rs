@@ -14,6 +14,7 @@ use engine::{Completion, Errno, Request};
 
 use super::executor::ExecutorShared;
 use crate::disk_file::DiskFile;
+use crate::disk_file::clone::CloneRange;
 use crate::lease::Lease;
 use crate::network::NetworkTarget;
 use crate::route::mark::PendingMark;
@@ -30,6 +31,8 @@ pub(crate) enum BackendRequest {
     Network(NetworkTarget, Request, u32),
     /// A request at its offset in a file, for a worker.
     Worker(Arc<DiskFile>, Request),
+    /// A range to clone, for a worker, and the token of its completion.
+    Clone(CloneRange, u64),
 }
 
 /// A request without data, at its offset in a file, that the kernel passes to its own worker threads.
@@ -48,7 +51,7 @@ impl BackendRequest {
             BackendRequest::Request(target, _) => Some(target.carrier),
             BackendRequest::Ring(request) => Some(Carrier::Ring(request.name)),
             BackendRequest::Network(..) => None,
-            BackendRequest::Worker(..) => Some(Carrier::Workers),
+            BackendRequest::Worker(..) | BackendRequest::Clone(..) => Some(Carrier::Workers),
         }
     }
 }
