@@ -287,6 +287,7 @@ fn a_write_before_the_moment_is_copied_when_it_has_ended() {
     for _ in 0..100 {
         other.poll_tasks_and_submit();
         other.reap_and_poll_tasks(&mut done);
+        std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(done, [], "the write has not ended");
     faults.unwrap().release_hanging_and_set_rules(None);

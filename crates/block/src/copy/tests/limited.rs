@@ -42,6 +42,7 @@ fn a_write_waits_for_a_copy_that_began_before_its_cluster_was_known_to_be_clean(
     for _ in 0..100 {
         second.poll_tasks_and_submit();
         second.reap_and_poll_tasks(&mut done);
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
     assert_eq!(done, [], "the cluster is being read");
     let _no_hang = faults.release_and_prevent_hangs();
