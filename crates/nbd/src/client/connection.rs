@@ -35,9 +35,9 @@ pub(super) enum Lost {
 }
 
 impl Lost {
-    /// Whether the server may have crashed. Otherwise this side has ended the connection.
+    /// Whether the server may have crashed: also if it is silent. Otherwise this side has ended the connection.
     pub fn may_be_a_crash(self) -> bool {
-        !matches!(self, Lost::UnreadableMemory | Lost::Unanswered)
+        self != Lost::UnreadableMemory
     }
 }
 

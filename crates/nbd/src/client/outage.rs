@@ -9,7 +9,7 @@ use engine::{Completion, Errno};
 use super::connect::ATTEMPT_TIMEOUT;
 use super::connection::{Connection, Lost};
 use super::connector::Reconnection;
-use super::ending::{ENDING_WAIT, EndingConnection};
+use super::ending::{ENDING_WAIT, EndingConnection, GIVEN_UP_WAIT};
 use super::queue::{ClientQueue, Link};
 use super::records::State;
 use super::{nanoseconds, now_ns};
@@ -82,7 +82,8 @@ impl ClientQueue {
         };
         self.disk.count_loss_if_crash(reason);
         let socket = connection.into_socket();
-        let old = EndingConnection::begin(socket, self.disk.options(), ENDING_WAIT);
+        let wait = self.ending_wait();
+        let old = EndingConnection::begin(socket, self.disk.options(), wait);
         let reconnection = Reconnection::start(&self.disk, Some(old), pause, self.wake.clone());
         self.link = Link::Down(Outage {
             reconnection,
@@ -94,6 +95,15 @@ impl ClientQueue {
         }
         self.prepare_to_send_again();
         self.fail_waiting_if_due(now_ns);
+    }
+
+    /// How long the end of the connection is waited for.
+    pub(super) fn ending_wait(&self) -> Duration {
+        let mut used = self.records.iter_used();
+        match used.any(|(_, record)| record.is_given_up && record.changes_data()) {
+            true => GIVEN_UP_WAIT,
+            false => ENDING_WAIT,
+        }
     }
 
     /// Has all requests sent again, in their order: each flush comes after the writes that came before it. Those that were given up end

@@ -12,7 +12,7 @@ use super::bounded_waits::Stop;
 use super::connection::{Connection, Lost};
 use super::connector::Wake;
 use super::disk::Disk;
-use super::ending::{ENDING_WAIT, EndingConnection, GIVEN_UP_WAIT};
+use super::ending::EndingConnection;
 use super::now_ns;
 use super::outage::Outage;
 use super::outbox::Outbox;
@@ -297,7 +297,7 @@ impl ClientQueue {
     #[must_use]
     pub fn has_completions(&self) -> bool {
         !self.done.is_empty()
-            || (self.flush_callers.is_empty() && self.serves_flush_calls())
+            || (self.flush_callers.is_empty() && self.serves_flush_calls() && self.room() > 0)
             || match &self.link {
                 Link::Up(connection) => self.has_event || connection.has_more_to_send(),
                 Link::Down(outage) => outage.is_over(),
@@ -344,17 +344,17 @@ impl Drop for ClientQueue {
                 // The last answers, or the end of the server, may not have been looked at.
                 let received = connection.receive(&mut self.records, &mut self.answered);
                 self.process_answered();
-                if let Err(reason) = received {
-                    self.disk.count_loss_if_crash(reason);
+                match received {
+                    Err(reason) => self.disk.count_loss_if_crash(reason),
+                    // A server that is silent may have crashed.
+                    Ok(()) if self.records.used() > 0 => self.disk.count_loss(),
+                    Ok(()) => {}
                 }
                 let idle = match received.is_ok() && self.records.used() == 0 {
                     true => connection.into_idle(),
                     false => {
                         let socket = connection.into_socket();
-                        let wait = match self.late_writes {
-                            0 => ENDING_WAIT,
-                            _ => GIVEN_UP_WAIT,
-                        };
+                        let wait = self.ending_wait();
                         EndingConnection::begin(socket, self.disk.options(), wait)
                             .wait_in_background();
                         None

@@ -291,5 +291,5 @@ fn a_connection_with_many_given_up_requests_is_replaced() {
         assert_eq!(rig.wait(token), Err(Errno::IO));
     }
     assert_eq!(rig.wait(of_guest), Ok(()));
-    assert!(!group.may_have_lost_writes(), "this side has ended it");
+    assert!(group.may_have_lost_writes(), "a silent server may crash");
 }
