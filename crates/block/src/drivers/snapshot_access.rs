@@ -164,8 +164,9 @@ impl SnapshotTask {
         self.check_not_over()
     }
 
+    /// Fails if guests no longer copy, or if the target may have lost what was copied.
     fn check_not_over(&self) -> Result<(), Errno> {
-        match self.copy.is_over() {
+        match self.copy.is_over() || self.copy.may_have_lost_writes() {
             true => Err(Errno::IO),
             false => Ok(()),
         }
