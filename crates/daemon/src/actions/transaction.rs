@@ -56,10 +56,7 @@ impl TransactionPlan {
         moment: Arc<CopyMoment>,
     ) -> Result<Self, BoxError> {
         check_backups_apart(&backups)?;
-        let under_way = match backups.is_empty() {
-            true => WritesUnderWay::default(),
-            false => WritesUnderWay::add_bitmaps(&mut changes),
-        };
+        let under_way = WritesUnderWay::add_bitmaps(&mut changes, &backups);
         let (nodes, actions): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
         let bitmaps = bitmaps::plan(objects, &nodes, actions)?;
         check_targets_recorded_before(&bitmaps, &backups)?;

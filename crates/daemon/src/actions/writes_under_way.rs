@@ -11,25 +11,31 @@ use block::dirty_bitmap::{
     BitmapAction, BitmapChange, BitmapError, BitmapStatus, DEFAULT_GRANULARITY, switch,
 };
 
+use super::backup::JobPlan;
+
 /// Name of the additional bitmap.
 const NAME: &str = "#under-way";
 
 /// Bitmaps that may stop to record in a transaction with backups.
-#[derive(Default)]
 pub(super) struct WritesUnderWay {
     bitmaps: Vec<(Arc<Node>, String)>,
 }
 
 impl WritesUnderWay {
-    /// Finds the bitmaps among the changes, to which it adds those of additional bitmaps.
-    pub fn add_bitmaps(changes: &mut Vec<(Arc<Node>, BitmapAction)>) -> Self {
+    /// Finds the bitmaps of the backups' sources among the changes, to which it adds those of additional bitmaps.
+    pub fn add_bitmaps(changes: &mut Vec<(Arc<Node>, BitmapAction)>, backups: &[JobPlan]) -> Self {
+        let is_of_source = |node: &Node| {
+            let mut sources = backups.iter().map(|backup| &backup.source);
+            sources.any(|source| source.leads_through(node) || node.leads_through(source))
+        };
         let may_stop = |action: &BitmapAction| {
             matches!(
                 action.change,
                 BitmapChange::Enable(false) | BitmapChange::Merge(_)
             )
         };
-        let bitmaps = changes.iter().filter(|(_, action)| may_stop(action));
+        let bitmaps = changes.iter();
+        let bitmaps = bitmaps.filter(|(node, action)| may_stop(action) && is_of_source(node));
         let bitmaps = bitmaps.map(|(node, action)| (node.clone(), action.bitmap.clone()));
         let found = WritesUnderWay {
             bitmaps: bitmaps.collect(),
