@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use test_support::deadline::eventually_ok;
+use test_support::deadline::{Deadline, eventually_ok};
 use test_support::sockets::try_connect;
 use test_support::verifying::blocks::{BLOCK, Blocks, Moment, Write, bytes};
 use test_support::verifying::device::{Device, Op};
 use test_support::verifying::guest::Guest;
 use test_support::verifying::random::Random;
-use test_support::vhost_user::wire::Wire;
+use test_support::vhost_user::wire::{Disconnected, Wire};
 
 pub const QUEUES: usize = 4;
 
@@ -90,12 +90,17 @@ impl Load {
     }
 }
 
-/// Connects as soon as there is a server again, and goes on with what was in flight.
+/// Connects as soon as there is a server again, and goes on with what was in flight. The old one may still take connections when it ends.
 fn reconnect(guest: &mut Guest, socket: &Path) -> Wire {
-    let stream = eventually_ok("there is a server again", || try_connect(socket));
-    let wire = Wire::new(stream);
-    guest.introduce(&wire, || ()).unwrap();
-    wire
+    let deadline = Deadline::default();
+    loop {
+        let stream = eventually_ok("there is a server again", || try_connect(socket));
+        let wire = Wire::new(stream);
+        match guest.introduce(&wire, || ()) {
+            Ok(()) => return wire,
+            Err(Disconnected) => deadline.pause("the server stays"),
+        }
+    }
 }
 
 /// The content is that of the disk at one moment between these: no write is missing that was answered before one was asked for that
