@@ -94,7 +94,7 @@ fn export_whose_client_has_disconnected_is_not_in_use() {
     let connected = RawClient::enter(&folder, "d");
     client.event("BLOCK_EXPORT_CONNECTED", "e");
     let iothread = StoppedThread::of_name(program.pid(), "IO io0");
-    drop(connected);
+    connected.hang_up();
     client.done("block-export-del", json!({"id": "e"}));
     let shown = client.done("query-block-exports", json!({}))[0].take();
     assert_eq!(shown["shutting-down"], true);
@@ -113,7 +113,7 @@ fn export_that_is_removed_is_gone_when_the_command_is_answered() {
             let connected = RawClient::enter(&folder, "d");
             client.event("BLOCK_EXPORT_CONNECTED", "e");
             match mode {
-                "safe" => drop(connected),
+                "safe" => connected.hang_up(),
                 _ => std::mem::forget(connected),
             }
             client.done("nbd-server-remove", json!({"name": "e", "mode": mode}));

@@ -1,6 +1,7 @@
 //! A client that sends any bytes: the handshake, requests and replies, one by one.
 
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -40,6 +41,11 @@ impl RawClient {
             Some((option_reply::ACK, _)) => Ok(client),
             other => Err(String::from_utf8(other.unwrap().1).unwrap()),
         }
+    }
+
+    /// Ends the connection at once, also if another test is starting a program, which has its descriptor for a moment.
+    pub fn hang_up(self) {
+        self.stream.shutdown(Shutdown::Both).unwrap();
     }
 
     /// Begins the handshake.
