@@ -7,6 +7,7 @@
 mod disk;
 mod incoming;
 mod outgoing;
+mod read_pause;
 mod slots;
 mod statistics;
 mod status;
@@ -26,6 +27,7 @@ use crate::contexts::NumberedContext;
 use crate::socket::ClientSocket;
 use incoming::Input;
 use outgoing::Replies;
+use read_pause::ReadPause;
 use slots::Slots;
 use statistics::RequestCounter;
 
@@ -78,6 +80,7 @@ pub(crate) struct Connection {
     max_range_bytes: u64,
     export: String,
     input: Input,
+    read_pause: ReadPause,
     buffers: BufferPool,
     slots: Slots,
     replies: Replies,
@@ -106,6 +109,7 @@ struct Socket {
 impl Connection {
     /// On a non-blocking socket; `received` are bytes that were read already.
     pub fn new(client: ClientSocket, received: &[u8], settings: ConnectionSettings) -> Self {
+        let read_pause = ReadPause::new(client.as_fd());
         Connection {
             socket: Socket {
                 client,
@@ -121,6 +125,7 @@ impl Connection {
             write_through: settings.write_through,
             max_range_bytes: settings.max_range_bytes,
             input: Input::new(received),
+            read_pause,
             buffers: BufferPool::new(MAX_BUFFER_BYTES, DEPTH.into()),
             slots: Slots::new(),
             replies: Replies::default(),
@@ -234,9 +239,16 @@ impl SocketDevice for Connection {
 
     /// Reads from the socket; its turn parses what has come.
     fn poll_socket(&mut self) -> bool {
+        if !self.read_pause.is_over() {
+            return false;
+        }
         // The bytes of an earlier poll are parsed first.
         self.socket.may_be_readable = true;
-        self.can_read() && !self.input.is_full() && self.read_socket()
+        let has_read = self.can_read() && !self.input.is_full() && self.read_socket();
+        if has_read {
+            self.read_pause.begin(&self.socket.client);
+        }
+        has_read
     }
 
     fn run_turn(&mut self, now_ns: u64) -> bool {
