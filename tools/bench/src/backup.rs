@@ -1,4 +1,4 @@
-//! `blockplane-bench backup`: the cost of a full backup for the guest that works on the disk meanwhile.
+//! `blockplane-bench backup`: the cost of a backup for the guest that works on the disk meanwhile.
 
 mod job;
 mod report;
@@ -7,6 +7,7 @@ mod run;
 use std::time::Duration;
 
 use self::job::BackupTarget;
+pub use self::job::Sync;
 pub use self::report::Report;
 use self::report::Row;
 use self::run::{Run, measure_once};
@@ -36,6 +37,12 @@ pub struct Options {
         default_value = "tmpfs,file"
     )]
     pub backing: Vec<BackingOption>,
+    /// What the job copies
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "full")]
+    pub sync: Sync,
+    /// Bytes per second of the job, 0: no limit
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = units::bytes)]
+    pub speed: u64,
     /// What the guest does: randread, randwrite, randrw[:READS], read, write or rw[:READS]
     #[arg(
         long,

@@ -1,4 +1,4 @@
-//! Full backups, each of the disk `d0` to a new file.
+//! Backups, each of the disk `d0` to a new file.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,6 +9,25 @@ use crate::error::{Error, Result};
 use crate::load::Episode;
 use crate::monitor::Monitor;
 use crate::storage::{Backing, BackingOption, Storage};
+
+/// The part of the disk that a backup copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sync {
+    /// All of it: then the job ends
+    Full,
+    /// Only what the guest overwrites, until the job is cancelled after --time
+    None,
+}
+
+/// The arguments of a backup.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JobSettings {
+    pub sync: Sync,
+    /// Bytes per second; 0: no limit.
+    pub speed: u64,
+    /// After this time a job without an end is cancelled.
+    pub time: Duration,
+}
 
 /// For a job. Only one that hangs, or gets next to nothing beside the load, takes it.
 const JOB_LIMIT: Duration = Duration::from_secs(600);
@@ -44,18 +63,22 @@ impl BackupTarget {
 pub(super) struct BackupJob<'j> {
     monitor: &'j mut Monitor,
     target: &'j BackupTarget,
+    settings: JobSettings,
     begun: Instant,
     took: Duration,
+    is_cancelled: bool,
 }
 
 impl<'j> BackupJob<'j> {
     /// To a new file.
-    pub fn new(monitor: &'j mut Monitor, target: &'j BackupTarget) -> Self {
+    pub fn new(monitor: &'j mut Monitor, target: &'j BackupTarget, settings: JobSettings) -> Self {
         BackupJob {
             monitor,
             target,
+            settings,
             begun: Instant::now(),
             took: Duration::ZERO,
+            is_cancelled: false,
         }
     }
 
@@ -101,8 +124,11 @@ impl Episode for BackupJob<'_> {
             "job-id": JOB,
             "device": "d0",
             "target": TARGET,
-            "sync": "full",
-            "speed": 0,
+            "sync": match self.settings.sync {
+                Sync::Full => "full",
+                Sync::None => "none",
+            },
+            "speed": self.settings.speed,
         });
         self.monitor.execute("blockdev-backup", &arguments)?;
         Ok(())
@@ -112,7 +138,17 @@ impl Episode for BackupJob<'_> {
         let event = self.monitor.event(limit)?;
         if let Some(ended) = event.as_ref().and_then(end) {
             self.took = self.begun.elapsed();
-            return ended.map(|()| true);
+            return match ended {
+                End::Cancelled if self.is_cancelled => Ok(true),
+                End::Cancelled => Err(Error::Requests("the backup was cancelled".to_owned())),
+                End::Failed(error) => Err(Error::Requests(format!("the backup failed: {error}"))),
+                End::Completed => Ok(true),
+            };
+        }
+        let has_no_end = self.settings.sync == Sync::None;
+        if has_no_end && !self.is_cancelled && self.begun.elapsed() > self.settings.time {
+            self.is_cancelled = true;
+            self.monitor.execute("job-cancel", &json!({ "id": JOB }))?;
         }
         match self.begun.elapsed() > JOB_LIMIT {
             true => Err(Error::Requests(format!(
@@ -123,21 +159,25 @@ impl Episode for BackupJob<'_> {
     }
 }
 
+/// The end of a job.
+#[derive(Debug, PartialEq)]
+enum End {
+    Completed,
+    Failed(String),
+    Cancelled,
+}
+
 /// The job's end, if that is what the event is about.
-fn end(event: &Value) -> Option<Result<()>> {
+fn end(event: &Value) -> Option<End> {
     let data = event.get("data")?;
     if data.get("device")? != JOB {
         return None;
     }
     let error = data.get("error").and_then(Value::as_str);
     match (event.get("event")?.as_str()?, error) {
-        ("BLOCK_JOB_COMPLETED", None) => Some(Ok(())),
-        ("BLOCK_JOB_COMPLETED", Some(error)) => {
-            Some(Err(Error::Requests(format!("the backup failed: {error}"))))
-        }
-        ("BLOCK_JOB_CANCELLED", _) => {
-            Some(Err(Error::Requests("the backup was cancelled".to_owned())))
-        }
+        ("BLOCK_JOB_COMPLETED", None) => Some(End::Completed),
+        ("BLOCK_JOB_COMPLETED", Some(error)) => Some(End::Failed(error.to_owned())),
+        ("BLOCK_JOB_CANCELLED", _) => Some(End::Cancelled),
         _ => None,
     }
 }
@@ -150,20 +190,22 @@ mod tests {
     fn only_the_event_of_its_end_ends_a_job() {
         let event = |name, data| end(&json!({ "event": name, "data": data }));
         let of_job = || json!({ "device": JOB, "len": 1, "offset": 1 });
-        assert!(matches!(
-            event("BLOCK_JOB_COMPLETED", of_job()),
-            Some(Ok(()))
-        ));
+        let completed = event("BLOCK_JOB_COMPLETED", of_job());
+        assert_eq!(completed, Some(End::Completed));
         let failed = json!({ "device": JOB, "error": "No space left on device" });
-        let error = event("BLOCK_JOB_COMPLETED", failed).unwrap().unwrap_err();
-        assert!(error.to_string().contains("No space left"), "{error}");
-        assert!(event("BLOCK_JOB_CANCELLED", of_job()).unwrap().is_err());
+        let failed = event("BLOCK_JOB_COMPLETED", failed);
+        assert_eq!(
+            failed,
+            Some(End::Failed("No space left on device".to_owned()))
+        );
+        let cancelled = event("BLOCK_JOB_CANCELLED", of_job());
+        assert_eq!(cancelled, Some(End::Cancelled));
         for (name, data) in [
             ("BLOCK_JOB_READY", of_job()),
             ("BLOCK_JOB_COMPLETED", json!({ "device": "other" })),
             ("JOB_STATUS_CHANGE", json!({ "id": JOB, "status": "null" })),
         ] {
-            assert!(event(name, data).is_none(), "{name}");
+            assert_eq!(event(name, data), None, "{name}");
         }
     }
 }

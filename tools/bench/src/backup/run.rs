@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Options;
-use super::job::{BackupJob, BackupTarget};
+use super::job::{BackupJob, BackupTarget, JobSettings, Sync};
 use crate::background_load::BackgroundLoad;
 use crate::comparison_options::PEER;
 use crate::error::{Error, Result};
@@ -90,12 +90,21 @@ fn measure_on(
     options: &Options,
 ) -> Result<Run> {
     let pid = Some(server.pid());
-    let alone = BackupJob::new(monitor, target).run_alone()?;
+    let settings = JobSettings {
+        sync: options.sync,
+        speed: options.speed,
+        time: options.time,
+    };
+    let alone = match options.sync {
+        Sync::Full => BackupJob::new(monitor, target, settings).run_alone()?,
+        // It would do nothing.
+        Sync::None => Duration::ZERO,
+    };
     let without = measure(server.connect(0)?, load, options.warm_up, options.time, pid)?;
     let mut with = Vec::new();
     let mut loaded = Duration::ZERO;
     while with.is_empty() || loaded < options.time {
-        let mut job = BackupJob::new(monitor, target);
+        let mut job = BackupJob::new(monitor, target, settings);
         with.push(measure_during(
             server.connect(0)?,
             load,
