@@ -78,7 +78,7 @@ pub(super) fn connect(
     timeout: Duration,
 ) -> Result<Connected, ConnectError> {
     let deadline = Instant::now() + timeout;
-    if !wait_for_ending(options, deadline) {
+    if !wait_for_ending(&[options], deadline) {
         return Err(ConnectError::PreviousNotEnded);
     }
     match &options.server {

@@ -318,11 +318,15 @@ impl Disk {
         Err(ConnectError::Changed(text))
     }
 
-    /// Ends the connections, none of which a queue uses, so that another process can connect; but waits for a few seconds at most. The next
-    /// queue connects again.
-    pub fn close_connections(&self) {
-        self.close_idle_connection();
-        let _ = wait_for_ending(&self.options, Instant::now() + ENDING_WAIT);
+    /// Ends the connections of all these disks, none of which a queue uses, so that another process can connect. Waits for their ends
+    /// for a few seconds at most; false if a server has not ended one by then. The next queue connects again.
+    #[must_use]
+    pub fn close_connections(disks: &[&Arc<Self>]) -> bool {
+        for disk in disks {
+            disk.close_idle_connection();
+        }
+        let exports: Vec<&ClientOptions> = disks.iter().map(|disk| disk.options()).collect();
+        wait_for_ending(&exports, Instant::now() + ENDING_WAIT)
     }
 
     /// Ends the connection that no queue uses, as the protocol has it.

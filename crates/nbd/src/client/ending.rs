@@ -19,45 +19,52 @@ pub(super) const ENDING_WAIT: Duration = Duration::from_secs(3);
 /// The same after writes were given up: the server was silent before, and may be for longer.
 pub(super) const GIVEN_UP_WAIT: Duration = Duration::from_secs(30);
 
-/// The server and the name of an export.
-type Export = (ServerAddress, String);
+/// An entry of the list.
+#[derive(Clone, PartialEq, Eq)]
+struct Ending {
+    server: ServerAddress,
+    export: String,
+    /// When its end is not waited for any more.
+    deadline: Instant,
+}
 
-/// The exports of all connections that are ending.
-static ENDING: Mutex<Vec<Export>> = Mutex::new(Vec::new());
+impl Ending {
+    fn concerns(&self, options: &ClientOptions) -> bool {
+        self.server == options.server && self.export == options.export
+    }
+}
+
+/// All connections that are ending.
+static ENDING: Mutex<Vec<Ending>> = Mutex::new(Vec::new());
 
 /// A connection has left the list.
 static HAS_ENDED: Condvar = Condvar::new();
 
-fn lock_ending() -> MutexGuard<'static, Vec<Export>> {
+fn lock_ending() -> MutexGuard<'static, Vec<Ending>> {
     ENDING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn export_of(options: &ClientOptions) -> Export {
-    (options.server.clone(), options.export.clone())
 }
 
 /// A connection that is ending.
 pub(super) struct EndingConnection {
     socket: OwnedFd,
-    export: Export,
-    wait: Duration,
+    entry: Ending,
 }
 
 impl EndingConnection {
     /// From now on new connections to the export wait for the end of this one, which takes so long at most.
     pub fn begin(socket: OwnedFd, options: &ClientOptions, wait: Duration) -> Self {
-        let export = export_of(options);
-        lock_ending().push(export.clone());
-        EndingConnection {
-            socket,
-            export,
-            wait,
-        }
+        let entry = Ending {
+            server: options.server.clone(),
+            export: options.export.clone(),
+            deadline: Instant::now() + wait,
+        };
+        lock_ending().push(entry.clone());
+        EndingConnection { socket, entry }
     }
 
     /// Sends nothing more, and waits a moment until the server has closed its end.
     pub fn wait(self) {
-        await_end_of_peer(&self.socket, Instant::now() + self.wait);
+        await_end_of_peer(&self.socket, self.entry.deadline);
     }
 
     /// The same, on a thread of its own.
@@ -69,18 +76,18 @@ impl EndingConnection {
 impl Drop for EndingConnection {
     fn drop(&mut self) {
         let mut ending = lock_ending();
-        if let Some(index) = ending.iter().position(|export| *export == self.export) {
+        if let Some(index) = ending.iter().position(|other| *other == self.entry) {
             ending.swap_remove(index);
         }
         HAS_ENDED.notify_all();
     }
 }
 
-/// Waits until no connection to the export is ending. False: one is at the deadline.
-pub(super) fn wait_for_ending(options: &ClientOptions, deadline: Instant) -> bool {
-    let export = export_of(options);
+/// Waits until no connection to any of these exports is ending. False: one is at the deadline.
+pub(super) fn wait_for_ending(exports: &[&ClientOptions], deadline: Instant) -> bool {
+    let concerns_any = |entry: &Ending| exports.iter().any(|export| entry.concerns(export));
     let mut ending = lock_ending();
-    while ending.contains(&export) {
+    while ending.iter().any(concerns_any) {
         let Some(left) = deadline.checked_duration_since(Instant::now()) else {
             return false;
         };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::{Errno, Op};
-use nbd::client::{Cancellation, Disk, RequestGroup, STOP_WAIT};
+use nbd::client::{Cancellation, RequestGroup, STOP_WAIT};
 use nbd::wire::reply_flag;
 
 use super::rig::{Buffer, Rig};
@@ -240,39 +240,6 @@ fn a_write_waits_for_an_overlapping_one_that_was_given_up() {
         (disk[BLOCK], disk[BLOCK * 3 / 2], disk[BLOCK * 5 / 2 - 1]),
         (1, 2, 2)
     );
-}
-
-/// The server carries the write out some time after the client has ended the connection. The next job opens the export anew.
-#[test]
-fn the_next_disk_is_not_connected_before_a_given_up_write_has_ended() {
-    let disk = Arc::new(Mutex::new(vec![0; 16 << 20]));
-    let of_server = disk.clone();
-    let (sender, is_carried_out) = mpsc::channel();
-    let server = Server::start(Offer::default(), move |number, mut peer| {
-        let (disk, sender) = (of_server.clone(), sender.clone());
-        std::thread::spawn(move || {
-            if number > 0 {
-                return peer.serve(&disk);
-            }
-            let write = peer.receive().unwrap();
-            assert_eq!(peer.receive(), None);
-            std::thread::sleep(Duration::from_secs(4));
-            apply(&mut disk.lock().unwrap(), &write);
-            sender.send(()).unwrap();
-        });
-    });
-    let mut rig = Rig::open(&server.options(Duration::ZERO));
-    let group = RequestGroup::new(rig.queue.disk());
-    rig.start_for(Some(&group));
-    let given_up = rig.start_write(0, &[1; 512]);
-    rig.iterate(Duration::ZERO);
-    let cancellation = cancel(&group);
-    assert_eq!(rig.wait(given_up), Err(Errno::IO));
-    drop((rig, cancellation));
-    let mut next = Rig::of_disk(Disk::open(&server.options(Duration::ZERO)).unwrap());
-    next.write(0, &[2; 512]).unwrap();
-    is_carried_out.recv().unwrap();
-    assert_eq!(disk.lock().unwrap()[0], 2);
 }
 
 /// Otherwise they would take the places of all others.

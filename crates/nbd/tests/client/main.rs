@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod ends;
 mod given_up;
 mod hostile;
 mod losses;

@@ -143,35 +143,6 @@ fn a_write_waits_for_an_overlapping_one_that_was_sent_again() {
     assert_eq!((disk[4096], disk[6144], disk[10_239]), (1, 2, 2));
 }
 
-/// A server that closes its end of the old connection only when it has carried out the old copy, later than a client that does
-/// not wait for that would have connected, sent the write again and written anew.
-#[test]
-fn the_new_connection_waits_for_the_end_of_the_old_one() {
-    let disk = Arc::new(Mutex::new(vec![0; 16 << 20]));
-    let of_server = disk.clone();
-    let (sender, is_carried_out) = mpsc::channel();
-    let server = Server::start(Offer::default(), move |number, mut peer| {
-        let (disk, sender) = (of_server.clone(), sender.clone());
-        std::thread::spawn(move || {
-            if number > 0 {
-                return peer.serve(&disk);
-            }
-            let write = peer.receive().unwrap();
-            peer.send(&[0xff; 16]);
-            // The client ends the connection, and the write is still on its way to the disk.
-            assert_eq!(peer.receive(), None);
-            std::thread::sleep(Duration::from_secs(1));
-            super::server::apply(&mut disk.lock().unwrap(), &write);
-            sender.send(()).unwrap();
-        });
-    });
-    let mut rig = Rig::open(&server.options(LONG));
-    rig.write(0, &[1; 512]).unwrap();
-    rig.write(0, &[2; 512]).unwrap();
-    is_carried_out.recv().unwrap();
-    assert_eq!(disk.lock().unwrap()[0], 2);
-}
-
 #[test]
 fn a_server_without_several_connections_has_one_queue_at_a_time() {
     let disk = Mutex::new(vec![5; 16 << 20]);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ::nbd::client::Disk;
 use iothread::IoStatus;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
@@ -380,17 +381,22 @@ impl MainThread {
                 json["scsi"] = scsi_state::save_state_to_json(export, fds)?;
             }
         }
-        for export in self
-            .objects
-            .nodes
-            .iter()
-            .filter_map(|open| open.node.underlying_nbd())
-        {
-            // The new process connects by itself, also to a server that allows one connection.
-            export.close_connections();
-        }
+        self.close_connections_to_nbd_servers();
         bitmaps::add_to_stopped(&self.objects.nodes, &mut exports, fds)?;
         Ok(exports.into())
+    }
+
+    /// Closes the connections to NBD servers: the new process connects by itself, also to a server that allows one connection.
+    fn close_connections_to_nbd_servers(&self) {
+        let nodes = self.objects.nodes.iter();
+        let disks: Vec<_> = nodes
+            .filter_map(|open| open.node.underlying_nbd())
+            .collect();
+        if !Disk::close_connections(&disks) {
+            tracing::warn!(
+                "upgrade: an NBD server has not ended a connection on which it did not answer, and may carry out writes late"
+            );
+        }
     }
 
     /// Waits for this message from the new process.
