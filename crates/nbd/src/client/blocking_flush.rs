@@ -72,8 +72,8 @@ impl Disk {
     }
 
     fn connect_anew(&self, deadline: Instant) -> io::Result<Connected> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let connected = connect_by_launcher(self.options(), ATTEMPT_TIMEOUT.min(left));
+        let deadline = deadline.min(Instant::now() + ATTEMPT_TIMEOUT);
+        let connected = connect_by_launcher(self.options(), deadline);
         let connected =
             connected.and_then(|connected| self.check_unchanged(&connected).map(|()| connected));
         connected.map_err(|error| io::Error::other(error.to_string()))

@@ -16,7 +16,7 @@ use super::handshake::{Greeted, HandshakeError, Negotiated};
 use super::options::{ClientOptions, ClientTls, ServerAddress};
 use super::socket::{Encryption, Socket};
 
-/// How long one attempt to connect may take.
+/// How long one attempt to connect may take, after the end of earlier connections.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A host that does not acknowledge data for this long, or does not answer probes of an idle connection, is gone.
@@ -72,15 +72,16 @@ pub(super) struct Connected {
     pub negotiated: Negotiated,
 }
 
-/// Connects to the server and carries out the handshake, after the end of connections that this process has ended.
+/// Connects to the server and carries out the handshake, after the end of connections that this process has ended. Those are waited
+/// for until the deadline, while the rest takes [`ATTEMPT_TIMEOUT`] at most.
 pub(super) fn connect(
     options: &ClientOptions,
-    timeout: Duration,
+    deadline: Instant,
 ) -> Result<Connected, ConnectError> {
-    let deadline = Instant::now() + timeout;
     if !wait_for_ending(&[options], deadline) {
         return Err(ConnectError::PreviousNotEnded);
     }
+    let deadline = deadline.min(Instant::now() + ATTEMPT_TIMEOUT);
     match &options.server {
         ServerAddress::Inet {
             host,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::connect::{ATTEMPT_TIMEOUT, Connected, connect};
 use super::disk::Disk;
@@ -94,7 +94,7 @@ impl Reconnection {
     fn connect_until_cancelled(&self, disk: &Disk, mut pause: Duration, wake: &Wake) {
         let mut last_error = String::new();
         while !self.is_cancelled_after(pause) {
-            let connected = connect(disk.options(), ATTEMPT_TIMEOUT)
+            let connected = connect(disk.options(), Instant::now() + ATTEMPT_TIMEOUT)
                 .and_then(|connected| disk.check_unchanged(&connected).map(|()| connected));
             match connected {
                 Ok(connected) => {

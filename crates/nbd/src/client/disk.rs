@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, connect};
 use super::connection::{Lost, send_disconnect};
 use super::connector::Wake;
-use super::ending::{ENDING_WAIT, wait_for_ending};
+use super::ending::{ENDING_WAIT, time_until_ended, wait_for_ending};
 use super::flush_calls::FlushCalls;
 use super::handshake::Negotiated;
 use super::launcher;
@@ -88,7 +88,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Opens an export: connects to its server, again and again until `open_timeout` if the server cannot be reached.
+    /// Opens an export: connects to its server, again and again until `open_timeout` if the server cannot be reached. Connections to the
+    /// export that are ending are waited for before.
     ///
     /// # Errors
     /// [`OpenError`], whose text names cause and remedy.
@@ -100,7 +101,8 @@ impl Disk {
         };
         let deadline = Instant::now() + options.open_timeout;
         loop {
-            match connect_by_launcher(options, ATTEMPT_TIMEOUT) {
+            let attempt_deadline = Instant::now() + time_until_ended(options) + ATTEMPT_TIMEOUT;
+            match connect_by_launcher(options, attempt_deadline) {
                 Ok(connected) => return Ok(Self::of_connection(options.clone(), connected)),
                 Err(error) if error.is_temporary() && Instant::now() + OPEN_PAUSE < deadline => {
                     thread::sleep(OPEN_PAUSE);
@@ -349,10 +351,10 @@ impl Disk {
 /// Connects on a thread that has the privileges for it.
 pub(super) fn connect_by_launcher(
     options: &ClientOptions,
-    timeout: Duration,
+    deadline: Instant,
 ) -> Result<Connected, ConnectError> {
     let options = options.clone();
-    let connected = launcher::run(move || connect(&options, timeout));
+    let connected = launcher::run(move || connect(&options, deadline));
     connected.map_err(ConnectError::Connect)?
 }
 

@@ -97,6 +97,16 @@ pub(super) fn wait_for_ending(exports: &[&ClientOptions], deadline: Instant) -> 
     true
 }
 
+/// How long the ends of connections to the export are waited for at most.
+pub(super) fn time_until_ended(options: &ClientOptions) -> Duration {
+    let ending = lock_ending();
+    let entries = ending.iter().filter(|entry| entry.concerns(options));
+    let last = entries.map(|entry| entry.deadline).max();
+    last.map_or(Duration::ZERO, |last| {
+        last.saturating_duration_since(Instant::now())
+    })
+}
+
 fn await_end_of_peer(socket: &OwnedFd, deadline: Instant) {
     if rustix::net::shutdown(socket, Shutdown::Write).is_err() {
         return;

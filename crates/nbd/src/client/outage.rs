@@ -9,7 +9,7 @@ use engine::{Completion, Errno};
 use super::connect::ATTEMPT_TIMEOUT;
 use super::connection::{Connection, Lost};
 use super::connector::Reconnection;
-use super::ending::{ENDING_WAIT, EndingConnection, GIVEN_UP_WAIT};
+use super::ending::{ENDING_WAIT, EndingConnection, GIVEN_UP_WAIT, time_until_ended};
 use super::queue::{ClientQueue, Link};
 use super::records::State;
 use super::{nanoseconds, now_ns};
@@ -54,9 +54,11 @@ impl Drop for Outage {
 }
 
 impl ClientQueue {
-    /// Connects for the first time, in the background: another queue has the disk's first connection.
+    /// Connects for the first time, in the background: another queue has the disk's first connection, or it was closed. The time that
+    /// requests wait is counted from the end of earlier connections.
     pub(super) fn begin_first_connection(&self) -> Outage {
-        let wait = self.disk.options().reconnect_delay.max(ATTEMPT_TIMEOUT);
+        let options = self.disk.options();
+        let wait = time_until_ended(options) + options.reconnect_delay.max(ATTEMPT_TIMEOUT);
         Outage {
             reconnection: Reconnection::start(&self.disk, None, Duration::ZERO, self.wake.clone()),
             deadline_ns: Some(now_ns().saturating_add(nanoseconds(wait))),
