@@ -38,6 +38,11 @@ pub const SLOTS: usize = 8;
 /// Bytes of the configuration space of a disk, up to write-zeroes.
 const CONFIG_BYTES: u32 = 60;
 const ENTRIES: u16 = 64;
+
+const MIN_MEMORY_BYTES: u64 = 1 << 20;
+/// Room for a queue and its requests.
+const QUEUE_BYTES: u64 = 128 << 10;
+
 /// `VHOST_USER_F_PROTOCOL_FEATURES`, `VIRTIO_F_VERSION_1`
 const NO_FEATURES: u64 = 1 << 30 | 1 << 32;
 const SCSI_FEATURES: u64 = NO_FEATURES;
@@ -138,7 +143,7 @@ impl Guest {
     fn with_features(socket: &Path, queues: u32, features: u64) -> Self {
         let mut guest = Guest {
             wire: Wire::connect(socket),
-            memory: TestMemory::new(1 << 20),
+            memory: TestMemory::new(MIN_MEMORY_BYTES.max(u64::from(queues) * QUEUE_BYTES)),
             queues: Vec::new(),
         };
         guest.wire.begin_session(PROTOCOL_FEATURES).unwrap();

@@ -1,11 +1,13 @@
 //! Jobs that begin or end while an iothread or a target hangs.
 
+use std::time::Duration;
+
 use serde_json::json;
 use test_support::deadline::eventually;
 
 use crate::client::Client;
-use crate::guest::{Guest, IN, OUT};
-use crate::process::Folder;
+use crate::guest::{Guest, IN, OUT, SLOTS};
+use crate::process::{Folder, Process};
 use crate::servers::Server;
 use crate::stopped_thread::StoppedThread;
 use crate::{MIB, backup, start_with_disks};
@@ -131,53 +133,117 @@ fn guest_goes_on_when_a_job_whose_server_is_silent_or_gone_is_cancelled() {
     }
 }
 
-/// Job and guest use different parts of one export, on the same connection.
-#[test]
-fn guest_of_the_same_server_waits_when_a_job_is_cancelled() {
-    for is_gone in [false, true] {
+/// A job to one half of an export, and a guest of the other half, on the same connection.
+struct SharedExport {
+    folder: Folder,
+    server: Server,
+    program: Process,
+    client: Client,
+    /// Of the disk that is copied.
+    guest: Guest,
+    /// Of the other half.
+    other: Guest,
+}
+
+impl SharedExport {
+    /// `None`, with a report, if the server is not installed. The job has begun.
+    fn start(reconnect_delay: u32, queues: u32) -> Option<Self> {
         let folder = Folder::new();
         folder.image("there.img", 8 * MIB);
-        let image = folder.join("there.img");
-        let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
-            return;
-        };
-        let delay = if is_gone { 3600 } else { 0 };
+        let server = Server::qemu_nbd(&folder, "", &folder.join("there.img"))?;
         let line = format!(
-            "{LINE} --blockdev nbd,node-name=there,server.type=unix,server.path={},reconnect-delay={delay} \
+            "{LINE} --blockdev nbd,node-name=there,server.type=unix,server.path={},reconnect-delay={reconnect_delay} \
              --blockdev raw,node-name=target,file=there,size=4M \
              --blockdev raw,node-name=other,file=there,offset=4M,size=4M \
-             --export vhost-user-blk,id=o,node-name=other,writable=on,iothread=io0,addr.type=unix,addr.path=o.sock",
+             --export vhost-user-blk,id=o,node-name=other,writable=on,iothread=io0,addr.type=unix,addr.path=o.sock,num-queues={queues}",
             server.socket().display()
         );
         let line = line.replace("--blockdev blkdebug,node-name=target,image=copy ", "");
         let (program, mut client) = start_with_disks(&folder, 4 * MIB, &line);
-        let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-        let mut other = Guest::connect(&folder.join("o.sock"), 1);
-        other.request(0, OUT, 0, 1);
+        let guest = Guest::connect(&folder.join("e.sock"), 1);
+        let other = Guest::connect(&folder.join("o.sock"), queues);
         let arguments = json!({"target": "target", "speed": 1});
         client.done("blockdev-backup", backup("full", arguments));
-        match is_gone {
-            false => server.pause(),
-            true => server.kill(),
-        }
-        other.ask(0, 0, OUT, 5, 2);
-        guest.ask(0, 0, OUT, 1023, 1);
-        client.done("job-cancel", json!({"id": "j"}));
-        guest.wait(0, 0);
-        assert_eq!(guest.status(0, 0), 0);
-        client.wait_for_event("BLOCK_JOB_CANCELLED");
-        assert!(!other.is_answered(0, 0));
-        match is_gone {
-            false => server.resume(),
-            true => server.start(),
-        }
-        other.wait(0, 0);
-        assert_eq!(other.status(0, 0), 0, "gone: {is_gone}");
-        other.request(0, IN, 5, 0);
-        assert_eq!(other.data(0, 0)[0], 2);
-        drop((guest, other));
-        program.stop();
+        Some(SharedExport {
+            folder,
+            server,
+            program,
+            client,
+            guest,
+            other,
+        })
     }
+
+    /// Cancels the job, for which a guest's write waits.
+    fn cancel_job(&mut self) {
+        self.guest.ask(0, 0, OUT, 1023, 1);
+        self.client.done("job-cancel", json!({"id": "j"}));
+        self.guest.wait(0, 0);
+        assert_eq!(self.guest.status(0, 0), 0);
+        self.client.wait_for_event("BLOCK_JOB_CANCELLED");
+    }
+
+    fn stop(self) {
+        drop((self.guest, self.other));
+        self.program.stop();
+        drop(self.folder);
+    }
+}
+
+#[test]
+fn guest_of_the_same_server_waits_when_a_job_is_cancelled() {
+    for is_gone in [false, true] {
+        let reconnect_delay = if is_gone { 3600 } else { 0 };
+        let Some(mut shared) = SharedExport::start(reconnect_delay, 1) else {
+            return;
+        };
+        shared.other.request(0, OUT, 0, 1);
+        match is_gone {
+            false => shared.server.pause(),
+            true => shared.server.kill(),
+        }
+        shared.other.ask(0, 0, OUT, 5, 2);
+        shared.cancel_job();
+        assert!(!shared.other.is_answered(0, 0));
+        match is_gone {
+            false => shared.server.resume(),
+            true => shared.server.start(),
+        }
+        shared.other.wait(0, 0);
+        assert_eq!(shared.other.status(0, 0), 0, "gone: {is_gone}");
+        shared.other.request(0, IN, 5, 0);
+        assert_eq!(shared.other.data(0, 0)[0], 2);
+        shared.stop();
+    }
+}
+
+/// The guest of the other half has as many requests in flight to the silent server as fit, so that the job's request has no place.
+#[test]
+fn cancelled_job_ends_although_a_guest_fills_the_queue_of_its_silent_server() {
+    const QUEUES: u32 = 32;
+    let Some(mut shared) = SharedExport::start(0, QUEUES) else {
+        return;
+    };
+    shared.server.pause();
+    for queue in 0..QUEUES {
+        for slot in 0..SLOTS {
+            let block = u64::from(queue) * 32 + slot as u64 * 2;
+            shared.other.add(queue, slot, OUT, block, 2);
+        }
+        shared.other.submit(queue);
+    }
+    // The iothread takes them meanwhile. They are not answered, so nothing shows that.
+    std::thread::sleep(Duration::from_millis(500));
+    shared.cancel_job();
+    assert!(!shared.other.is_answered(0, 0));
+    shared.server.resume();
+    for queue in 0..QUEUES {
+        for slot in 0..SLOTS {
+            shared.other.wait(queue, slot);
+            assert_eq!(shared.other.status(queue, slot), 0);
+        }
+    }
+    shared.stop();
 }
 
 /// A command waits for a guest's write, which waits for the job's write.

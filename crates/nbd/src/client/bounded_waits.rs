@@ -1,7 +1,8 @@
 //! Waits that are bounded: of a source that is about to end, and of a job whose requests are cancelled.
 //!
-//! A request that was sent cannot be withdrawn. When it is given up it completes, with an error, and its record stays until the server
-//! answers: so the connection remains usable for others, and newer writes that overlap this one wait for it.
+//! A request of a cancelled job that was not sent fails at once. One that was sent cannot be withdrawn. When it is given up it
+//! completes, with an error, and its record stays until the server answers: so the connection remains usable for others, and newer
+//! writes that overlap this one wait for it.
 
 use std::time::Duration;
 
@@ -83,24 +84,26 @@ impl ClientQueue {
             }
             // Later requests of the source have the same right to fail: it still empties its ring.
             self.stops[index].deadline_ns = now_ns.saturating_add(1_000_000_000);
-            self.fail_requests(|record| record.source == place);
+            self.fail_requests(|_, record| record.source == place);
         }
     }
 
     #[cold]
     fn end_waits_of_cancelled(&mut self) {
-        let is_down = matches!(self.link, Link::Down(_));
+        let is_up = matches!(self.link, Link::Up(_));
+        let partly_sent = self.outbox.partly_sent();
         let now_ns = now_ns();
-        self.fail_requests(|record| {
+        self.fail_requests(|slot, record| {
+            let waits = is_up && (record.state == State::Sent || partly_sent == Some(slot));
             let cancels_at_ns = record.cancels_at_ns();
-            cancels_at_ns.is_some_and(|at_ns| is_down || at_ns <= now_ns)
+            cancels_at_ns.is_some_and(|at_ns| !waits || at_ns <= now_ns)
         });
     }
 
     /// Fails requests that still wait for an answer. Those that were sent are given up.
-    fn fail_requests(&mut self, is_meant: impl Fn(&Record) -> bool) {
+    fn fail_requests(&mut self, is_meant: impl Fn(u32, &Record) -> bool) {
         let used = self.records.iter_used();
-        let meant = used.filter(|(_, record)| !record.is_given_up && is_meant(record));
+        let meant = used.filter(|(slot, record)| !record.is_given_up && is_meant(*slot, record));
         let slots: Vec<u32> = meant.map(|(slot, _)| slot).collect();
         if slots.is_empty() {
             return;

@@ -114,7 +114,8 @@ impl ClientQueue {
         self.records.room().saturating_sub(self.done.len())
     }
 
-    /// Takes a request of the source at this place, and of the job with this group, which the next [`submit`](Self::submit) sends.
+    /// Takes a request of the source at this place, and of the job with this group, which the next [`submit`](Self::submit) sends. One of
+    /// a job that is cancelled is always taken, and fails.
     ///
     /// # Errors
     /// [`Full`] if there is no room; the request was not taken.
@@ -127,10 +128,12 @@ impl ClientQueue {
         source: u32,
         group: Option<&Arc<RequestGroup>>,
     ) -> Result<(), Full> {
-        if self.room() == 0 {
+        let is_cancelled = group.is_some_and(|group| group.is_cancelled());
+        if self.room() == 0 && !is_cancelled {
             return Err(Full);
         }
         let fails = match &self.link {
+            _ if is_cancelled => true,
             Link::Up(_) => false,
             Link::Down(outage) => outage.fails_requests(),
             Link::Refused => true,

@@ -36,15 +36,20 @@ impl RequestGroup {
         disk.is_none_or(|disk| disk.losses() != self.losses_before)
     }
 
-    /// When its requests fail, if they are cancelled.
+    /// Whether its requests are cancelled.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancels_at_ns().is_some()
+    }
+
+    /// When its requests fail that were sent, if they are cancelled.
     pub(super) fn cancels_at_ns(&self) -> Option<u64> {
         let at_ns = self.cancels_at_ns.load(Ordering::Acquire);
         (at_ns != u64::MAX).then_some(at_ns)
     }
 }
 
-/// Cancels the requests of a group as long as it exists: they fail at once while there is no connection, and after a while if the
-/// server does not answer them.
+/// Cancels the requests of a group as long as it exists. They fail: at once if they were not sent, or while there is no connection; and
+/// after a while if the server does not answer them.
 pub struct Cancellation(Arc<Disk>);
 
 impl Cancellation {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::{Errno, Op};
-use nbd::client::{Cancellation, RequestGroup, STOP_WAIT};
+use nbd::client::{Cancellation, MAX_IN_FLIGHT, RequestGroup, STOP_WAIT};
 use nbd::wire::reply_flag;
 
 use super::rig::{Buffer, Rig};
@@ -122,6 +122,30 @@ fn requests_of_a_cancelled_job_fail_at_once_without_a_connection() {
     }
     drop(cancellation);
     allow.send(()).unwrap();
+    assert_eq!(rig.wait(of_guest), Ok(()));
+}
+
+/// Guests have all places of the queue, and keep them, or the socket is full.
+#[test]
+fn requests_of_a_cancelled_job_that_were_not_sent_fail_at_once() {
+    let (server, speak) = start_silent_server(MAX_IN_FLIGHT as usize);
+    let mut rig = Rig::open(&server.options(Duration::ZERO));
+    let group = RequestGroup::new(rig.queue.disk());
+    let of_guest = rig.start_read(0, &[512]);
+    rig.iterate(Duration::ZERO);
+    rig.start_for(Some(&group));
+    let unsent = rig.start_read(0, &[512]);
+    let _cancellation = Cancellation::begin(&group, LONG * 2).unwrap();
+    assert!(rig.completes_soon(unsent));
+    rig.start_for(None);
+    while rig.queue.room() > 0 {
+        rig.start_read(0, &[512]);
+    }
+    rig.start_for(Some(&group));
+    let without_place = rig.start_read(0, &[512]);
+    assert_eq!(rig.wait(without_place), Err(Errno::IO));
+    assert!(!rig.completes_soon(of_guest));
+    speak.send(()).unwrap();
     assert_eq!(rig.wait(of_guest), Ok(()));
 }
 
