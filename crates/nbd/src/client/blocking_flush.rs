@@ -67,7 +67,7 @@ impl Disk {
             }
             flushed => flushed?,
         };
-        self.keep_idle_connection(connected);
+        self.return_connection(connected);
         Ok(())
     }
 

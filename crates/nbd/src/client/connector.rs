@@ -1,4 +1,4 @@
-//! Connects again in the background: a thread for each broken connection, until a new one is there.
+//! Connects in the background: a thread for each queue that needs a connection, until one is there.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,10 +29,12 @@ pub(super) struct Reconnection {
     state: Mutex<State>,
     cancelled: Condvar,
     is_ready: AtomicBool,
+    wake: Wake,
 }
 
 impl Reconnection {
-    /// Starts to connect again, after a pause. `old` is the broken connection.
+    /// Starts to connect, after a pause. `old` is the broken connection. Without one it is the first connection of a queue, for which one
+    /// that no queue uses is as good.
     pub fn start(
         disk: &Arc<Disk>,
         old: Option<EndingConnection>,
@@ -43,13 +45,15 @@ impl Reconnection {
             state: Mutex::default(),
             cancelled: Condvar::new(),
             is_ready: AtomicBool::new(false),
+            wake,
         });
         let (disk, of_thread) = (disk.clone(), reconnection.clone());
         launcher::spawn_thread("nbd connect", move || {
-            if let Some(old) = old {
-                old.wait();
+            match old {
+                Some(old) => old.wait(),
+                None => disk.offer_connection_after_ends(&of_thread),
             }
-            of_thread.connect_until_cancelled(&disk, pause, &wake);
+            of_thread.connect_until_cancelled(&disk, pause);
         });
         reconnection
     }
@@ -65,6 +69,19 @@ impl Reconnection {
     /// Whether [`take_connected`](Self::take_connected) finds the connection.
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Acquire)
+    }
+
+    /// Leaves a connection to the queue. Returns it if the queue has one, or has stopped waiting.
+    pub fn offer(&self, connected: Connected) -> Option<Connected> {
+        let mut state = self.lock();
+        if state.is_cancelled || state.connected.is_some() {
+            return Some(connected);
+        }
+        state.connected = Some(connected);
+        self.is_ready.store(true, Ordering::Release);
+        drop(state);
+        (self.wake)();
+        None
     }
 
     /// Ends the thread after its current attempt.
@@ -91,22 +108,13 @@ impl Reconnection {
             .is_cancelled
     }
 
-    fn connect_until_cancelled(&self, disk: &Disk, mut pause: Duration, wake: &Wake) {
+    fn connect_until_cancelled(&self, disk: &Disk, mut pause: Duration) {
         let mut last_error = String::new();
         while !self.is_cancelled_after(pause) {
             let connected = connect(disk.options(), Instant::now() + ATTEMPT_TIMEOUT)
                 .and_then(|connected| disk.check_unchanged(&connected).map(|()| connected));
             match connected {
-                Ok(connected) => {
-                    let mut state = self.lock();
-                    if !state.is_cancelled {
-                        state.connected = Some(connected);
-                        self.is_ready.store(true, Ordering::Release);
-                        drop(state);
-                        wake();
-                    }
-                    return;
-                }
+                Ok(connected) => return drop(self.offer(connected)),
                 Err(error) => {
                     let error = error.to_string();
                     if error != last_error {

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, connect};
 use super::connection::{Lost, send_disconnect};
-use super::connector::Wake;
+use super::connector::{Reconnection, Wake};
 use super::ending::{ENDING_WAIT, time_until_ended, wait_for_ending};
 use super::flush_calls::FlushCalls;
 use super::handshake::Negotiated;
+use super::idle_connection::IdleConnection;
 use super::launcher;
 use super::options::ClientOptions;
 use super::socket::Socket;
@@ -59,10 +60,8 @@ impl Features {
     }
 }
 
-#[derive(Default)]
 struct State {
-    /// A connection that no queue uses.
-    idle: Option<Connected>,
+    idle: IdleConnection,
     /// Of each queue that exists, what wakes its thread.
     queues: Vec<Wake>,
 }
@@ -159,8 +158,8 @@ impl Disk {
             negotiated,
             features: Features::of(&negotiated),
             state: Mutex::new(State {
-                idle,
-                ..State::default()
+                idle: IdleConnection::new(idle),
+                queues: Vec::new(),
             }),
             flush_calls: FlushCalls::default(),
             has_unflushed: AtomicBool::new(false),
@@ -202,15 +201,18 @@ impl Disk {
         self.reconnections.load(Ordering::Relaxed)
     }
 
-    /// Counts one more queue, which gets the connection that no queue uses, if there is one. `None`: the server allows one
-    /// connection, which another queue has.
+    /// Counts one more queue, which gets the connection that no queue uses, if there is one, and none to the export is ending. `None`: the
+    /// server allows one connection, which another queue has.
     pub(super) fn add_queue(&self, wake: &Wake) -> Option<Option<Connected>> {
         let mut state = self.lock();
         if !state.queues.is_empty() && !self.features.multi_conn {
             return None;
         }
         state.queues.push(wake.clone());
-        Some(state.idle.take())
+        Some(match time_until_ended(&self.options) {
+            Duration::ZERO => state.idle.take(),
+            _ => None,
+        })
     }
 
     /// Counts one queue less, whose connection is kept, since some servers end with their last client.
@@ -224,8 +226,8 @@ impl Disk {
             // Callers flush on the connection themselves.
             drop(self.flush_calls.take());
         }
-        if state.idle.is_none() {
-            state.idle = connection;
+        if let Some(connected) = connection {
+            state.idle.offer_or_keep(connected);
         }
     }
 
@@ -248,8 +250,7 @@ impl Disk {
     /// uses it.
     pub(super) fn drop_broken_idle_connection(&self) {
         let mut state = self.lock();
-        let is_broken = |idle: &mut Connected| idle.socket.has_ended();
-        if state.idle.take_if(is_broken).is_some() {
+        if state.idle.take_if_broken().is_some() {
             self.count_loss();
         }
     }
@@ -283,9 +284,17 @@ impl Disk {
         self.lock().idle.take()
     }
 
-    /// Keeps a connection that no queue uses, unless there is one.
-    pub(super) fn keep_idle_connection(&self, connected: Connected) {
-        self.lock().idle.get_or_insert(connected);
+    /// Returns a connection that was [taken](Self::take_idle_connection), or one more.
+    pub(super) fn return_connection(&self, connected: Connected) {
+        self.lock().idle.offer_or_keep(connected);
+    }
+
+    /// Has a queue get the next connection that no queue uses, if it has none by then; but waits until connections to the export that
+    /// are ending have ended.
+    pub(super) fn offer_connection_after_ends(&self, awaited: &Arc<Reconnection>) {
+        let latest = Instant::now() + time_until_ended(&self.options);
+        let _ = wait_for_ending(&[&self.options], latest);
+        self.lock().idle.add_awaited(awaited);
     }
 
     /// Checks that an export is as it was when the disk was opened, as far as requests depend on it.

@@ -19,6 +19,7 @@ mod disk;
 mod ending;
 mod flush_calls;
 mod handshake;
+mod idle_connection;
 mod inbox;
 pub mod launcher;
 mod options;

@@ -54,7 +54,7 @@ impl Drop for Outage {
 }
 
 impl ClientQueue {
-    /// Connects for the first time, in the background: another queue has the disk's first connection, or it was closed. The time that
+    /// Connects for the first time, in the background: other queues have the disk's connections, or they were closed. The time that
     /// requests wait is counted from the end of earlier connections.
     pub(super) fn begin_first_connection(&self) -> Outage {
         let options = self.disk.options();

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nbd::client::{Cancellation, Disk, RequestGroup};
+use nbd::wire::transmission_flag;
 
 use super::rig::Rig;
-use super::server::{Offer, Server, apply};
+use super::server::{ALL_FLAGS, Offer, Server, apply};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -25,7 +26,11 @@ impl SlowServer {
         let disk = Arc::new(Mutex::new(vec![0; 16 << 20]));
         let of_server = disk.clone();
         let (sender, has_carried_out) = mpsc::channel();
-        let server = Server::start(Offer::default(), move |number, mut peer| {
+        let offer = Offer {
+            flags: ALL_FLAGS | transmission_flag::CAN_MULTI_CONN,
+            ..Offer::default()
+        };
+        let server = Server::start(offer, move |number, mut peer| {
             let (disk, sender) = (of_server.clone(), sender.clone());
             std::thread::spawn(move || {
                 if number > 0 {
@@ -54,9 +59,8 @@ impl SlowServer {
 }
 
 /// Writes to a disk whose server is silent, and gives the write up. The connection is ending afterwards.
-fn give_up_write(disk: &Arc<Disk>) {
-    let mut rig = Rig::of_disk(disk.clone());
-    let group = RequestGroup::new(disk);
+fn give_up_write(mut rig: Rig) {
+    let group = RequestGroup::new(rig.queue.disk());
     rig.start_for(Some(&group));
     let given_up = rig.start_write(0, &[1; 512]);
     rig.iterate(Duration::ZERO);
@@ -80,7 +84,7 @@ fn the_new_connection_waits_for_the_end_of_the_old_one() {
 fn the_next_disk_is_not_connected_before_a_given_up_write_has_ended() {
     let slow = SlowServer::start(Duration::from_secs(12), &[]);
     let options = slow.server.options(Duration::ZERO);
-    give_up_write(&Disk::open(&options).unwrap());
+    give_up_write(Rig::open(&options));
     let mut next = Rig::of_disk(Disk::open(&options).unwrap());
     next.write(0, &[2; 512]).unwrap();
     slow.assert_has(2);
@@ -90,7 +94,21 @@ fn the_next_disk_is_not_connected_before_a_given_up_write_has_ended() {
 fn the_next_queue_of_a_disk_waits_for_a_given_up_write_and_fails_nothing() {
     let slow = SlowServer::start(Duration::from_secs(12), &[]);
     let disk = Disk::open(&slow.server.options(Duration::ZERO)).unwrap();
-    give_up_write(&disk);
+    give_up_write(Rig::of_disk(disk.clone()));
+    let mut next = Rig::of_disk(disk);
+    next.write(0, &[2; 512]).unwrap();
+    slow.assert_has(2);
+}
+
+/// It is of another queue, which has ended in the meantime and had all its answers.
+#[test]
+fn an_idle_connection_is_not_used_before_a_given_up_write_has_ended() {
+    let slow = SlowServer::start(Duration::from_secs(2), &[]);
+    let disk = Disk::open(&slow.server.options(Duration::ZERO)).unwrap();
+    let [first, mut second] = [(); 2].map(|()| Rig::of_disk(disk.clone()));
+    second.read(0, 512).unwrap();
+    give_up_write(first);
+    drop(second);
     let mut next = Rig::of_disk(disk);
     next.write(0, &[2; 512]).unwrap();
     slow.assert_has(2);
@@ -109,6 +127,6 @@ fn connections_of_several_disks_are_closed_before_any_end_is_waited_for() {
         sender.send(()).unwrap();
     });
     let [silent, other] = [silent, other].map(|server| Disk::open(&server.options(LONG)).unwrap());
-    give_up_write(&silent);
+    give_up_write(Rig::of_disk(silent.clone()));
     assert!(Disk::close_connections(&[&silent, &other]));
 }

@@ -158,6 +158,34 @@ fn a_server_without_several_connections_has_one_queue_at_a_time() {
     assert_eq!(disk.reconnections(), 0, "the connection was kept");
 }
 
+/// The server accepts no other connection before the flush has ended, and then the queue waits for one.
+#[test]
+fn a_flush_outside_of_queues_leaves_the_only_connection_to_a_queue() {
+    let (sender, has_flush) = mpsc::channel();
+    let (answer, may_answer) = mpsc::channel::<()>();
+    let server = Server::start(Offer::default(), move |_, mut peer| {
+        while let Some(request) = peer.receive() {
+            if request.command == command::FLUSH {
+                sender.send(()).unwrap();
+                may_answer.recv().unwrap();
+            }
+            peer.answer(&request, &[]);
+        }
+    });
+    let disk = Disk::open(&server.options(Duration::ZERO)).unwrap();
+    Rig::of_disk(disk.clone()).write(0, &[1; 512]).unwrap();
+    std::thread::scope(|scope| {
+        let flushing = scope.spawn(|| disk.flush_blocking());
+        has_flush.recv().unwrap();
+        let mut rig = Rig::of_disk(disk.clone());
+        let write = rig.start_write(0, &[2; 512]);
+        assert!(!rig.completes_soon(write));
+        answer.send(()).unwrap();
+        flushing.join().unwrap().unwrap();
+        assert_eq!(rig.wait(write), Ok(()));
+    });
+}
+
 #[test]
 fn each_queue_has_a_connection_where_the_server_allows_that() {
     let disk = Arc::new(Mutex::new(vec![5; 16 << 20]));
