@@ -10,7 +10,7 @@ use engine::{Completion, Errno};
 
 use super::connection::Lost;
 use super::queue::{ClientQueue, Link, MAX_IN_FLIGHT};
-use super::records::{Record, State};
+use super::record::{Record, State};
 use super::{nanoseconds, now_ns};
 
 /// How long requests of a source that is to end, or of a cancelled job, wait for an answer before they are given up. Those of the source

@@ -11,7 +11,8 @@ use libc::iovec;
 
 use super::connection::Lost;
 use super::handshake::ReplyStyle;
-use super::records::{Records, State};
+use super::record::State;
+use super::records::Records;
 use super::reply::{MAX_REPLY_BYTES, Reply, ReplyContent, Violation};
 use super::segments::{append_part, copy_into, to_usize, zero_part};
 use super::socket::Socket;

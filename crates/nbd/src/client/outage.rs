@@ -11,7 +11,7 @@ use super::connection::{Connection, Lost};
 use super::connector::Reconnection;
 use super::ending::{ENDING_WAIT, EndingConnection, GIVEN_UP_WAIT, time_until_ended};
 use super::queue::{ClientQueue, Link};
-use super::records::State;
+use super::record::State;
 use super::{nanoseconds, now_ns};
 
 /// A connection that breaks within this time is not replaced at once.

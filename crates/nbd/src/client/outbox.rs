@@ -9,7 +9,8 @@ use libc::iovec;
 use super::connection::Lost;
 use super::disk::Disk;
 use super::handshake::Negotiated;
-use super::records::{Records, State};
+use super::record::State;
+use super::records::Records;
 use super::socket::Socket;
 
 /// Most segments in one call.

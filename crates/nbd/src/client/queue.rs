@@ -16,7 +16,8 @@ use super::ending::EndingConnection;
 use super::now_ns;
 use super::outage::Outage;
 use super::outbox::Outbox;
-use super::records::{Records, State};
+use super::record::State;
+use super::records::Records;
 use super::request_group::RequestGroup;
 use super::sockets::SocketSet;
 
