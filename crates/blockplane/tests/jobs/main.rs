@@ -11,6 +11,7 @@
 //! - `ends`: jobs that are cancelled, or end with the daemon; live upgrades.
 //! - `clones`: disks in files that share extents.
 //! - `commands`: `blockplane backup`, `mirror` and `bitmap`.
+//! - `lost_writes`: targets that are exports of a server that was started again.
 //! - `nbdkit`: targets that are exports of nbdkit, slow or failing.
 //! - `pace`: the copier gives way to guests.
 //! - `waits`: jobs that begin or end while an iothread or a target hangs.
@@ -29,8 +30,10 @@ mod ends;
 mod errors;
 mod killed;
 mod load;
+mod lost_writes;
 mod mirror;
 mod moment;
+mod nbd_target;
 mod nbdkit;
 mod pace;
 #[allow(dead_code, reason = "shared with another suite")]

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use test_support::deadline::eventually;
 use test_support::report;
 use test_support::verifying::blocks::BLOCK;
@@ -14,17 +14,12 @@ use crate::ends::assert_holds_all_writes;
 use crate::guest::{Guest, OUT};
 use crate::load::{Load, QUEUES, assert_is_of_one_moment};
 use crate::mirror::mirror;
+use crate::nbd_target::node;
 use crate::process::Folder;
 use crate::servers::Server;
 use crate::{MIB, assert_same_content, backup, bitmap, completed, start, start_with_disks};
 
 const BYTES: u64 = 8 * MIB;
-
-/// Arguments of `blockdev-add` for the server's export.
-fn node(server: &Server) -> Value {
-    let address = json!({"type": "unix", "path": server.socket().display().to_string()});
-    json!({"driver": "nbd", "node-name": "there", "server": address})
-}
 
 /// Copies the content of the export to a file; false, with a report, if nbdcopy is not installed.
 fn read_export(folder: &Folder, server: &Server, file: &str) -> bool {
@@ -66,7 +61,7 @@ fn backup_to_a_server_with_large_blocks_has_whole_ones() {
     );
     std::fs::copy(folder.join("disk.img"), folder.join("before.img")).unwrap();
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-    client.done("blockdev-add", node(&server));
+    client.done("blockdev-add", node(&server, 0));
     client.done(
         "blockdev-backup",
         backup("full", json!({"target": "there", "speed": 1})),
@@ -97,7 +92,7 @@ fn backup_to_a_slow_server_is_of_one_moment() {
     let (program, mut client) = start(&folder, &line());
     let load = Load::begin(folder.join("e.sock"), Device::Blk, BYTES / BLOCK as u64);
     load.goes_on(3000);
-    client.done("blockdev-add", node(&server));
+    client.done("blockdev-add", node(&server, 0));
     let after = load.now();
     client.done(
         "blockdev-backup",
@@ -124,7 +119,7 @@ fn busy_guest_goes_over_to_a_server_with_a_limited_rate() {
     };
     let (program, mut client) = start(&folder, &line());
     let load = Load::begin(folder.join("e.sock"), Device::Blk, BYTES / BLOCK as u64);
-    client.done("blockdev-add", node(&server));
+    client.done("blockdev-add", node(&server, 0));
     let arguments = json!({"target": "there", "copy-mode": "write-blocking"});
     client.done("blockdev-mirror", mirror(arguments));
     client.wait_for_event("BLOCK_JOB_READY");
@@ -170,7 +165,7 @@ fn cancelled_backup_leaves_nothing_clean_that_its_target_may_lose() {
     let export =
         "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
     let (program, mut client) = start_with_disks(&folder, BYTES, export);
-    client.done("blockdev-add", node(&server));
+    client.done("blockdev-add", node(&server, 0));
     client.done(
         "block-dirty-bitmap-add",
         json!({"node": "disk", "name": "b"}),
@@ -235,7 +230,7 @@ fn next_job_writes_after_a_write_of_a_cancelled_one() {
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     guest.request(0, OUT, 0, 1);
     std::fs::write(folder.join("hold"), []).unwrap();
-    client.done("blockdev-add", node(&server));
+    client.done("blockdev-add", node(&server, 0));
     let arguments = || backup("full", json!({"target": "there"}));
     client.done("blockdev-backup", arguments());
     eventually("the server has the write", || {
@@ -258,107 +253,6 @@ fn next_job_writes_after_a_write_of_a_cancelled_one() {
     assert!(content.iter().all(|byte| *byte == 2));
 }
 
-/// What the server had answered and not flushed may be lost, whatever it says to a later flush.
-#[test]
-fn job_fails_if_its_server_was_started_again_meanwhile() {
-    for command in ["blockdev-backup", "blockdev-mirror"] {
-        let folder = Folder::new();
-        folder.image("there.img", BYTES);
-        let image = folder.join("there.img");
-        let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
-            return;
-        };
-        let (program, mut client) = start_with_disks(&folder, BYTES, "");
-        let mut node = node(&server);
-        node["reconnect-delay"] = 60.into();
-        client.done("blockdev-add", node);
-        let arguments = json!({"target": "there", "speed": 1, "on-target-error": "stop"});
-        client.done(command, backup("full", arguments));
-        eventually("something is copied", || {
-            client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
-        });
-        server.kill();
-        server.start();
-        client.done("block-job-set-speed", json!({"device": "j", "speed": 0}));
-        let data = completed(&mut client);
-        let error = data["error"].as_str().unwrap_or_default();
-        assert!(error.contains("may have lost"), "{command}: {data}");
-        program.stop();
-    }
-}
-
-#[test]
-fn mirror_that_is_ready_does_not_end_after_its_server_was_started_again() {
-    let folder = Folder::new();
-    folder.image("there.img", BYTES);
-    let image = folder.join("there.img");
-    let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
-        return;
-    };
-    let (program, mut client) = start_with_disks(&folder, BYTES, "");
-    let mut node = node(&server);
-    node["reconnect-delay"] = 60.into();
-    for command in ["job-complete", "block-job-cancel"] {
-        client.done("blockdev-add", node.clone());
-        client.done("blockdev-mirror", mirror(json!({"target": "there"})));
-        client.wait_for_event("BLOCK_JOB_READY");
-        server.kill();
-        server.start();
-        let name = if command == "job-complete" {
-            "id"
-        } else {
-            "device"
-        };
-        client.done(command, json!({name: "j"}));
-        let data = completed(&mut client);
-        let error = data["error"].as_str().unwrap_or_default();
-        assert!(error.contains("may have lost"), "{command}: {data}");
-        client.done("blockdev-del", json!({"node-name": "there"}));
-    }
-    program.stop();
-}
-
-#[test]
-fn cancelled_backup_leaves_nothing_clean_that_a_crashed_server_may_have_lost() {
-    let folder = Folder::new();
-    folder.image("there.img", BYTES);
-    let image = folder.join("there.img");
-    let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
-        return;
-    };
-    let export =
-        "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
-    let (program, mut client) = start_with_disks(&folder, BYTES, export);
-    let mut node = node(&server);
-    node["reconnect-delay"] = 60.into();
-    client.done("blockdev-add", node);
-    client.done(
-        "block-dirty-bitmap-add",
-        json!({"node": "disk", "name": "b"}),
-    );
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-    for block in (0..2048).step_by(16) {
-        guest.request(0, OUT, block, 1);
-    }
-    for is_restarted in [true, false] {
-        let arguments =
-            json!({"target": "there", "bitmap": "b", "bitmap-mode": "always", "speed": 1});
-        client.done("blockdev-backup", backup("bitmap", arguments));
-        eventually("something is copied", || {
-            client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
-        });
-        if is_restarted {
-            server.kill();
-            server.start();
-        }
-        client.done("job-cancel", json!({"id": "j"}));
-        client.wait_for_event("BLOCK_JOB_CANCELLED");
-        let dirty = bitmap(&mut client, "disk", "b")["count"].as_u64();
-        assert_eq!(dirty == Some(BYTES), is_restarted);
-    }
-    program.stop();
-}
-
 #[test]
 fn job_waits_until_a_server_that_is_full_has_space() {
     for command in ["blockdev-backup", "blockdev-mirror"] {
@@ -372,7 +266,7 @@ fn job_waits_until_a_server_that_is_full_has_space() {
             return;
         };
         let (program, mut client) = start_with_disks(&folder, 4 * MIB, "");
-        client.done("blockdev-add", node(&server));
+        client.done("blockdev-add", node(&server, 0));
         let arguments = backup(
             "full",
             json!({"target": "there", "on-target-error": "enospc"}),

@@ -7,6 +7,7 @@ use test_support::deadline::eventually;
 
 use crate::client::Client;
 use crate::guest::{Guest, IN, OUT, SLOTS};
+use crate::nbd_target::{node, start_qemu_nbd};
 use crate::process::{Folder, Process};
 use crate::servers::Server;
 use crate::stopped_thread::StoppedThread;
@@ -97,19 +98,12 @@ fn paused_job_is_busy_until_what_was_in_flight_has_ended() {
 fn guest_goes_on_when_a_job_whose_server_is_silent_or_gone_is_cancelled() {
     for is_gone in [false, true] {
         let folder = Folder::new();
-        folder.image("there.img", 8 * MIB);
-        let image = folder.join("there.img");
-        let Some(mut server) = Server::qemu_nbd(&folder, "", &image) else {
+        let Some(mut server) = start_qemu_nbd(&folder, 8 * MIB) else {
             return;
         };
         let (program, mut client) = start_with_disks(&folder, 8 * MIB, LINE);
         let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-        let socket = server.socket().display().to_string();
-        client.done(
-            "blockdev-add",
-            json!({"driver": "nbd", "node-name": "there", "reconnect-delay": 3600,
-                   "server": {"type": "unix", "path": socket}}),
-        );
+        client.done("blockdev-add", node(&server, 3600));
         client.done(
             "blockdev-backup",
             backup("full", json!({"target": "there", "speed": 1})),
@@ -149,8 +143,7 @@ impl SharedExport {
     /// `None`, with a report, if the server is not installed. The job has begun.
     fn start(reconnect_delay: u32, queues: u32) -> Option<Self> {
         let folder = Folder::new();
-        folder.image("there.img", 8 * MIB);
-        let server = Server::qemu_nbd(&folder, "", &folder.join("there.img"))?;
+        let server = start_qemu_nbd(&folder, 8 * MIB)?;
         let line = format!(
             "{LINE} --blockdev nbd,node-name=there,server.type=unix,server.path={},reconnect-delay={reconnect_delay} \
              --blockdev raw,node-name=target,file=there,size=4M \

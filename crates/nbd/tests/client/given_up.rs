@@ -95,19 +95,7 @@ fn requests_of_a_cancelled_job_fail_and_others_wait() {
 
 #[test]
 fn requests_of_a_cancelled_job_fail_at_once_without_a_connection() {
-    let (allow, allowed) = mpsc::channel::<()>();
-    let (mut count, disk) = (0, Mutex::new(vec![5; 16 << 20]));
-    let server = Server::start_raw(
-        Offer::default(),
-        move |number, mut peer| match number {
-            0 => drop(peer.receive()),
-            _ => peer.serve(&disk),
-        },
-        move |_| {
-            count += 1;
-            count == 1 || allowed.recv().is_ok()
-        },
-    );
+    let (server, allow) = Server::start_lost_until_allowed(vec![5; 16 << 20]);
     let mut rig = Rig::open(&server.options(Duration::from_secs(3600)));
     let disk = rig.queue.disk().clone();
     let group = RequestGroup::new(&disk);

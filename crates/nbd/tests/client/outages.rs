@@ -56,20 +56,7 @@ fn unanswered_requests_are_sent_again_in_their_order() {
 
 #[test]
 fn requests_fail_at_once_without_a_delay_until_there_is_a_connection_again() {
-    let (allow, allowed) = mpsc::channel::<()>();
-    let (mut count, disk) = (0, Mutex::new(vec![3; 16 << 20]));
-    let server = Server::start_raw(
-        Offer::default(),
-        move |number, mut peer| match number {
-            0 => drop(peer.receive()),
-            _ => peer.serve(&disk),
-        },
-        move |_| {
-            count += 1;
-            // The second one waits until the test has seen requests fail.
-            count != 2 || allowed.recv().is_ok()
-        },
-    );
+    let (server, allow) = Server::start_lost_until_allowed(vec![3; 16 << 20]);
     let mut rig = Rig::open(&server.options(Duration::ZERO));
     for _ in 0..3 {
         let failed = rig.read(0, 512).unwrap_err();

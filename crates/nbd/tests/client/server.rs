@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -216,6 +217,24 @@ impl Server {
             _folder: folder,
             path,
         }
+    }
+
+    /// A server that ends its first connection with the first request, and accepts no other one before a message. Then it serves this disk.
+    pub fn start_lost_until_allowed(disk: Vec<u8>) -> (Self, Sender<()>) {
+        let (allow, allowed) = channel();
+        let (mut count, disk) = (0, Mutex::new(disk));
+        let server = Self::start_raw(
+            Offer::default(),
+            move |number, mut peer| match number {
+                0 => drop(peer.receive()),
+                _ => peer.serve(&disk),
+            },
+            move |_| {
+                count += 1;
+                count != 2 || allowed.recv().is_ok()
+            },
+        );
+        (server, allow)
     }
 
     /// Options for a client of it, which waits for new connections for so long.

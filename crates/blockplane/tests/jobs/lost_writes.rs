@@ -1,0 +1,105 @@
+//! Jobs whose target is an export of a server that was started again: it may have lost what it had answered and not flushed.
+
+use serde_json::json;
+use test_support::deadline::eventually;
+
+use crate::client::Client;
+use crate::guest::{Guest, OUT};
+use crate::mirror::mirror;
+use crate::nbd_target::{node, start_qemu_nbd};
+use crate::process::Folder;
+use crate::{MIB, backup, bitmap, completed, start_with_disks};
+
+const BYTES: u64 = 8 * MIB;
+
+/// Waits until the job has copied something.
+fn await_progress(client: &mut Client) {
+    eventually("something is copied", || {
+        client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
+    });
+}
+
+/// What the server had answered and not flushed may be lost, whatever it says to a later flush.
+#[test]
+fn job_fails_if_its_server_was_started_again_meanwhile() {
+    for command in ["blockdev-backup", "blockdev-mirror"] {
+        let folder = Folder::new();
+        let Some(mut server) = start_qemu_nbd(&folder, BYTES) else {
+            return;
+        };
+        let (program, mut client) = start_with_disks(&folder, BYTES, "");
+        client.done("blockdev-add", node(&server, 60));
+        let arguments = json!({"target": "there", "speed": 1, "on-target-error": "stop"});
+        client.done(command, backup("full", arguments));
+        await_progress(&mut client);
+        server.kill();
+        server.start();
+        client.done("block-job-set-speed", json!({"device": "j", "speed": 0}));
+        let data = completed(&mut client);
+        let error = data["error"].as_str().unwrap_or_default();
+        assert!(error.contains("may have lost"), "{command}: {data}");
+        program.stop();
+    }
+}
+
+#[test]
+fn mirror_that_is_ready_does_not_end_after_its_server_was_started_again() {
+    let folder = Folder::new();
+    let Some(mut server) = start_qemu_nbd(&folder, BYTES) else {
+        return;
+    };
+    let (program, mut client) = start_with_disks(&folder, BYTES, "");
+    for command in ["job-complete", "block-job-cancel"] {
+        client.done("blockdev-add", node(&server, 60));
+        client.done("blockdev-mirror", mirror(json!({"target": "there"})));
+        client.wait_for_event("BLOCK_JOB_READY");
+        server.kill();
+        server.start();
+        let name = if command == "job-complete" {
+            "id"
+        } else {
+            "device"
+        };
+        client.done(command, json!({name: "j"}));
+        let data = completed(&mut client);
+        let error = data["error"].as_str().unwrap_or_default();
+        assert!(error.contains("may have lost"), "{command}: {data}");
+        client.done("blockdev-del", json!({"node-name": "there"}));
+    }
+    program.stop();
+}
+
+#[test]
+fn cancelled_backup_leaves_nothing_clean_that_a_crashed_server_may_have_lost() {
+    let folder = Folder::new();
+    let Some(mut server) = start_qemu_nbd(&folder, BYTES) else {
+        return;
+    };
+    let export =
+        "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
+    let (program, mut client) = start_with_disks(&folder, BYTES, export);
+    client.done("blockdev-add", node(&server, 60));
+    client.done(
+        "block-dirty-bitmap-add",
+        json!({"node": "disk", "name": "b"}),
+    );
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    for block in (0..2048).step_by(16) {
+        guest.request(0, OUT, block, 1);
+    }
+    for is_restarted in [true, false] {
+        let arguments =
+            json!({"target": "there", "bitmap": "b", "bitmap-mode": "always", "speed": 1});
+        client.done("blockdev-backup", backup("bitmap", arguments));
+        await_progress(&mut client);
+        if is_restarted {
+            server.kill();
+            server.start();
+        }
+        client.done("job-cancel", json!({"id": "j"}));
+        client.wait_for_event("BLOCK_JOB_CANCELLED");
+        let dirty = bitmap(&mut client, "disk", "b")["count"].as_u64();
+        assert_eq!(dirty == Some(BYTES), is_restarted);
+    }
+    program.stop();
+}
