@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use nbd::wire::command;
 use serde_json::{Value, json};
-use test_support::verifying::blocks::BLOCK;
+use test_support::verifying::blocks::{BLOCK, Write};
 use test_support::verifying::device::Device;
 
 use crate::client::Client;
@@ -16,45 +16,96 @@ use crate::raw_client::{RawClient, request};
 use crate::upgraded_daemon::Daemon;
 use crate::{MIB, SERVER};
 
-const BYTES: u64 = 16 * MIB;
-const BLOCKS: u64 = BYTES / BLOCK as u64;
+pub const BYTES: u64 = 16 * MIB;
+pub const BLOCKS: u64 = BYTES / BLOCK as u64;
 const INCREMENTS: usize = 5;
 const URI: &str = "nbd+unix:///backup?socket=nbd";
 
-/// Lets clients see the disk as of now, and what has changed since the last backup. Returns what the moment lies between.
-fn begin(client: &mut Client, load: &Load, turn: usize) -> (u64, u64) {
-    let bitmap = |turn: usize| json!({"node": "disk", "name": turn.to_string()});
-    let mut new = bitmap(turn);
-    new["granularity"] = BLOCK.into();
-    let mut actions = vec![json!({"type": "block-dirty-bitmap-add", "data": new})];
-    let old = turn.checked_sub(1).map(bitmap);
-    if let Some(old) = &old {
-        actions.push(json!({"type": "block-dirty-bitmap-disable", "data": old}));
-    }
-    let backup = json!({"job-id": "j", "device": "disk", "target": "old-data", "sync": "none"});
-    actions.push(json!({"type": "blockdev-backup", "data": backup}));
-    let after = load.now();
-    client.done("transaction", json!({"actions": actions}));
-    let before = load.now();
-    let snapshot = json!({"driver": "snapshot-access", "node-name": "snapshot", "file": "disk"});
-    client.done("blockdev-add", snapshot);
-    let export = json!({"type": "nbd", "id": "b", "node-name": "snapshot", "name": "backup",
-        "bitmaps": Vec::from_iter(old)});
-    client.done("block-export-add", export);
-    (after, before)
+/// A backup that clients pull, of a series. The bitmap of its number has what is written after it.
+#[derive(Clone, Copy)]
+pub struct Backup {
+    pub number: usize,
+    /// It copies what has changed since the one before, not all of the disk.
+    pub is_increment: bool,
+    /// Its bitmap outlives the daemon.
+    pub has_persistent_bitmap: bool,
 }
 
-/// Ends what clients see.
-fn end(client: &mut Client, turn: usize) {
-    client.done("block-export-del", json!({"id": "b", "mode": "hard"}));
-    client.event("BLOCK_EXPORT_DELETED", "b");
-    client.done("blockdev-del", json!({"node-name": "snapshot"}));
-    client.done("job-cancel", json!({"id": "j"}));
-    client.wait_for_event("BLOCK_JOB_CANCELLED");
-    if let Some(old) = turn.checked_sub(1) {
-        let old = json!({"node": "disk", "name": old.to_string()});
-        client.done("block-dirty-bitmap-remove", old);
+impl Backup {
+    fn base(self) -> Option<usize> {
+        self.is_increment.then(|| self.number - 1)
     }
+
+    /// Lets clients see the disk as of now, and what has changed since the last backup. Returns what the moment lies between.
+    pub fn begin(self, client: &mut Client, load: &Load) -> (u64, u64) {
+        let mut new = bitmap(self.number);
+        new["granularity"] = BLOCK.into();
+        new["persistent"] = self.has_persistent_bitmap.into();
+        let mut actions = vec![json!({"type": "block-dirty-bitmap-add", "data": new})];
+        let old = self.base().map(bitmap);
+        if let Some(old) = &old {
+            actions.push(json!({"type": "block-dirty-bitmap-disable", "data": old}));
+        }
+        let backup = json!({"job-id": "j", "device": "disk", "target": "old-data", "sync": "none"});
+        actions.push(json!({"type": "blockdev-backup", "data": backup}));
+        let after = load.now();
+        client.done("transaction", json!({"actions": actions}));
+        let before = load.now();
+        let snapshot =
+            json!({"driver": "snapshot-access", "node-name": "snapshot", "file": "disk"});
+        client.done("blockdev-add", snapshot);
+        let export = json!({"type": "nbd", "id": "b", "node-name": "snapshot", "name": "backup",
+            "bitmaps": Vec::from_iter(old)});
+        client.done("block-export-add", export);
+        (after, before)
+    }
+
+    /// Pulls it: all of the disk, or what has changed since the last one, which is the same. `None`, with a report, if a program is not
+    /// installed.
+    pub fn pull(self, folder: &Folder) -> Option<()> {
+        let name = format!("backup{}", self.number);
+        if self.base().is_none() {
+            run(folder, "nbdcopy", &["--connections=2", URI, &name])?;
+            return Some(());
+        }
+        let (to, dirty) = self.begin_increment(folder)?;
+        copy(&mut RawClient::enter(folder, "backup"), &dirty, &to);
+        run(folder, "nbdcopy", &["--connections=2", URI, "whole"])?;
+        let [increments, whole] = [&name, "whole"].map(|name| std::fs::read(folder.join(name)));
+        assert!(
+            increments.unwrap() == whole.unwrap(),
+            "backup {}",
+            self.number
+        );
+        Some(())
+    }
+
+    /// Makes a copy of the backup before, and finds the ranges that have changed since.
+    pub fn begin_increment(self, folder: &Folder) -> Option<(File, Vec<(u64, u32)>)> {
+        let base = self.base().unwrap();
+        let [from, to] = [base, self.number].map(|number| folder.join(&format!("backup{number}")));
+        std::fs::copy(from, &to).unwrap();
+        let dirty = dirty_ranges(folder, base)?;
+        assert!(!dirty.is_empty(), "the guest has written");
+        Some((File::options().write(true).open(to).unwrap(), dirty))
+    }
+
+    /// Ends what clients see.
+    pub fn end(self, client: &mut Client) {
+        client.done("block-export-del", json!({"id": "b", "mode": "hard"}));
+        client.event("BLOCK_EXPORT_DELETED", "b");
+        client.done("blockdev-del", json!({"node-name": "snapshot"}));
+        client.done("job-cancel", json!({"id": "j"}));
+        client.wait_for_event("BLOCK_JOB_CANCELLED");
+        if let Some(old) = self.base() {
+            client.done("block-dirty-bitmap-remove", bitmap(old));
+        }
+    }
+}
+
+/// The name of the bitmap of a backup.
+pub fn bitmap(number: usize) -> Value {
+    json!({"node": "disk", "name": number.to_string()})
 }
 
 /// The dirty ranges of a bitmap, as nbdinfo shows them.
@@ -74,8 +125,7 @@ fn dirty_ranges(folder: &Folder, name: usize) -> Option<Vec<(u64, u32)>> {
 }
 
 /// Copies ranges of the export into a backup.
-fn copy(folder: &Folder, ranges: &[(u64, u32)], to: &File) {
-    let mut reader = RawClient::enter(folder, "backup");
+pub fn copy(reader: &mut RawClient, ranges: &[(u64, u32)], to: &File) {
     for &(offset, len) in ranges {
         reader.send(&request(command::READ, 0, 1, (offset, len)));
         let (_, error, data) = reader.reply(len as usize);
@@ -84,59 +134,63 @@ fn copy(folder: &Folder, ranges: &[(u64, u32)], to: &File) {
     }
 }
 
-/// Pulls the backup of this number: all of the disk, or what has changed since the last one, which is the same. `None`, with a report,
-/// if a program is not installed.
-fn pull(folder: &Folder, turn: usize) -> Option<()> {
-    let name = format!("backup{turn}");
-    let Some(last) = turn.checked_sub(1) else {
-        run(folder, "nbdcopy", &["--connections=2", URI, &name])?;
-        return Some(());
-    };
-    std::fs::copy(folder.join(&format!("backup{last}")), folder.join(&name)).unwrap();
-    let dirty = dirty_ranges(folder, last)?;
-    assert!(!dirty.is_empty(), "the guest has written");
-    let to = File::options().write(true).open(folder.join(&name));
-    copy(folder, &dirty, &to.unwrap());
-    run(folder, "nbdcopy", &["--connections=2", URI, "whole"])?;
-    let [increments, whole] = [&name, "whole"].map(|name| std::fs::read(folder.join(name)));
-    assert!(increments.unwrap() == whole.unwrap(), "backup {turn}");
-    Some(())
-}
-
-/// A full backup and incremental ones of the node `disk`, which these options define. In the middle the daemon is replaced, if it can be.
-fn each_backup_is_of_one_moment(disk: &str, is_upgraded: bool) {
-    let folder = Folder::new();
-    folder.image("disk.img", BYTES);
-    folder.image("old-data.img", BYTES);
-    let line = format!(
+/// Options for this node `disk` behind an export on two iothreads, a node for its old data, and a server.
+pub fn line(disk: &str) -> String {
+    format!(
         "--object iothread,id=io0 --object iothread,id=io1 {disk} \
          --blockdev file,node-name=old-data,filename=old-data.img,cache.direct=off {SERVER} \
          --export vhost-user-blk,id=e,node-name=disk,writable=on,num-queues={QUEUES},\
 iothread.0=io0,iothread.1=io1,addr.type=unix,addr.path=e.sock"
-    );
-    let mut daemon = Daemon::start_in(folder, &line, &[]);
+    )
+}
+
+/// A folder with the image of the disk, and one for its old data.
+pub fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.image("disk.img", BYTES);
+    folder.image("old-data.img", BYTES);
+    folder
+}
+
+/// The backups of this number are each of one moment.
+#[track_caller]
+pub fn assert_backups_are_of_their_moments(
+    folder: &Folder,
+    moments: &[(usize, (u64, u64))],
+    writes: &[Write],
+) {
+    for &(number, (after, before)) in moments {
+        let content = std::fs::read(folder.join(&format!("backup{number}"))).unwrap();
+        assert_is_of_one_moment(&content, writes, after, before);
+    }
+}
+
+/// A full backup and incremental ones of the node `disk`, which these options define. In the middle the daemon is replaced, if it can be.
+fn each_backup_is_of_one_moment(disk: &str, is_upgraded: bool) {
+    let mut daemon = Daemon::start_in(folder(), &line(disk), &[]);
     let load = Load::begin(daemon.folder.join("e.sock"), Device::Blk, BLOCKS);
     load.goes_on(500);
     let mut moments = Vec::new();
-    for turn in 0..=INCREMENTS {
+    for number in 0..=INCREMENTS {
+        let backup = Backup {
+            number,
+            is_increment: number > 0,
+            has_persistent_bitmap: false,
+        };
         let mut client = daemon.client();
-        moments.push(begin(&mut client, &load, turn));
+        moments.push((number, backup.begin(&mut client, &load)));
         load.goes_on(300);
-        if pull(&daemon.folder, turn).is_none() {
+        if backup.pull(&daemon.folder).is_none() {
             return;
         }
-        end(&mut client, turn);
+        backup.end(&mut client);
         load.goes_on(300);
-        if turn == 2 && is_upgraded {
+        if number == 2 && is_upgraded {
             // The bitmap that records goes to the new process.
             daemon.upgrade();
         }
     }
-    let writes = load.end();
-    for (turn, (after, before)) in moments.into_iter().enumerate() {
-        let content = std::fs::read(daemon.folder.join(&format!("backup{turn}"))).unwrap();
-        assert_is_of_one_moment(&content, &writes, after, before);
-    }
+    assert_backups_are_of_their_moments(&daemon.folder, &moments, &load.end());
     daemon.stop();
 }
 

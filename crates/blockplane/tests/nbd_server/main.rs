@@ -4,6 +4,7 @@
 //! - `clients`: clients of others: nbdinfo, nbdcopy, qemu-img, qemu-io.
 //! - `how_to`: the script of a how-to page.
 //! - `incremental`: full and incremental backups that clients pull while a guest writes.
+//! - `killed`: the same across the death of the daemon.
 //! - `requests`: requests byte by byte, by a client that sends what others do not.
 //! - `limits`: clients that are silent, too many, or read nothing.
 //! - `control`: the server and its exports are started, changed and removed while clients are connected.
@@ -20,6 +21,7 @@ mod clients;
 mod control;
 mod how_to;
 mod incremental;
+mod killed;
 mod limits;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../jobs/load.rs"]

@@ -44,6 +44,12 @@ impl Daemon {
 
     /// Kills it, and starts it with these options in its place.
     pub fn kill_and_restart(&mut self, line: &str) {
+        self.kill();
+        self.restart(line);
+    }
+
+    /// Kills it, and waits for its end.
+    pub fn kill(&mut self) {
         let pid = self.pid();
         kill_process(pid, Signal::KILL).unwrap();
         match self.first.take() {
@@ -51,6 +57,10 @@ impl Daemon {
             None => eventually("it has ended", || test_kill_process(pid).is_err()),
         }
         std::fs::remove_file(self.folder.join("pid")).unwrap();
+    }
+
+    /// Starts it with these options after it was killed.
+    pub fn restart(&mut self, line: &str) {
         self.first = Some(spawn(&self.folder, line, &[]));
     }
 
