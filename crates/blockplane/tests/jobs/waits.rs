@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
 use crate::client::Client;
@@ -28,6 +28,18 @@ fn until_reserved(client: &mut Client, command: &str) {
     });
 }
 
+/// Waits until there is a job, which has not started.
+fn until_created(client: &mut Client) {
+    eventually("there is a job", || {
+        client.done("query-jobs", json!({}))[0].is_object()
+    });
+    assert_eq!(status_of_job(client), "created");
+}
+
+fn status_of_job(client: &mut Client) -> Value {
+    client.done("query-jobs", json!({}))[0]["status"].take()
+}
+
 #[test]
 fn ids_of_jobs_are_taken_while_they_begin() {
     let folder = Folder::new();
@@ -46,6 +58,92 @@ fn ids_of_jobs_are_taken_while_they_begin() {
     client.done("job-cancel", json!({"id": "j"}));
     client.wait_for_event("BLOCK_JOB_CANCELLED");
     program.stop();
+}
+
+#[test]
+fn job_is_paused_or_cancelled_while_its_transaction_waits() {
+    for is_cancelled in [false, true] {
+        let folder = Folder::new();
+        let (program, mut client) = start_with_disks(&folder, MIB, LINE);
+        let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+        guest.request(0, OUT, 0, 1);
+        client.take_events();
+        let iothread = StoppedThread::of_name(program.pid(), "IO io0");
+        client.send("blockdev-backup", &backup("full", json!({"speed": 1})));
+        let mut other = Client::connect(&folder.join("qmp"));
+        until_created(&mut other);
+        let command = if is_cancelled {
+            "job-cancel"
+        } else {
+            "job-pause"
+        };
+        other.done(command, json!({"id": "j"}));
+        let status = if is_cancelled { "aborting" } else { "created" };
+        assert_eq!(status_of_job(&mut other), status);
+        drop(iothread);
+        assert_eq!(client.answer()["return"], json!({}));
+        if !is_cancelled {
+            assert_eq!(status_of_job(&mut client), "paused");
+            client.done("job-cancel", json!({"id": "j"}));
+        }
+        client.wait_for_event("BLOCK_JOB_CANCELLED");
+        guest.request(0, OUT, 0, 1);
+        assert_eq!(guest.status(0, 0), 0);
+        program.stop();
+    }
+}
+
+/// The transaction waits for a guest's write, which waits for the target: it was under way before the moment, behind another one.
+#[test]
+fn transaction_whose_server_is_silent_ends_when_its_job_is_cancelled_or_the_daemon_ends() {
+    for is_cancelled in [false, true] {
+        let folder = Folder::new();
+        let Some(server) = start_qemu_nbd(&folder, MIB) else {
+            return;
+        };
+        let line = format!(
+            "--object iothread,id=io0 --object iothread,id=io1 \
+             --blockdev blkdebug,node-name=slow,image=disk,inject-error.0.iotype=write,\
+inject-error.0.action=delay,inject-error.0.delay-ns=500000000 \
+             --blockdev null-co,node-name=null0,size=1M --blockdev null-co,node-name=null1,size=1M \
+             --blockdev nbd,node-name=there,server.type=unix,server.path={} \
+             --export vhost-user-blk,id=e,node-name=slow,writable=on,iothread=io0,addr.type=unix,addr.path=e.sock \
+             --export vhost-user-blk,id=o,node-name=null0,writable=on,iothread=io1,addr.type=unix,addr.path=o.sock",
+            server.socket().display()
+        );
+        let (program, mut client) = start_with_disks(&folder, MIB, &line);
+        let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+        let mut other_guest = Guest::connect(&folder.join("o.sock"), 1);
+        guest.request(0, IN, 0, 0);
+        other_guest.request(0, OUT, 0, 1);
+        server.pause();
+        let iothread = StoppedThread::of_name(program.pid(), "IO io1");
+        let actions =
+            [("j", "slow", "there"), ("k", "null0", "null1")].map(|(id, device, target)| {
+                json!({"type": "blockdev-backup", "data": backup("none",
+                json!({"job-id": id, "device": device, "target": target}))})
+            });
+        client.send("transaction", &json!({"actions": actions}));
+        let mut other = Client::connect(&folder.join("qmp"));
+        until_created(&mut other);
+        // Its disk has the filter, and the moment has not come.
+        (0..20).for_each(|_| guest.request(0, IN, 0, 0));
+        guest.ask(0, 0, OUT, 0, 1);
+        guest.ask(0, 1, OUT, 0, 2);
+        guest.ask(0, 2, IN, 8, 0);
+        guest.wait(0, 2);
+        drop(iothread);
+        guest.wait(0, 0);
+        if is_cancelled {
+            other.done("job-cancel", json!({"id": "j"}));
+            guest.wait(0, 1);
+            assert_eq!(guest.status(0, 1), 0);
+            assert_eq!(client.answer()["return"], json!({}));
+            assert_eq!(client.wait_for_event("BLOCK_JOB_CANCELLED")["device"], "j");
+            server.resume();
+        }
+        program.stop();
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl MainThread {
         let number = objects.job_count;
         objects.job_count += 1;
         let cancelled = Arc::new(AtomicBool::new(false));
-        let mut job = Job {
+        objects.add_job(Job {
             id: id.to_owned(),
             number,
             status: JobStatus::Created,
@@ -38,6 +38,7 @@ impl MainThread {
             work: JobWork::Create(cancelled.clone()),
             disks: None,
             control: Arc::new(CopierControl::default()),
+            is_starting: false,
             copier: None,
             iothread: String::new(),
             bitmap: None,
@@ -45,11 +46,11 @@ impl MainThread {
             io_status: IoStatus::Ok,
             error: None,
             outcome: None,
-        };
+        });
         tracing::info!(job = id, ?image, "job started");
-        job.set_status(JobStatus::Created, &objects.events);
-        job.set_status(JobStatus::Running, &objects.events);
-        objects.jobs.push(job);
+        if let Some(job) = objects.jobs.last_mut() {
+            job.set_status(JobStatus::Running, &objects.events);
+        }
         // Their locks say the same, unless they have none: nodes that are inactive, or have `locking=off`.
         let nodes = objects.nodes.iter().map(|open| &open.node);
         let in_use: Vec<(String, ImageId)> = nodes

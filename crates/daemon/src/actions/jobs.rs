@@ -1,24 +1,21 @@
-//! The life of jobs: from the start of their copiers to their end, and the commands of clients in between.
+//! The life of jobs: from the [start](super::job_start) of their copiers to their end, and the commands of clients in between.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use block::dirty_bitmap::BitmapUse;
 use block::{BlockCopy, CopyFailure, CopySide, Node};
-use copier::{Copier, CopierReport};
+use copier::CopierReport;
 use iothread::{Errno, ErrorAction, IoStatus};
 use serde_json::json;
 
-use super::backup::JobPlan;
 use super::users::{reattach_users, users_of_node};
 use crate::command_threads::CommandOnShutdown;
-use crate::control::{MainThread, run_on_main_thread};
+use crate::control::MainThread;
 use crate::errno_text::errno_text;
 use crate::error::BoxError;
-use crate::state::job::{Job, JobDisks, JobOutcome};
+use crate::state::job::{Job, JobOutcome};
 use crate::state::job_status::{JobStatus, JobVerb};
-use crate::state::job_work::JobWork;
 use crate::state::mirror_job::MirrorEnd;
 
 /// The error of a job whose target may lack what was copied.
@@ -26,72 +23,8 @@ const LOST_WRITES: &str =
     "the connection to the target broke: its server may have lost what was not flushed";
 
 impl MainThread {
-    /// Starts a job whose filter is on all routes, and whose moment has come.
-    pub fn start_job(&mut self, plan: JobPlan, bitmap: Option<BitmapUse>, group: Option<u64>) {
-        let JobPlan { id, number, .. } = plan;
-        let node = Node::new_copier(&id, &plan.source, &plan.target, &plan.copy);
-        let sender = self.message_sender.clone();
-        let disks = (&plan.source, &plan.target);
-        let copier = Copier::new(
-            disks,
-            &plan.copy,
-            plan.settings,
-            &plan.control,
-            move |report| {
-                run_on_main_thread(&sender, move |control| {
-                    control.on_copier_report(number, report);
-                });
-            },
-        );
-        tracing::info!(
-            job = id,
-            source = plan.source.name(),
-            target = plan.target.name(),
-            "job started"
-        );
-        let copy = plan.copy.clone();
-        let guests = self.objects.queues_of_node(&plan.source);
-        plan.control.guests.set(guests);
-        let mut job = Job {
-            id,
-            number,
-            status: JobStatus::Created,
-            auto_finalize: plan.auto_finalize,
-            auto_dismiss: plan.auto_dismiss,
-            group,
-            disks: Some(JobDisks::new(plan.source, plan.target)),
-            work: JobWork::Copy(plan.copy),
-            control: plan.control,
-            copier: None,
-            iothread: plan.iothread.id().to_owned(),
-            bitmap: bitmap.zip(plan.bitmap.map(|bitmap| bitmap.mode)),
-            mirror: plan.mirror,
-            io_status: IoStatus::Ok,
-            error: None,
-            outcome: None,
-        };
-        let events = &self.objects.events;
-        job.set_status(JobStatus::Created, events);
-        job.set_status(JobStatus::Running, events);
-        let started = plan
-            .iothread
-            .start_socket_device(Box::new(copier), vec![node]);
-        let failed = copy.failed_write_copy();
-        let mut error = None;
-        match started {
-            Ok(handle) => job.copier = Some(Arc::new(handle)),
-            Err(stopped) => error = Some(stopped.to_string()),
-        }
-        self.objects.jobs.push(job);
-        if let Some(failure) = failed {
-            self.on_failed_write_copy(number, failure);
-        } else if let Some(error) = error {
-            self.begin_end_of_job(number, JobOutcome::Failed(error));
-        }
-    }
-
     /// Handles a report of a job's copier.
-    fn on_copier_report(&mut self, number: u64, report: CopierReport) {
+    pub(super) fn on_copier_report(&mut self, number: u64, report: CopierReport) {
         match report {
             CopierReport::Failed(failure, action) => self.on_job_error(number, failure, action),
             CopierReport::Ready => self.on_mirror_ready(number),
@@ -153,7 +86,7 @@ impl MainThread {
         }
     }
 
-    /// Begins the end of a job's work: a thread waits for its requests, and takes the filter away.
+    /// Begins the end of a job's work. A job that is starting ends when its transaction has been carried out.
     pub(super) fn begin_end_of_job(&mut self, number: u64, outcome: JobOutcome) {
         let objects = &mut self.objects;
         let mut jobs = objects.jobs.iter_mut();
@@ -166,6 +99,17 @@ impl MainThread {
             job.set_status(JobStatus::Aborting, &objects.events);
         }
         job.outcome = Some(outcome);
+        if !job.is_starting {
+            self.end_work_of_job(number);
+        }
+    }
+
+    /// Ends the work of a job whose outcome is known: a thread waits for its requests, and takes the filter away.
+    pub(super) fn end_work_of_job(&mut self, number: u64) {
+        let objects = &mut self.objects;
+        let Some(job) = objects.jobs.iter_mut().find(|job| job.number == number) else {
+            return;
+        };
         let Some(disks) = &job.disks else {
             return;
         };

@@ -9,6 +9,8 @@
 //! 3. Writes of before the moment end. They are in the backup, so they belong to what is dirty for it, whether they are in the bitmap
 //!    or already in the successor. Bitmaps of before [get them](super::writes_under_way) as well.
 //! 4. The copiers begin.
+//!
+//! The jobs exist before the first step, in which requests may have to wait for a target: cancelling the job ends that.
 
 use std::sync::Arc;
 
@@ -21,7 +23,6 @@ use super::one_connection::check_iothreads_of_backups;
 use super::users::{reattach_users, wait_for_requests_of_users};
 use super::writes_under_way::WritesUnderWay;
 use crate::error::BoxError;
-use crate::state::job::StartingJob;
 use crate::state::objects::DaemonObjects;
 
 /// Changes that were checked as far as the state allows.
@@ -32,17 +33,23 @@ pub(crate) struct TransactionPlan {
     moment: Arc<CopyMoment>,
 }
 
-/// Names that are reserved until a transaction is done.
+/// Nodes and jobs that are reserved until a transaction is done.
 pub(crate) struct TransactionReservation {
     nodes: Vec<String>,
-    jobs: Vec<String>,
+    /// Their numbers.
+    jobs: Vec<u64>,
 }
 
 impl TransactionReservation {
-    pub fn release(self, objects: &mut DaemonObjects) {
+    /// Releases the nodes of a transaction that was carried out. Its jobs start.
+    pub fn release(&self, objects: &mut DaemonObjects) {
         objects.release_nodes(&self.nodes);
-        let jobs = &mut objects.starting_jobs;
-        jobs.retain(|job| !self.jobs.contains(&job.id));
+    }
+
+    /// Releases the nodes of a transaction that has failed, and removes its jobs.
+    pub fn release_and_remove_jobs(&self, objects: &mut DaemonObjects) {
+        objects.release_nodes(&self.nodes);
+        objects.remove_unstarted_jobs(&self.jobs);
     }
 }
 
@@ -74,8 +81,13 @@ impl TransactionPlan {
         self.bitmaps.may_wait() || !self.backups.is_empty()
     }
 
-    /// Reserves all nodes of the disks, so that no other command exchanges their nodes meanwhile, and the ids of the jobs.
-    pub fn reserve(&self, objects: &mut DaemonObjects) -> Result<TransactionReservation, BoxError> {
+    /// Reserves all nodes of the disks, so that no other command exchanges their nodes meanwhile, and adds the jobs, which clients can
+    /// cancel from now on. With `ends_together` either all of them succeed, or none.
+    pub fn reserve(
+        &self,
+        objects: &mut DaemonObjects,
+        ends_together: bool,
+    ) -> Result<TransactionReservation, BoxError> {
         let disks = self.backups.iter();
         let disks = disks.flat_map(|backup| [&backup.source, &backup.target]);
         let affected: Vec<_> = self.bitmaps.affected_nodes().chain(disks).collect();
@@ -88,15 +100,14 @@ impl TransactionPlan {
             false => "command that begins a job",
         };
         objects.reserve_nodes(&names, command)?;
-        let jobs = self.backups.iter().map(|backup| StartingJob {
-            id: backup.id.clone(),
-            iothread: backup.iothread.id().to_owned(),
-        });
-        objects.starting_jobs.extend(jobs);
-        let ids = self.backups.iter().map(|backup| backup.id.clone());
+        let numbers: Vec<u64> = self.backups.iter().map(|backup| backup.number).collect();
+        let group = numbers.first().copied().filter(|_| ends_together);
+        for backup in &self.backups {
+            objects.add_job(backup.new_job(group));
+        }
         Ok(TransactionReservation {
             nodes: names,
-            jobs: ids.collect(),
+            jobs: numbers,
         })
     }
 

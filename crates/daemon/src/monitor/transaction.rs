@@ -103,7 +103,8 @@ pub(super) fn run_actions(
         let done = done.map_err(|failure| error_of_failed_action(&failure));
         return reply.send(done.map(|_| json!({})));
     }
-    let reservation = match plan.reserve(&mut control.objects) {
+    let ends_together = mode == CompletionMode::Grouped;
+    let reservation = match plan.reserve(&mut control.objects, ends_together) {
         Ok(reservation) => reservation,
         Err(failure) => return reply.send(Err(error_of_failed_action(&failure))),
     };
@@ -117,12 +118,12 @@ pub(super) fn run_actions(
             Ok((plan, uses))
         },
         move |control, done| {
-            reservation.release(&mut control.objects);
-            let (plan, uses) = done?;
-            let group = plan.backups.first().map(|first| first.number);
-            let group = group.filter(|_| mode == CompletionMode::Grouped);
+            let objects = &mut control.objects;
+            let (plan, uses) =
+                done.inspect_err(|_| reservation.release_and_remove_jobs(objects))?;
+            reservation.release(objects);
             for (backup, bitmap) in plan.backups.into_iter().zip(uses) {
-                control.start_job(backup, bitmap, group);
+                control.start_job(backup, bitmap);
             }
             Ok(())
         },

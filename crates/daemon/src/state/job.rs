@@ -58,13 +58,6 @@ impl JobDisks {
     }
 }
 
-/// A job whose transaction is being carried out.
-pub(crate) struct StartingJob {
-    pub id: String,
-    /// The iothread of its copier.
-    pub iothread: String,
-}
-
 /// A job.
 pub(crate) struct Job {
     pub id: String,
@@ -79,7 +72,9 @@ pub(crate) struct Job {
     /// `None` after its end, when they may be closed, and for a job that copies none.
     pub disks: Option<JobDisks>,
     pub control: Arc<CopierControl>,
-    /// `None` after its work, and for a job that copies no disk.
+    /// Its transaction is being carried out, and starts it in the end.
+    pub is_starting: bool,
+    /// `None` before and after its work, and for a job that copies no disk.
     pub copier: Option<Arc<SocketDeviceHandle>>,
     /// The iothread of the copier; empty without.
     pub iothread: String,
@@ -172,9 +167,10 @@ impl Job {
         self.ends_as_copy() && self.work.copy().is_some_and(lacks)
     }
 
-    /// The status while it works, or does not because it is paused.
+    /// The status before its end: it is about to start, works, or does not because it is paused.
     pub fn working_status(&self) -> JobStatus {
         match (self.is_ready(), self.is_paused()) {
+            _ if self.is_starting => JobStatus::Created,
             (false, false) => JobStatus::Running,
             (false, true) => JobStatus::Paused,
             (true, false) => JobStatus::Ready,
@@ -195,12 +191,18 @@ impl Job {
         }
     }
 
-    /// Changes the status, and sends the event.
+    /// Changes the status, and sends the event of a change.
     pub fn set_status(&mut self, status: JobStatus, events: &ServerHandle) {
-        self.status = status;
+        if self.status != status {
+            self.status = status;
+            self.emit_status(events);
+        }
+    }
+
+    fn emit_status(&self, events: &ServerHandle) {
         events.emit(
             "JOB_STATUS_CHANGE",
-            json!({"id": self.id, "status": status.name()}),
+            json!({"id": self.id, "status": self.status.name()}),
         );
     }
 
@@ -326,6 +328,12 @@ impl Job {
 }
 
 impl DaemonObjects {
+    /// Adds a job that was created.
+    pub fn add_job(&mut self, job: Job) {
+        job.emit_status(&self.events);
+        self.jobs.push(job);
+    }
+
     /// All jobs begin to end, for the shutdown: nothing is copied or created any more, and what is in flight does not hang.
     pub fn begin_stop_jobs(&mut self) {
         for job in &mut self.jobs {
@@ -355,21 +363,16 @@ impl DaemonObjects {
         self.jobs.clear();
     }
 
-    /// Whether a job has this id, or is about to.
+    /// Whether a job has this id.
     pub fn has_job(&self, id: &str) -> bool {
         self.jobs.iter().any(|job| job.id == id)
-            || self.starting_jobs.iter().any(|job| job.id == id)
     }
 
     /// A job that an iothread works for, or will: until its disks are free.
     pub fn id_of_job_on_iothread(&self, iothread: &str) -> Option<&str> {
-        let jobs = self.jobs.iter().filter(|job| job.disks.is_some());
-        let jobs = jobs.map(|job| (&job.id, &job.iothread));
-        let starting = self.starting_jobs.iter();
-        let starting = starting.map(|job| (&job.id, &job.iothread));
-        let mut all = jobs.chain(starting);
-        let found = all.find(|(_, name)| *name == iothread);
-        found.map(|(id, _)| id.as_str())
+        let mut jobs = self.jobs.iter().filter(|job| job.disks.is_some());
+        let found = jobs.find(|job| job.iothread == iothread);
+        found.map(|job| job.id.as_str())
     }
 
     /// The nodes that jobs copy.

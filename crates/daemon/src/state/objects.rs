@@ -19,7 +19,7 @@ use vhost_user::{ControlThreads, Server, VirtioDevice};
 
 use super::export::{Export, ExportRemoval, ExportState};
 use super::iothread::{Iothread, to_poll_settings};
-use super::job::{Job, StartingJob};
+use super::job::Job;
 use super::nbd_server::RunningNbdServer;
 use super::node::{OpenNode, reserved_node_error};
 use super::secret::Secret;
@@ -84,8 +84,6 @@ pub(crate) struct DaemonObjects {
     pub tls_creds: Vec<Arc<TlsCreds>>,
     pub authz_lists: Vec<AuthzList>,
     pub jobs: Vec<Job>,
-    /// Jobs whose transactions are being carried out.
-    pub starting_jobs: Vec<StartingJob>,
     /// Number of jobs that were started so far.
     pub job_count: u64,
 }
@@ -128,7 +126,6 @@ impl DaemonObjects {
             authz_lists: Vec::new(),
             jobs: Vec::new(),
             job_count: 0,
-            starting_jobs: Vec::new(),
         }
     }
 
