@@ -52,7 +52,7 @@ impl WritesUnderWay {
         found
     }
 
-    /// Merges the additional bitmaps into those that no longer record, and removes them. All writes have ended.
+    /// Merges the additional bitmaps into those that no longer record, and removes them, also if that fails. All writes have ended.
     pub fn merge_and_remove_bitmaps(&self) -> Result<(), BitmapError> {
         let stopped = self.bitmaps.iter().filter(|(node, name)| {
             let has_stopped = |bitmap: &BitmapStatus| {
@@ -66,7 +66,9 @@ impl WritesUnderWay {
         });
         let removals = self.nodes().into_iter();
         let removals = removals.map(|node| action_of(node, NAME, BitmapChange::Remove));
-        switch(&merges.chain(removals).collect::<Vec<_>>()).map(drop)
+        let merged = switch(&merges.collect::<Vec<_>>());
+        let removed = switch(&removals.collect::<Vec<_>>());
+        merged.and(removed).map(drop)
     }
 
     /// The nodes of the bitmaps.
@@ -83,5 +85,38 @@ fn action_of(node: &Arc<Node>, bitmap: &str, change: BitmapChange) -> BitmapActi
         node: node.bitmaps().clone(),
         bitmap: bitmap.to_owned(),
         change,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::null_disk;
+
+    const BYTES: u64 = 1 << 20;
+
+    #[test]
+    fn additional_bitmap_is_removed_also_if_it_cannot_be_merged() {
+        for size_of_bitmap in [BYTES, BYTES / 2] {
+            let node = null_disk();
+            let add = |name: &str, size, enabled| {
+                let add = BitmapChange::Add {
+                    size,
+                    granularity: DEFAULT_GRANULARITY,
+                    enabled,
+                    persistent: false,
+                };
+                action_of(&node, name, add)
+            };
+            switch(&[add("b", size_of_bitmap, false), add(NAME, BYTES, true)]).unwrap();
+            let under_way = WritesUnderWay {
+                bitmaps: vec![(node.clone(), "b".to_owned())],
+            };
+            let merged = under_way.merge_and_remove_bitmaps();
+            assert_eq!(merged.is_ok(), size_of_bitmap == BYTES, "{merged:?}");
+            let left = node.bitmaps().statuses();
+            let left: Vec<&str> = left.iter().map(|bitmap| &*bitmap.name).collect();
+            assert_eq!(left, ["b"]);
+        }
     }
 }
