@@ -1,6 +1,7 @@
 //! `blockplane check FILE`: validates a configuration and shows what it would create.
 
 mod files;
+mod start;
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -22,7 +23,8 @@ pub(crate) fn run(options: &CheckSettings) -> Result<ExitCode, BoxError> {
     let bytes = config_file::read_config_bytes(&options.path)?;
     let path = config_file::display_path(&options.path);
     let outcome = ConfigError::decode_utf8(path, bytes)
-        .and_then(|text| ConfigFileWithOptions::for_path(path).parse(&text));
+        .and_then(|text| ConfigFileWithOptions::for_path(path).parse(&text))
+        .and_then(|daemon| start::refuse_nodes_that_cannot_start(path, daemon));
     let mut hints = Vec::new();
     if let Ok(daemon) = &outcome {
         add_hints_at_unused(&daemon.directives, &mut hints);

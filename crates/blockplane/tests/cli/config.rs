@@ -233,6 +233,34 @@ fn check_reports_problems_with_their_positions() {
     assert_eq!(json["problems"][1]["column"], 2);
 }
 
+/// No job runs at the start.
+#[test]
+fn check_refuses_a_snapshot_in_the_words_of_the_start() {
+    let snapshot = "[blockdev.snapshot]\ndriver = \"snapshot-access\"\nfile = \"d\"\n";
+    let inside = "[blockdev.window]\ndriver = \"raw\"\nfile = { driver = \"snapshot-access\", file = \"d\" }\n";
+    for node in [snapshot, inside] {
+        let folder = folder(&format!("{ONE_DISK}{node}"));
+        folder.image("disk.img", 1 << 20);
+        let refused = "node 'd' has no running backup with sync=none";
+        folder
+            .run("--config f.toml")
+            .assert_fails_naming(&[refused]);
+        let checked = folder.run("check f.toml");
+        assert_eq!((checked.code, checked.stdout.as_str()), (Some(1), ""));
+        let expected = format!("f.toml: one problem\n{refused}");
+        assert!(checked.stderr.starts_with(&expected), "{checked:?}");
+        let checked = folder.run("check --json f.toml");
+        let json: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+        assert_eq!(json["right"], false);
+        assert!(
+            json["problems"][0]["message"]
+                .as_str()
+                .unwrap()
+                .contains(refused)
+        );
+    }
+}
+
 #[test]
 fn check_prints_json() {
     let folder = folder(ONE_DISK);
