@@ -69,6 +69,7 @@ pub use disk_file::open::FileOptions;
 #[cfg(feature = "simulation")]
 pub use disk_file::simulated::SimulatedDisk;
 pub use drivers::open::NodeOptions;
+pub use drivers::snapshot_access::SNAPSHOT_OVER;
 pub use engine::{Op, Request};
 pub use error::NodeError;
 pub use faults::{FaultAction, FaultRule, FaultRules, Faults, NoHangGuard};

@@ -163,6 +163,15 @@ impl ExportOptions {
         }
     }
 
+    /// Whether its clients may write to this node.
+    #[must_use]
+    pub fn writes_node(&self, node: &str) -> bool {
+        match self.kind.luns() {
+            None => self.settings.writable && self.node_name == node,
+            Some(luns) => luns.iter().any(|lun| lun.writable && lun.node_name == node),
+        }
+    }
+
     /// Whether it exports this node.
     #[must_use]
     pub fn exports_node(&self, node: &str) -> bool {

@@ -288,7 +288,8 @@ impl BlockCopy {
     }
 
     /// Whether it is a copy of [what guests change](CopyExtent::Changes).
-    pub(crate) fn is_of_changes(&self) -> bool {
+    #[must_use]
+    pub fn is_of_changes(&self) -> bool {
         self.is_of_changes
     }
 

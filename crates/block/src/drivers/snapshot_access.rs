@@ -16,6 +16,10 @@ use crate::route::part::segments_of_part;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{OpHandler, Route};
 
+/// The error of reads of a snapshot whose backup is over, or may have lost old data. No disk has it, so that a report can tell the
+/// difference; clients see an I/O error.
+pub const SNAPSHOT_OVER: Errno = Errno::IDRM;
+
 /// The driver of a snapshot.
 pub(crate) struct SnapshotAccess {
     pub disk: Arc<Node>,
@@ -167,7 +171,7 @@ impl SnapshotTask {
     /// Fails if guests no longer copy, or if the target may have lost what was copied.
     fn check_not_over(&self) -> Result<(), Errno> {
         match self.copy.is_over() || self.copy.may_have_lost_writes() {
-            true => Err(Errno::IO),
+            true => Err(SNAPSHOT_OVER),
             false => Ok(()),
         }
     }

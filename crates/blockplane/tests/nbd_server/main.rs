@@ -6,6 +6,7 @@
 //! - `incremental`: full and incremental backups that clients pull while a guest writes.
 //! - `killed`: the same across the death of the daemon.
 //! - `requests`: requests byte by byte, by a client that sends what others do not.
+//! - `snapshots`: the end of snapshots, and their old data.
 //! - `limits`: clients that are silent, too many, or read nothing.
 //! - `control`: the server and its exports are started, changed and removed while clients are connected.
 //! - `tls`: encrypted connections, and clients that are not let in.
@@ -28,6 +29,7 @@ mod limits;
 mod load;
 mod raw_client;
 mod requests;
+mod snapshots;
 mod status_client;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../qmp/stopped_thread.rs"]

@@ -67,17 +67,26 @@ impl NodeActivator for MainThreadActivator {
 }
 
 impl DaemonObjects {
-    /// The node of this name for an export, activated unless the export may have an inactive one, or its state is that of the old
-    /// process of a live upgrade.
+    /// The node of this name for an export, whose clients may write there if it is `writable`. It is activated unless the export may have
+    /// an inactive one, or its state is that of the old process of a live upgrade.
     pub fn node_for_export(
         &mut self,
         name: &str,
+        writable: bool,
         options: &ExportOptions,
     ) -> Result<Arc<Node>, BoxError> {
         match options.settings.allow_inactive || self.creates_exports_paused {
-            true => self.require_unreserved_node(name),
-            false => self.activate_node_for_export(name),
+            true => self.find_node_for_export(name, writable),
+            false => self.activate_node_for_export(name, writable),
         }
+    }
+
+    fn find_node_for_export(&self, name: &str, writable: bool) -> Result<Arc<Node>, BoxError> {
+        let node = self.require_unreserved_node(name)?;
+        if writable {
+            self.check_keeps_no_old_data(&node)?;
+        }
+        Ok(node)
     }
 
     /// Tells exports whether their nodes are active, after a change.
@@ -129,9 +138,13 @@ impl DaemonObjects {
         names.map(str::to_owned).collect()
     }
 
-    /// Activates the node of this name for an export, and returns it.
-    pub fn activate_node_for_export(&mut self, name: &str) -> Result<Arc<Node>, BoxError> {
-        let node = self.require_unreserved_node(name)?;
+    /// Activates the node of this name for an export, whose clients may write there if it is `writable`, and returns it.
+    pub fn activate_node_for_export(
+        &mut self,
+        name: &str,
+        writable: bool,
+    ) -> Result<Arc<Node>, BoxError> {
+        let node = self.find_node_for_export(name, writable)?;
         self.activate_with_nodes_below(name)?;
         Ok(node)
     }

@@ -106,6 +106,9 @@ impl JobPlan {
         check_job_id(objects, &options.job_id)?;
         let bitmap = planned_bitmap(&source, &options, new_bitmaps)?;
         check_disks(objects, &source, &target)?;
+        if options.sync == BackupSync::None {
+            objects.check_not_written_by_clients(&target)?;
+        }
         let (max_workers, max_chunk) = checked_limits(&options)?;
         let number = objects.job_count;
         objects.job_count += 1;

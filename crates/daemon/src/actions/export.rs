@@ -67,8 +67,9 @@ fn create_and_start_virtio_blk_export(
     kind: &VhostUserBlkOptions,
     objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
-    let node = objects.node_for_export(&options.node_name, options)?;
-    check_writable(&node, options.settings.writable)?;
+    let writable = options.settings.writable;
+    let node = objects.node_for_export(&options.node_name, writable, options)?;
+    check_writable(&node, writable)?;
     let device = DeviceOptions {
         logical_block_size: kind.logical_block_size,
         num_queues: kind.num_queues,

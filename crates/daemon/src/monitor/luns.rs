@@ -175,7 +175,9 @@ fn add_lun_to_export(control: &mut MainThread, arguments: &Arguments, reply: Rep
         Ok(planned) => planned,
         Err(error) => return reply.send(Err(error)),
     };
-    let node = control.objects.activate_node_for_export(&lun.node_name);
+    let node = control
+        .objects
+        .activate_node_for_export(&lun.node_name, lun.writable);
     let disk = match node.and_then(|node| {
         export
             .controller

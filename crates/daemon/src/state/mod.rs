@@ -12,6 +12,7 @@ pub(crate) mod nbd_server;
 pub(crate) mod node;
 mod object_ids;
 pub(crate) mod objects;
+mod old_data;
 pub(crate) mod reports;
 pub(crate) mod secret;
 pub(crate) mod slow_requests;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use block::SNAPSHOT_OVER;
 use iothread::{DroppedReports, Errno, ErrorAction, LastIoError, Report, ReportSender};
 use qmp::ServerHandle;
 use serde_json::{Value, json};
@@ -104,6 +105,16 @@ fn warn_of_failed_request_unless_efault(
         // The guest has removed its memory; no disk has failed.
         return;
     }
+    if errno == SNAPSHOT_OVER {
+        tracing::warn!(
+            export = errors.export,
+            node = errors.node(),
+            advice =
+                "no disk has failed: remove the export and the snapshot, and begin another backup",
+            "a read of a snapshot has failed, since its backup has ended"
+        );
+        return;
+    }
     let advice = match (action, errno) {
         (ErrorAction::Report, Errno::NOSPC) => {
             "free space on the image's file system: the guest got an error, and may try again"
@@ -140,7 +151,10 @@ fn io_error_event_data(errors: &LastIoError, (errno, action): (Errno, ErrorActio
         "operation": if errors.reads { "read" } else { "write" },
         "action": action.name(),
         "nospace": errno == Errno::NOSPC,
-        "reason": errno_text(&errno.into()),
+        "reason": match errno {
+            SNAPSHOT_OVER => "the backup of the snapshot has ended".to_owned(),
+            errno => errno_text(&errno.into()),
+        },
     })
 }
 

@@ -8,7 +8,8 @@ use super::{BLOCK, BYTES, Rig, fault_of, submit_copy, write};
 use crate::copy::CopyExtent;
 use crate::disk_file::allocation::Allocation;
 use crate::{
-    Aio, AttachedDisk, FaultAction, FaultRule, FaultRules, Faults, IoContext, Node, testing,
+    Aio, AttachedDisk, FaultAction, FaultRule, FaultRules, Faults, IoContext, Node, SNAPSHOT_OVER,
+    testing,
 };
 
 fn rig() -> Rig {
@@ -129,7 +130,7 @@ fn reads_fail_when_the_backup_is_over() {
     let shown = testing::attach(&mut io, &snapshot);
     assert_eq!(read(&mut io, &shown, 0, 4096).0, Ok(()));
     rig.copy.end();
-    assert_eq!(read(&mut io, &shown, 0, 4096).0, Err(Errno::IO));
+    assert_eq!(read(&mut io, &shown, 0, 4096).0, Err(SNAPSHOT_OVER));
     assert_eq!(snapshot.allocations(0, BLOCK, 1), Err(Errno::IO));
     let refused = Node::new_snapshot("snapshot", &rig.source).err().unwrap();
     assert!(refused.to_string().contains("sync=none"), "{refused}");

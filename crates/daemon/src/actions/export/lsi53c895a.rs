@@ -35,7 +35,7 @@ pub(crate) fn create_and_start_export(
     let mut disk_reports = Vec::new();
     let mut disk_stats = Vec::new();
     for lun in luns {
-        let node = objects.activate_node_for_export(&lun.node_name)?;
+        let node = objects.activate_node_for_export(&lun.node_name, lun.writable)?;
         check_writable_and_set_guest_block_size(&node, lun)?;
         let (unit, pr_file) = create_unit_with_pr_file(
             &options.id,

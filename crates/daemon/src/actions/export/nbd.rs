@@ -30,7 +30,7 @@ pub(crate) fn create_and_start_export(
     // A client with several connections would wait for ever.
     let multi_conn = server.options.settings.max_connections != 1;
     let writable = options.settings.writable;
-    let node = objects.activate_node_for_export(&options.node_name)?;
+    let node = objects.activate_node_for_export(&options.node_name, writable)?;
     check_writable(&node, writable)?;
     let bitmaps = nbd_bitmaps::begin_use(options, kind, objects)?;
     let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;

@@ -29,7 +29,7 @@ pub(crate) fn create_and_start_export(
         VirtioScsiController::new(options, kind, iothreads.len(), objects.reports.clone())?;
     let controller = Arc::new(controller);
     for lun in luns {
-        let node = objects.node_for_export(&lun.node_name, options)?;
+        let node = objects.node_for_export(&lun.node_name, lun.writable, options)?;
         controller.insert_disk(controller.create_disk_and_set_guest_block_size(
             lun,
             node,
