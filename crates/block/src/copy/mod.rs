@@ -105,6 +105,13 @@ pub struct CopyFailure {
     pub errno: Errno,
 }
 
+/// The beginning of a range, of which all or nothing is copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeadingPart {
+    pub is_copied: bool,
+    pub end: u64,
+}
+
 /// The state of a copy.
 pub struct BlockCopy {
     size: u64,
@@ -278,13 +285,14 @@ impl BlockCopy {
         None
     }
 
-    /// Whether the beginning of a range is copied, and where the copied or pending bytes end that it begins with.
-    pub(crate) fn next_extent(&self, range: Range<u64>) -> (bool, u64) {
-        match self.next_pending(range.clone()) {
+    /// The copied or pending bytes that a range begins with.
+    pub(crate) fn leading_part(&self, range: Range<u64>) -> LeadingPart {
+        let (is_copied, end) = match self.next_pending(range.clone()) {
             None => (true, range.end),
             Some(pending) if pending.start > range.start => (true, pending.start),
             Some(pending) => (false, pending.end),
-        }
+        };
+        LeadingPart { is_copied, end }
     }
 
     /// Whether it is a copy of [what guests change](CopyExtent::Changes).

@@ -1,14 +1,15 @@
 //! Copying of the parts of a locked range that are still to be copied, piece by piece through a buffer.
 
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{Errno, Op, Request};
 
 use super::{BlockCopy, CopyFailure, CopySide, MAX_COPY_PIECE_BYTES};
-use crate::route::task::{TaskBuffer, TaskContext};
+use crate::route::task::{TaskBuffer, TaskContext, TaskNode};
 use crate::route::zero_detection::is_zero;
-use crate::route::{AttachedStorage, Route};
+use crate::route::{AttachedStorage, OpHandler, Route};
 
 /// The routes to both disks of a copy, on one iothread.
 pub(crate) struct CopyRoutes {
@@ -23,6 +24,24 @@ impl CopyRoutes {
         both.into_iter()
             .flat_map(|route| route.storage.clone())
             .collect()
+    }
+
+    /// The route of a node whose task, which carries out all requests, uses both.
+    pub fn into_route_of_task<T: TaskNode + 'static>(self, task: impl FnOnce(Self) -> T) -> Route {
+        let (storage, disk) = (self.storage(), self.source.disk.clone());
+        let merging_helps = self.source.merging_helps;
+        let task: Rc<dyn TaskNode> = Rc::new(task(self));
+        let handler = || OpHandler::Task(task.clone());
+        Route {
+            read: handler(),
+            write: handler(),
+            zeroes: handler(),
+            discard: handler(),
+            flush: handler(),
+            storage,
+            merging_helps,
+            disk,
+        }
     }
 
     /// Bytes of the buffer for a copy of so many bytes.

@@ -16,8 +16,8 @@ use engine::{Errno, Op, Request};
 
 use crate::copy::{BlockCopy, CopyFailure, CopyRoutes, clone_pending, copy_pending, zero_pending};
 use crate::node::{AttachContext, Driver, Node};
+use crate::route::Route;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-use crate::route::{OpHandler, Route};
 
 /// The driver of a copier's node.
 pub(crate) struct CopierDriver {
@@ -35,25 +35,10 @@ impl Driver for CopierDriver {
     fn attach_route(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
         let source = cx.attach_route(&self.source);
         let target = cx.attach_target(&self.copy, &self.target);
-        let disk = source.disk.clone();
         let routes = CopyRoutes { source, target };
         self.copy.check_routes_for_cloning(&routes);
-        let storage = routes.storage();
-        let task: Rc<dyn TaskNode> = Rc::new(CopierTask {
-            copy: self.copy.clone(),
-            routes,
-        });
-        let handler = || OpHandler::Task(task.clone());
-        Route {
-            read: handler(),
-            write: handler(),
-            zeroes: handler(),
-            discard: handler(),
-            flush: handler(),
-            storage,
-            merging_helps: false,
-            disk,
-        }
+        let copy = self.copy.clone();
+        routes.into_route_of_task(|routes| CopierTask { copy, routes })
     }
 }
 

@@ -52,12 +52,12 @@ impl Driver for SnapshotAccess {
         for piece in of_disk {
             let end = at + piece.len;
             while at < end {
-                let (is_copied, until) = self.copy.next_extent(at..end);
+                let part = self.copy.leading_part(at..end);
                 pieces.push(Allocation {
-                    len: until - at,
-                    allocated: piece.allocated || is_copied,
+                    len: part.end - at,
+                    allocated: piece.allocated || part.is_copied,
                 });
-                at = until;
+                at = part.end;
             }
         }
         pieces.truncate(most);
@@ -67,23 +67,11 @@ impl Driver for SnapshotAccess {
     /// Attaches both disks; an async task carries out reads.
     fn attach_route(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
         let (source, target) = (cx.attach_route(&self.disk), cx.attach_route(&self.target));
-        let (disk, merging_helps) = (source.disk.clone(), source.merging_helps);
-        let routes = CopyRoutes { source, target };
-        let storage = routes.storage();
-        let task: Rc<dyn TaskNode> = Rc::new(SnapshotTask {
-            copy: self.copy.clone(),
-            routes,
-        });
-        let handler = || OpHandler::Task(task.clone());
+        let (routes, copy) = (CopyRoutes { source, target }, self.copy.clone());
         Route {
-            read: handler(),
-            write: handler(),
-            zeroes: handler(),
             discard: OpHandler::Nothing,
             flush: OpHandler::Nothing,
-            storage,
-            merging_helps,
-            disk,
+            ..routes.into_route_of_task(|routes| SnapshotTask { copy, routes })
         }
     }
 }
@@ -126,23 +114,23 @@ impl SnapshotTask {
         bytes: Range<u64>,
     ) -> Result<u64, Errno> {
         let from = bytes.start;
-        let (is_copied, end) = self.copy.next_extent(bytes);
+        let part = self.copy.leading_part(bytes);
         // What is copied stays so.
-        if is_copied {
-            self.read_from(&self.routes.target, cx, request, from..end)
+        if part.is_copied {
+            self.read_from(&self.routes.target, cx, request, from..part.end)
                 .await?;
-            return Ok(end);
+            return Ok(part.end);
         }
-        let clusters = self.copy.clusters_of(from, end - from);
+        let clusters = self.copy.clusters_of(from, part.end - from);
         let _locked = self.copy.lock_range(clusters).await;
         // A guest may have had it copied meanwhile.
-        let (is_copied, end) = self.copy.next_extent(from..end);
-        let route = match is_copied {
+        let part = self.copy.leading_part(from..part.end);
+        let route = match part.is_copied {
             true => &self.routes.target,
             false => &self.routes.source,
         };
-        self.read_from(route, cx, request, from..end).await?;
-        Ok(end)
+        self.read_from(route, cx, request, from..part.end).await?;
+        Ok(part.end)
     }
 
     /// Reads a part of what a request asks for from one of both disks.
