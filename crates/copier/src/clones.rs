@@ -1,4 +1,5 @@
-//! The first pass of a copy: large parts of data are cloned, one at a time, until one cannot be. What is left is copied afterwards.
+//! The first pass of a copy: large parts of data are cloned, one at a time, unless the kernel says that it cannot clone between these
+//! files. What is left is copied afterwards, also parts of which the clone has failed otherwise.
 //!
 //! A clone takes no reading and no writing, so it does not follow the pace of copies beside guests: the sooner the job is done, the fewer
 //! writes have to copy before. But the kernel locks both files for it, and waits for all requests to them before. So each clone costs a
@@ -6,6 +7,7 @@
 //! long as the last one took. Parts grow as long as the kernel has little work with them, which depends on the number of extents.
 
 use block::MAX_COPY_PIECE_BYTES;
+use iothread::Errno;
 
 use crate::plan::{Part, PartKind, PartLimits};
 use crate::{Copier, InFlight};
@@ -102,18 +104,30 @@ impl Copier {
     }
 
     /// A part has been cloned, or could not be: then it is still pending, and the copy of it shows an error of a disk, and of which.
-    pub(super) fn on_clone_ended(&mut self, is_cloned: bool) {
-        if !is_cloned {
-            self.clones = None;
-        } else if let Some(pass) = &mut self.clones {
-            pass.end_part(self.copy.last_clone_work_ns());
+    pub(super) fn on_clone_ended(&mut self, result: Result<(), Errno>) {
+        let work_ns = self.copy.take_clone_work_ns();
+        match (result, &mut self.clones) {
+            (Ok(()), Some(pass)) => pass.end_part(work_ns),
+            (Err(errno), Some(pass)) if !is_never_cloned(errno) => pass.has_ended = true,
+            _ => self.clones = None,
         }
     }
 }
 
+/// Whether the error says that these files cannot share extents: the file system, or two of them, or their blocks exclude it.
+fn is_never_cloned(errno: Errno) -> bool {
+    matches!(errno, Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use block::{BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, Node, NodeOptions, NullOptions};
+    use iothread::{Completion, OnError, SocketDevice};
+
     use super::*;
+    use crate::{CopierControl, CopierSettings, CopierWork};
 
     #[test]
     fn parts_grow_while_the_kernel_has_little_work_and_shrink_when_it_has_much() {
@@ -129,6 +143,49 @@ mod tests {
         assert_eq!(pass.bytes, MAX_BYTES / FACTOR);
         (0..9).for_each(|_| pass.end_part(FAST_NS * FACTOR));
         assert_eq!(pass.bytes, MIN_BYTES);
+    }
+
+    /// A copier of null disks whose first clone has ended like that.
+    fn copier_after_a_clone(result: Result<(), Errno>) -> Copier {
+        let null = NodeOptions::Null(NullOptions {
+            size: 8 * MIN_BYTES,
+            read_zeroes: true,
+            latency_ns: 0,
+        });
+        let [source, target] = ["a", "b"].map(|name| Node::open(name, false, &null).unwrap());
+        let moment = Arc::default();
+        let size = 8 * MIN_BYTES;
+        let all = CopyExtent::All;
+        let copy = BlockCopy::new(size, COPY_CLUSTER_BYTES, moment, all, |_| ()).unwrap();
+        let settings = CopierSettings {
+            on_source_error: OnError::Report,
+            on_target_error: OnError::Report,
+            max_workers: 8,
+            max_chunk: MIN_BYTES,
+            clones: true,
+            work: CopierWork::All,
+        };
+        let control = Arc::new(CopierControl::default());
+        let mut copier = Copier::new((&source, &target), &copy, settings, &control, |_| {
+            panic!("no error is reported, since the part is copied later")
+        });
+        let token = copier.add_in_flight(InFlight::Clone).into();
+        copier.complete(&[Completion { token, result }]);
+        copier
+    }
+
+    #[test]
+    fn clones_go_on_after_an_error_unless_files_cannot_share_extents() {
+        for errno in [Errno::NOMEM, Errno::NOSPC, Errno::IO, Errno::AGAIN] {
+            let copier = copier_after_a_clone(Err(errno));
+            let pass = copier.clones.expect("it goes on");
+            assert!(pass.has_ended, "guests have the disk before the next part");
+            assert_eq!(pass.bytes, MIN_BYTES);
+        }
+        for errno in [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL] {
+            assert!(copier_after_a_clone(Err(errno)).clones.is_none());
+        }
+        assert!(copier_after_a_clone(Ok(())).clones.is_some());
     }
 
     #[test]

@@ -371,7 +371,7 @@ impl SocketDevice for Copier {
                     self.on_error(CopyFailure { side, errno }, stops);
                 }
                 (Some((InFlight::Part(_), _)), Ok(())) => {}
-                (Some((InFlight::Clone, _)), result) => self.on_clone_ended(result.is_ok()),
+                (Some((InFlight::Clone, _)), result) => self.on_clone_ended(result),
                 (Some((InFlight::Flush, stops)), Ok(())) => match self.copy.check_target() {
                     Ok(()) => self.on_flushed(),
                     Err(failure) => self.on_error(failure, stops),

@@ -82,10 +82,10 @@ impl BlockCopy {
         self.may_clone.load(Ordering::Relaxed)
     }
 
-    /// The processor time that the kernel took for the last part that was cloned, in nanoseconds.
+    /// The processor time that the kernel has taken for clones since the last call of this, in nanoseconds.
     #[must_use]
-    pub fn last_clone_work_ns(&self) -> u64 {
-        self.clone_work_ns.load(Ordering::Relaxed)
+    pub fn take_clone_work_ns(&self) -> u64 {
+        self.clone_work_ns.swap(0, Ordering::Relaxed)
     }
 }
 

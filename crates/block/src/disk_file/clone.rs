@@ -19,7 +19,7 @@ pub(crate) struct CloneRange {
     pub target_offset: u64,
     /// Bytes, not 0: the kernel would take that for all the rest of the source.
     pub len: u64,
-    /// Gets the processor time of the call, in nanoseconds: without its wait for earlier requests to both files.
+    /// The processor time of the call is added to it, in nanoseconds: without its wait for earlier requests to both files.
     pub work_ns: Arc<AtomicU64>,
 }
 
@@ -37,7 +37,7 @@ impl CloneRange {
         let began_ns = thread_cpu_ns();
         let cloned = retry_on_intr(|| self.call_kernel());
         let work_ns = thread_cpu_ns().saturating_sub(began_ns);
-        self.work_ns.store(work_ns, Ordering::Relaxed);
+        self.work_ns.fetch_add(work_ns, Ordering::Relaxed);
         cloned
     }
 
