@@ -1,8 +1,9 @@
 //! Pauses between polls of a Unix socket whose client is busy.
 //!
-//! A polling iothread that is faster than its client reads each request as soon as it is sent. Both then take the locks of the socket for each
-//! request, at the same time: a client that has 16 writes in flight to a null disk loses a tenth of its IOPS by that. A client that has not
-//! read replies yet while it sends requests does not wait for them: it loses nothing if its requests are read later, several at once.
+//! A polling iothread that is faster than its client reads each request as soon as it is sent. Both then take the locks of the socket for
+//! each request, at the same time: a client that has 16 writes in flight to a null disk loses a tenth of its IOPS by that. A client that
+//! has not read replies yet while it sends requests does not wait for them: it loses nothing if its requests are read later, several at
+//! once.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
