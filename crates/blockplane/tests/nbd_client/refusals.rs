@@ -115,7 +115,7 @@ fn one_connection_is_used_by_jobs_and_exports_of_one_iothread() {
     let export = |node: &str, iothreads: &[&str]| {
         let id = format!("{node}-{}", iothreads.join("-"));
         let addr = json!({"type": "unix", "path": format!("{id}.sock")});
-        json!({"id": id, "type": "vhost-user-blk", "node-name": node, "writable": true, "num-queues": 2,
+        json!({"id": id, "type": "vhost-user-blk", "node-name": node, "writable": node != "d", "num-queues": 2,
             "iothread": iothreads, "addr": addr})
     };
     let backup = |device: &str, target: &str| json!({"job-id": "j", "device": device, "target": target, "sync": "none"});
