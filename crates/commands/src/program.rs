@@ -45,9 +45,9 @@ pub fn main<C: Parser, E: Display>(
     ExitCode::FAILURE
 }
 
-/// The command `name` with the subcommands that `args` select, for a hint at its help.
+/// The program, the first word of `name`, with the subcommands that `args` select, for a hint at its help.
 fn command_name_with_subcommands<C: CommandFactory>(name: &str, args: &[OsString]) -> String {
-    let mut full = name.to_owned();
+    let mut full = name.split(' ').next().unwrap_or_default().to_owned();
     let mut command = C::command();
     // The first is the program's own name.
     for arg in args.iter().skip(1) {

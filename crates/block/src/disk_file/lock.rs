@@ -256,6 +256,20 @@ fn acquire_locks(
     }
 }
 
+/// Locks a file that is no image, for example a `bitmap-file`, against every use as one, by this program or QEMU, as long as it is open.
+/// False: it is in use as an image. Where the file system has no such locks, there is none.
+///
+/// # Errors
+/// Those of `fcntl(2)`.
+pub fn lock_out_images(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let (used, unshared) = ImageAccess::Replace.used_and_unshared();
+    match lock_all(file, used, unshared) {
+        Ok(conflict) => Ok(conflict.is_none()),
+        Err(error) if is_unsupported(&error) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 /// A permission that another opening denies.
 struct Conflict {
     bit: i64,

@@ -97,13 +97,13 @@ impl NewImage {
                 node: node.clone(),
             });
         }
-        let file = LockedFd::with_locks(fd, &self.path, Locking::Auto, ImageAccess::Replace)?;
-        let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let lock = || rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
         match retry_on_intr(lock) {
             // A file system without these locks has none.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK | Errno::INVAL) => {}
             Err(_) => return Err(NewImageError::Locked(self.path.clone())),
         }
+        let file = LockedFd::with_locks(fd, &self.path, Locking::Auto, ImageAccess::Replace)?;
         set_len(&file, 0)?;
         self.set_attributes(&file);
         let filled = self.fill(&file, cancelled);

@@ -35,6 +35,7 @@ mod mirror;
 mod moment;
 mod nbd_target;
 mod nbdkit;
+mod own_exports;
 mod pace;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../nbd_client/servers.rs"]

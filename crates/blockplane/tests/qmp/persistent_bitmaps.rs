@@ -57,6 +57,24 @@ fn folder() -> Folder {
 }
 
 #[test]
+fn file_of_bitmaps_is_not_opened_as_a_disk() {
+    let folder = folder();
+    let (program, mut client, _guest) = start_on(&folder);
+    for is_replaced in [false, true] {
+        if is_replaced {
+            client.done("block-dirty-bitmap-add", new_bitmap("b", true));
+        }
+        for read_only in [false, true] {
+            let node = json!({"driver": "file", "node-name": "x", "filename": "bits", "read-only": read_only});
+            let refused = client.fails("blockdev-add", node);
+            assert!(refused.contains("failed to get"), "{refused}");
+        }
+    }
+    assert_eq!(bitmaps(&mut client).len(), 1);
+    program.stop();
+}
+
+#[test]
 fn persistent_bitmaps_record_again_after_a_restart_from_the_first_request_on() {
     let folder = folder();
     let (program, mut client, mut guest) = start_on(&folder);

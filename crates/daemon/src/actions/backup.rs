@@ -280,6 +280,17 @@ pub(super) fn check_disks(
     if source.leads_through(target) || target.leads_through(source) {
         return Err("Source and target cannot be the same".into());
     }
+    for (one, two) in [(source, target), (target, source)] {
+        let exported = objects.node_of_own_export(one);
+        if exported.is_some_and(|node| node.leads_through(two) || two.leads_through(&node)) {
+            return Err(format!(
+                "Source and target cannot be the same: node '{}' is an export of this daemon, which shows node '{}'",
+                one.name(),
+                two.name()
+            )
+            .into());
+        }
+    }
     objects.check_free_for_job(source)?;
     objects.check_free_for_job(target)?;
     check_no_export_draining(objects, source)?;
@@ -289,10 +300,10 @@ pub(super) fn check_disks(
     // As large would do, but another size may be a mistake.
     if source.size() > target.size() {
         return Err(format!(
-            "Source and target image have different sizes: '{}' has {} bytes, and '{}' needs {} to hold a copy",
+            "Source and target image have different sizes: target '{}' has {} bytes, and a copy of '{}' needs {}",
             target.name(),
             target.size(),
-            target.name(),
+            source.name(),
             source.size(),
         )
         .into());

@@ -2,15 +2,16 @@
 //! dirty bitmaps (`bitmap-file`).
 //!
 //! A change is written to a temporary file, synced, and renamed over it. It is locked while it is in use, so that no two disks share it.
-//! The lock is on the inode, which each change replaces: after locking, the inode of the name is checked again.
+//! The lock is on the inode, which each change replaces: after locking, the inode of the name is checked again. Image locks keep nodes off it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use block::lock_out_images;
 use iothread::Errno;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 
@@ -189,6 +190,9 @@ fn try_open_lock_and_read(
         Err(Errno::WOULDBLOCK) => return Err(ReplacedFileError::Locked { option, path }),
         Err(error) => return Err(io_failed(error.into())),
     }
+    if !lock_out_images(file.as_fd()).map_err(io_failed)? {
+        return Err(ReplacedFileError::Locked { option, path });
+    }
     match rustix::fs::statat(folder, name, AtFlags::empty()) {
         Ok(named) if (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino) => {}
         Ok(_) | Err(Errno::NOENT) => return Ok(None),
@@ -242,6 +246,11 @@ fn create_locked_with_content(
     let file = rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o640))?;
     let mut file = File::from(file);
     let written = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .and_then(|()| match lock_out_images(file.as_fd()) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Errno::WOULDBLOCK),
+            Err(error) => Err(errno_or_eio(&error)),
+        })
         .and_then(|()| {
             file.write_all(content)
                 .map_err(|error| errno_or_eio(&error))

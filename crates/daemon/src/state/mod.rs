@@ -13,6 +13,7 @@ pub(crate) mod node;
 mod object_ids;
 pub(crate) mod objects;
 mod old_data;
+mod own_exports;
 pub(crate) mod reports;
 pub(crate) mod secret;
 pub(crate) mod slow_requests;
