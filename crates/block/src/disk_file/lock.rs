@@ -231,8 +231,7 @@ fn acquire_locks(
     locking: Locking,
     access: ImageAccess,
 ) -> Result<(), NodeError> {
-    let (used, unshared) = access.used_and_unshared();
-    match lock_all(opened.as_fd(), used, unshared) {
+    match lock_all(opened.as_fd(), access) {
         Ok(None) => Ok(()),
         Ok(Some(conflict)) => Err(NodeError::Locked {
             path: path.to_owned(),
@@ -256,29 +255,16 @@ fn acquire_locks(
     }
 }
 
-/// Locks a file that is no image, for example a `bitmap-file`, against every use as one, by this program or QEMU, as long as it is open.
-/// False: it is in use as an image. Where the file system has no such locks, there is none.
-///
-/// # Errors
-/// Those of `fcntl(2)`.
-pub fn lock_out_images(file: BorrowedFd<'_>) -> io::Result<bool> {
-    let (used, unshared) = ImageAccess::Replace.used_and_unshared();
-    match lock_all(file, used, unshared) {
-        Ok(conflict) => Ok(conflict.is_none()),
-        Err(error) if is_unsupported(&error) => Ok(true),
-        Err(error) => Err(error),
-    }
-}
-
 /// A permission that another opening denies.
-struct Conflict {
+pub(super) struct Conflict {
     bit: i64,
     /// True: the other opening uses the permission, which we do not share. False: the other one does not share it.
     shared: bool,
 }
 
 /// Takes the locks, then tests for those of other openings. After a conflict the caller releases what was taken.
-fn lock_all(fd: BorrowedFd<'_>, used: &[i64], unshared: &[i64]) -> io::Result<Option<Conflict>> {
+pub(super) fn lock_all(fd: BorrowedFd<'_>, access: ImageAccess) -> io::Result<Option<Conflict>> {
+    let (used, unshared) = access.used_and_unshared();
     let used = || used.iter().map(|bit| (*bit, false));
     let unshared = || unshared.iter().map(|bit| (*bit, true));
     for (bit, shared) in used().chain(unshared()) {
@@ -298,7 +284,7 @@ fn lock_all(fd: BorrowedFd<'_>, used: &[i64], unshared: &[i64]) -> io::Result<Op
 }
 
 /// Whether the file system has no open-file-description locks.
-fn is_unsupported(error: &io::Error) -> bool {
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::EINVAL | libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS)

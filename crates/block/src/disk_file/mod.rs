@@ -9,6 +9,7 @@ pub(crate) mod clone;
 pub(crate) mod create;
 pub(crate) mod discard;
 pub(crate) mod lock;
+pub(crate) mod lock_out;
 pub(crate) mod locked_images;
 pub(crate) mod new_image;
 pub(crate) mod open;

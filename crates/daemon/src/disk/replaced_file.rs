@@ -2,7 +2,8 @@
 //! dirty bitmaps (`bitmap-file`).
 //!
 //! A change is written to a temporary file, synced, and renamed over it. It is locked while it is in use, so that no two disks share it.
-//! The lock is on the inode, which each change replaces: after locking, the inode of the name is checked again. Image locks keep nodes off it.
+//! The lock is on the inode, which each change replaces: after locking, the inode of the name is checked again.
+//! It has image locks as well, so that no node is opened on it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
