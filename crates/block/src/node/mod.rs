@@ -154,6 +154,12 @@ impl Node {
         self.chain().any(|below| std::ptr::eq(below, node))
     }
 
+    /// Whether one of both is the other, or above it.
+    #[must_use]
+    pub fn is_on_same_path_as(&self, other: &Node) -> bool {
+        self.leads_through(other) || other.leads_through(self)
+    }
+
     /// The descriptor of its file or device, for another process to take over.
     #[must_use]
     pub fn fd_for_handover(&self) -> Option<BorrowedFd<'_>> {

@@ -277,12 +277,12 @@ pub(super) fn check_disks(
     source: &Node,
     target: &Node,
 ) -> Result<(), BoxError> {
-    if source.leads_through(target) || target.leads_through(source) {
+    if source.is_on_same_path_as(target) {
         return Err("Source and target cannot be the same".into());
     }
     for (one, two) in [(source, target), (target, source)] {
         let exported = objects.node_of_own_export(one);
-        if exported.is_some_and(|node| node.leads_through(two) || two.leads_through(&node)) {
+        if exported.is_some_and(|node| node.is_on_same_path_as(two)) {
             return Err(format!(
                 "Source and target cannot be the same: node '{}' is an export of this daemon, which shows node '{}'",
                 one.name(),

@@ -206,10 +206,9 @@ fn check_backups_apart(backups: &[JobPlan]) -> Result<(), BoxError> {
             if backup.id == other.id {
                 return Err(format!("Job ID '{}' already in use", backup.id).into());
             }
-            let overlap = |one: &Node, two: &Node| one.leads_through(two) || two.leads_through(one);
             for one in [&backup.source, &backup.target] {
                 for two in [&other.source, &other.target] {
-                    if overlap(one, two) {
+                    if one.is_on_same_path_as(two) {
                         return Err(format!(
                             "Node '{}' is busy: block device is in use by block job: backup '{}'",
                             one.name(),

@@ -26,7 +26,7 @@ impl WritesUnderWay {
     pub fn add_bitmaps(changes: &mut Vec<(Arc<Node>, BitmapAction)>, backups: &[JobPlan]) -> Self {
         let is_of_source = |node: &Node| {
             let mut sources = backups.iter().map(|backup| &backup.source);
-            sources.any(|source| source.leads_through(node) || node.leads_through(source))
+            sources.any(|source| source.is_on_same_path_as(node))
         };
         let may_stop = |action: &BitmapAction| {
             matches!(

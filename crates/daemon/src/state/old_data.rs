@@ -11,7 +11,7 @@ impl DaemonObjects {
     pub fn check_keeps_no_old_data(&self, node: &Node) -> Result<(), BoxError> {
         let keeping = self.jobs.iter().find(|job| {
             let mut targets = job.disks.iter().map(|disks| &disks.target);
-            keeps_old_data(job) && targets.any(|target| is_on_same_path(target, node))
+            keeps_old_data(job) && targets.any(|target| target.is_on_same_path_as(node))
         });
         match keeping {
             None => Ok(()),
@@ -29,7 +29,7 @@ impl DaemonObjects {
         let writing = self.exports.iter().find(|export| {
             let disks = export.disks.iter();
             let mut written = disks.filter(|disk| export.options.writes_node(&disk.node_name));
-            written.any(|disk| is_on_same_path(&disk.node.get(), target))
+            written.any(|disk| disk.node.get().is_on_same_path_as(target))
         });
         match writing {
             None => Ok(()),
@@ -45,9 +45,4 @@ impl DaemonObjects {
 
 fn keeps_old_data(job: &Job) -> bool {
     job.work.copy().is_some_and(|copy| copy.is_of_changes())
-}
-
-/// Whether one of two nodes is the other, or above it.
-fn is_on_same_path(one: &Node, two: &Node) -> bool {
-    one.leads_through(two) || two.leads_through(one)
 }
