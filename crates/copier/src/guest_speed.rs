@@ -1,7 +1,7 @@
 //! The speed of a copier beside guests: no limit while they do nothing, else one that keeps their requests almost as fast as without it.
 //!
 //! Now and then the copier *rests*, which shows how long guests' requests take without it. While it copies they are compared with
-//! that: if they take over one and a half times as long it becomes slower, and if they take less than a quarter more it becomes faster.
+//! that: if they take over two fifths longer it becomes slower, and if they take less than a fifth longer it becomes faster.
 //! It does not matter whether the copier keeps them from the disk or from the processor.
 
 use block::{COPY_CLUSTER_BYTES, MAX_COPY_PIECE_BYTES};
@@ -199,13 +199,13 @@ impl GuestSpeed {
         let used = u64::try_from(used).unwrap_or(u64::MAX);
         let is_limit_reached = used >= speed / 4 * 3;
         let mut speed = speed;
-        if ticks > undisturbed_ticks / 2 * 3 {
+        if ticks > undisturbed_ticks / 5 * 7 {
             if is_limit_reached || self.window_bytes == COPY_CLUSTER_BYTES {
                 speed = speed.min(used.saturating_mul(2)) / 4 * 3;
             } else {
                 self.window_bytes = self.window_bytes / 4 * 3;
             }
-        } else if ticks < undisturbed_ticks / 4 * 5 {
+        } else if ticks < undisturbed_ticks / 5 * 6 {
             if is_limit_reached {
                 speed = speed / 4 * 5;
             } else {

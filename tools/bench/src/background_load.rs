@@ -2,13 +2,20 @@
 //!
 //! A thread is woken within a microsecond on a processor that idles for a moment, in five to twenty where it sleeps (in a virtual
 //! machine) or something runs. Two measurements, one of which leaves processors idle, cannot be compared.
+//!
+//! They sleep now and then: threads of the kernel that end direct writes of files waited up to 26 s for a `SCHED_IDLE` thread that
+//! never slept, on a processor that a client used as well (Linux 6.18).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::cpus::{give_way, pin, usable};
 use crate::error::Result;
+
+/// Time between two sleeps of a thread. A sleep takes some fifty microseconds, the kernel's timer slack.
+const SPIN: Duration = Duration::from_micros(500);
 
 /// A thread for each processor, until this is dropped.
 pub(crate) struct BackgroundLoad {
@@ -34,7 +41,11 @@ impl BackgroundLoad {
                 let is_ready = ready.is_ok();
                 let _ = started.send(ready);
                 while is_ready && !ends.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
+                    let began = Instant::now();
+                    while began.elapsed() < SPIN {
+                        std::hint::spin_loop();
+                    }
+                    std::thread::sleep(Duration::from_nanos(1));
                 }
             }));
             if let Ok(ready) = result.recv() {
