@@ -137,14 +137,14 @@ impl Disk {
         &self.stable
     }
 
-    /// The beginning of the next data or hole from a byte on, at most `end`. Sectors of zeroes are holes.
+    /// The beginning of the next data or hole from a byte on, if there is any. Sectors of zeroes are holes.
     #[must_use]
-    pub fn next_data_or_hole(&self, is_data: bool, from: u64, end: u64) -> u64 {
+    pub fn next_data_or_hole(&self, is_data: bool, from: u64) -> Option<u64> {
         let first = to_usize(from) / SECTOR;
         let sectors = self.bytes.chunks(SECTOR).enumerate().skip(first);
         let mut found = sectors.filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0) == is_data);
-        let found = found.next().map(|(sector, _)| (sector * SECTOR) as u64);
-        found.map_or(end, |start| start.clamp(from, end))
+        let (sector, _) = found.next()?;
+        Some(from.max((sector * SECTOR) as u64))
     }
 
     /// Another size; what it gains is zeroes, and no power failure changes that.

@@ -186,8 +186,8 @@ impl SimulatedDisk for File {
         self.kernel.state().files.insert(fd, self.disk);
     }
 
-    fn next_data_or_hole(&self, is_data: bool, from: u64, end: u64) -> u64 {
-        self.kernel.state().disks[self.disk].next_data_or_hole(is_data, from, end)
+    fn next_data_or_hole(&self, is_data: bool, from: u64) -> Option<u64> {
+        self.kernel.state().disks[self.disk].next_data_or_hole(is_data, from)
     }
 
     unsafe fn carry_out(&self, request: &Request) -> Result<(), Errno> {

@@ -49,17 +49,26 @@ pub(super) struct PartLimits {
 #[derive(Clone)]
 pub(super) struct Query {
     window: Range<u64>,
-    found: Arc<Mutex<Vec<Part>>>,
+    found: Arc<Mutex<FoundParts>>,
+}
+
+/// The result of a search.
+#[derive(Default)]
+struct FoundParts {
+    parts: Vec<Part>,
+    /// There is data from the window's end up to this byte, or the disk's end.
+    data_until: u64,
 }
 
 impl Query {
     /// Searches the holes. This waits for the disks.
     pub fn find_holes(&self, source: &Node, target: &Node) {
         let mut parts = Vec::new();
-        for part in parts_of(source, &self.window, PartKind::Hole) {
+        let (source_parts, data_until) = parts_of(source, &self.window, PartKind::Hole);
+        for part in source_parts {
             match part.kind {
                 PartKind::Hole => {
-                    let target_parts = parts_of(target, &part.range, PartKind::SharedHole);
+                    let (target_parts, _) = parts_of(target, &part.range, PartKind::SharedHole);
                     // What is data there has to be zeroed.
                     parts.extend(target_parts.into_iter().map(|part| match part.kind {
                         PartKind::Data => Part {
@@ -72,13 +81,14 @@ impl Query {
                 _ => parts.push(part),
             }
         }
-        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = parts;
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        *found = FoundParts { parts, data_until };
     }
 }
 
 /// The data of a disk in a range, and its holes as parts of kind `hole`, in whole clusters. Together they are the range. An error
-/// means data: if the disk fails, reading shows that.
-fn parts_of(node: &Node, range: &Range<u64>, hole: PartKind) -> Vec<Part> {
+/// means data: if the disk fails, reading shows that. With it, the cluster up to which there is data behind the range.
+fn parts_of(node: &Node, range: &Range<u64>, hole: PartKind) -> (Vec<Part>, u64) {
     let mut parts: Vec<Part> = Vec::new();
     let mut add = |kind, range: Range<u64>| {
         if !range.is_empty() {
@@ -87,9 +97,12 @@ fn parts_of(node: &Node, range: &Range<u64>, hole: PartKind) -> Vec<Part> {
     };
     let pieces = node.allocations(range.start, range.end - range.start, MAX_PIECES);
     let (mut at, mut data_from) = (range.start, range.start);
+    let mut data_until = range.end;
     for piece in pieces.unwrap_or_default() {
         let end = (at + piece.len).min(range.end);
-        if !piece.allocated {
+        if piece.allocated {
+            data_until = data_until.max(at + piece.len);
+        } else {
             let start = at.next_multiple_of(COPY_CLUSTER_BYTES);
             let whole_end = match end == range.end {
                 true => end,
@@ -104,7 +117,7 @@ fn parts_of(node: &Node, range: &Range<u64>, hole: PartKind) -> Vec<Part> {
         at = end;
     }
     add(PartKind::Data, data_from..range.end);
-    parts
+    (parts, data_until.next_multiple_of(COPY_CLUSTER_BYTES))
 }
 
 /// The parts that a copier copies next.
@@ -112,12 +125,22 @@ fn parts_of(node: &Node, range: &Range<u64>, hole: PartKind) -> Vec<Part> {
 pub(super) struct CopyPlan {
     /// Where the next search begins.
     cursor: u64,
+    /// The last search has found data from there up to this byte. A search through data is slow on some file systems.
+    data_until: u64,
     parts: VecDeque<Part>,
 }
 
 impl CopyPlan {
     /// The next part: pending, and within the limits if the target is written.
     pub fn next_part(&mut self, copy: &BlockCopy, limits: PartLimits) -> Option<Part> {
+        let known_data = self.cursor..self.data_until.min(copy.size());
+        if self.parts.is_empty() && !known_data.is_empty() {
+            self.cursor = known_data.end;
+            self.parts.push_back(Part {
+                kind: PartKind::Data,
+                range: known_data,
+            });
+        }
         while let Some(first) = self.parts.front_mut() {
             let Some(pending) = copy.next_pending(first.range.clone()) else {
                 self.parts.pop_front();
@@ -170,12 +193,13 @@ impl CopyPlan {
     /// Adds the parts that a search has found.
     pub fn add_parts_of(&mut self, query: &Query) {
         let mut found = query.found.lock().unwrap_or_else(PoisonError::into_inner);
-        self.parts.extend(found.drain(..));
+        self.parts.extend(found.parts.drain(..));
+        self.data_until = found.data_until;
     }
 
     /// Begins at the start of the disk.
     pub fn begin_again(&mut self) {
-        self.cursor = 0;
+        (self.cursor, self.data_until) = (0, 0);
     }
 
     /// The same where something is pending. False: nothing is.
@@ -217,5 +241,37 @@ mod tests {
             let next = plan.next_part(&copy, limits).map(|part| part.range);
             assert_eq!(next, Some(expected), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn known_data_behind_a_window_is_not_searched_again() {
+        const MIB: u64 = 1 << 20;
+        let size = 256 * MIB;
+        let copy = BlockCopy::new(
+            size,
+            COPY_CLUSTER_BYTES,
+            Arc::default(),
+            CopyExtent::All,
+            |_| (),
+        );
+        let copy = copy.expect("there is memory");
+        let limits = PartLimits {
+            data: size,
+            hole: size,
+        };
+        let mut plan = CopyPlan::default();
+        let query = plan.next_query(&copy).expect("all is pending");
+        *query.found.lock().unwrap() = FoundParts {
+            parts: Vec::new(),
+            data_until: 128 * MIB,
+        };
+        plan.add_parts_of(&query);
+        let known = plan.next_part(&copy, limits).map(|part| part.range);
+        assert_eq!(known, Some(WINDOW_BYTES..128 * MIB));
+        assert_eq!(plan.next_part(&copy, limits), None);
+        let next = plan.next_query(&copy).expect("more is pending");
+        assert_eq!(next.window.start, 128 * MIB);
+        plan.begin_again();
+        assert_eq!(plan.next_part(&copy, limits), None);
     }
 }

@@ -15,8 +15,18 @@ pub struct Allocation {
     pub allocated: bool,
 }
 
+impl Allocation {
+    /// Cuts the last of the pieces, so that all of them together have so many bytes at most.
+    pub fn cut(pieces: &mut [Allocation], most: u64) {
+        if let [before @ .., last] = pieces {
+            let len_before: u64 = before.iter().map(|piece| piece.len).sum();
+            last.len = last.len.min(most.saturating_sub(len_before));
+        }
+    }
+}
+
 impl DiskFile {
-    /// The pieces of a range, data and holes in turn.
+    /// The pieces of a range, data and holes in turn. The last one ends where the data or hole does, which may be behind the range.
     pub(crate) fn query_allocation(
         &self,
         start: u64,
@@ -26,14 +36,15 @@ impl DiskFile {
         let mut pieces = Vec::new();
         let mut at = start;
         while at < end && pieces.len() < most {
-            let data = self.seek_data_or_hole(SeekFrom::Data(at), end)?;
-            let (next, allocated) = match data {
-                data if data > at => (data, false),
+            let (next, allocated) = match self.seek_data_or_hole(SeekFrom::Data(at))? {
+                // The range may end behind the file.
+                None => (end, false),
+                Some(data) if data > at => (data, false),
                 // If it is a hole as well, another request has just punched it; the next round finds it.
-                _ => (
-                    self.seek_data_or_hole(SeekFrom::Hole(at), end)?.max(at + 1),
-                    true,
-                ),
+                Some(_) => {
+                    let hole = self.seek_data_or_hole(SeekFrom::Hole(at))?;
+                    (hole.unwrap_or(end).max(at + 1), true)
+                }
             };
             pieces.push(Allocation {
                 len: next - at,
@@ -44,15 +55,15 @@ impl DiskFile {
         Ok(pieces)
     }
 
-    /// The beginning of the next data or hole, at most `end`. The kernel reports a hole behind the end of the file.
-    fn seek_data_or_hole(&self, from: SeekFrom, end: u64) -> Result<u64, Errno> {
+    /// The beginning of the next data or hole, if there is any. The kernel reports a hole behind the end of the file.
+    fn seek_data_or_hole(&self, from: SeekFrom) -> Result<Option<u64>, Errno> {
         #[cfg(feature = "simulation")]
         if let (Some(disk), SeekFrom::Data(at) | SeekFrom::Hole(at)) = (&self.simulated, from) {
-            return Ok(disk.next_data_or_hole(matches!(from, SeekFrom::Data(_)), at, end));
+            return Ok(disk.next_data_or_hole(matches!(from, SeekFrom::Data(_)), at));
         }
         match retry_on_intr(|| rustix::fs::seek(&self.fd, from)) {
-            Ok(found) => Ok(found.min(end)),
-            Err(Errno::NXIO) => Ok(end),
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -9,8 +9,8 @@ pub trait SimulatedDisk: Send + Sync {
     /// A node is opened: requests to the kernel have this descriptor.
     fn opened_as(&self, fd: RawFd);
 
-    /// The beginning of the next data or hole from a byte on, at most `end`.
-    fn next_data_or_hole(&self, is_data: bool, from: u64, end: u64) -> u64;
+    /// The beginning of the next data or hole from a byte on, if there is any.
+    fn next_data_or_hole(&self, is_data: bool, from: u64) -> Option<u64>;
 
     /// Carries a request out, with offsets of the whole disk.
     ///

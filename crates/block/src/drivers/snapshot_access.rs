@@ -44,7 +44,8 @@ impl Driver for SnapshotAccess {
         len: u64,
         most: usize,
     ) -> Result<Option<Vec<Allocation>>, Errno> {
-        let of_disk = self.disk.allocations(offset, len, most)?;
+        let mut of_disk = self.disk.allocations(offset, len, most)?;
+        Allocation::cut(&mut of_disk, len);
         if self.copy.is_over() {
             return Err(Errno::IO);
         }

@@ -296,8 +296,8 @@ impl Node {
         stat.stx_blocks.checked_mul(512)
     }
 
-    /// The allocated parts of a range, in at most `most` pieces, which may be less than all. A disk that does not report them
-    /// counts as allocated. It may wait for the disk.
+    /// The allocated parts of a range, in at most `most` pieces, which may be less than all. The last piece may end behind the range, as
+    /// far as the disk has found more of the same. A disk that does not report them counts as allocated. It may wait for the disk.
     ///
     /// # Errors
     /// The error of `lseek(2)`, unless the file system does not support it, or of librbd.
@@ -312,7 +312,10 @@ impl Node {
         }
         let known = self.driver.allocations(offset, len, most)?;
         let allocated = true;
-        Ok(known.unwrap_or_else(|| vec![Allocation { len, allocated }]))
+        let mut pieces = known.unwrap_or_else(|| vec![Allocation { len, allocated }]);
+        // A window ends before the disk below.
+        Allocation::cut(&mut pieces, self.size().saturating_sub(offset).max(len));
+        Ok(pieces)
     }
 
     /// Whether discards reach the disk. Otherwise they are accepted and do nothing (`unmap` of the options).

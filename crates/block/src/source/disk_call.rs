@@ -46,7 +46,8 @@ impl AllocationQuery {
         self,
         allocations: impl FnOnce(u64, u64, usize) -> Result<Vec<Allocation>, Errno>,
     ) -> Result<(), Errno> {
-        let found = allocations(self.offset, self.len, self.most)?;
+        let mut found = allocations(self.offset, self.len, self.most)?;
+        Allocation::cut(&mut found, self.len);
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
         Ok(())
     }

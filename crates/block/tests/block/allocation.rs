@@ -4,14 +4,15 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use block::Node;
+use block::{Allocation, Node};
 
 use crate::storage::{LoopDevice, device, file, new_image, null, options, ways};
 
 const MIB: u64 = 1 << 20;
 
 fn pieces(node: &Arc<Node>, offset: u64, len: u64, most: usize) -> Vec<(u64, bool)> {
-    let found = node.allocations(offset, len, most).unwrap();
+    let mut found = node.allocations(offset, len, most).unwrap();
+    Allocation::cut(&mut found, len);
     let pairs = found.iter().map(|piece| (piece.len, piece.allocated));
     pairs.collect()
 }
@@ -41,9 +42,14 @@ fn holes_of_a_file_are_not_allocated() {
         let part = pieces(&node, MIB + 4096, 2 * MIB, 100);
         assert_eq!(part, [(2 * MIB - 4096, true), (4096, false)]);
         assert_eq!(pieces(&node, 0, 0, 100), []);
+        let uncut = node.allocations(0, MIB / 2, 1).unwrap();
+        assert_eq!(uncut[0].len, MIB, "as far as it is known");
         let window = Node::new_window("part", &node, 2 * MIB, Some(4 * MIB), false, true).unwrap();
         let within = [(MIB, true), (2 * MIB, false), (MIB, true)];
         assert_eq!(pieces(&window, 0, 4 * MIB, 100), within);
+        let short = Node::new_window("short", &node, MIB, Some(MIB), false, true).unwrap();
+        let uncut = short.allocations(0, 4096, 1).unwrap();
+        assert_eq!(uncut[0].len, MIB, "the window ends there");
     }
     fs::remove_file(&path).unwrap();
 }
