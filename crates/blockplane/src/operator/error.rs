@@ -110,6 +110,12 @@ pub enum Error {
         "{} exists: all of the disk is copied to a new file. Name another one, or remove it", .0.display()
     )]
     TargetExists(PathBuf),
+    /// The target is a folder, a socket or a character device.
+    #[error(
+        "TARGET {} is neither a file nor a block device: name a new file, a block device, or an export of an NBD server \
+         (nbd://HOST/EXPORT)", .0.display()
+    )]
+    TargetKind(PathBuf),
     /// The target is not a URI of an NBD server's export, and begins like one.
     #[error("TARGET {0}")]
     TargetUri(String),

@@ -25,7 +25,7 @@ impl Target {
     /// The target of a copy of all that a disk of so many bytes has. A file is made, for the daemon's user alone.
     ///
     /// # Errors
-    /// [`Error::TargetExists`] for a file, [`Error::TargetUri`], [`Error::Io`].
+    /// [`Error::TargetExists`] for a file, [`Error::TargetUri`], [`Error::TargetKind`], [`Error::Io`].
     pub fn of_full_copy(client: &Client, text: &Path, bytes: u64) -> Result<Target> {
         let mut target = Target::existing(text)?;
         if target.options["driver"] == "file" {
@@ -53,7 +53,7 @@ impl Target {
     /// The target as it is.
     ///
     /// # Errors
-    /// [`Error::TargetUri`]
+    /// [`Error::TargetUri`], [`Error::TargetKind`].
     pub fn existing(text: &Path) -> Result<Target> {
         if options::is_nbd_uri(text.as_os_str().as_bytes()) {
             let uri = text.to_string_lossy().into_owned();
@@ -68,10 +68,10 @@ impl Target {
         }
         // The daemon may have another working directory.
         let path = std::path::absolute(text).unwrap_or_else(|_| text.to_owned());
-        let kind = fs::metadata(&path).map(|metadata| metadata.file_type());
-        let driver = match kind.is_ok_and(|kind| kind.is_block_device()) {
-            true => "host_device",
-            false => "file",
+        let driver = match fs::metadata(&path).map(|metadata| metadata.file_type()) {
+            Ok(kind) if kind.is_block_device() => "host_device",
+            Ok(kind) if !kind.is_file() => return Err(Error::TargetKind(path)),
+            _ => "file",
         };
         let name = path.to_string_lossy().into_owned();
         Ok(Target {

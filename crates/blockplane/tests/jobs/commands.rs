@@ -47,6 +47,8 @@ fn backup_command_leaves_files_of_others_and_says_what_to_do() {
         ("backup qmp disk mine.img", "exists"),
         ("backup qmp missing new.img", "the nodes are: disk, copy"),
         ("backup qmp disk no/folder.img", "create"),
+        ("backup qmp disk /dev/null", "neither a file"),
+        ("mirror qmp disk qmp", "neither a file"),
         (
             "backup qmp disk new.img --incremental b --persistent",
             "Can't store persistent bitmaps",

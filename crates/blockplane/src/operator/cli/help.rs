@@ -69,7 +69,8 @@ Examples:\n\
 
 pub(super) const BACKUP: &str = "\
 Copy a disk as it is at this moment, while its guest works (docs/jobs.md). TARGET is a file, a block device, or an export \
-of an NBD server (nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH).
+of an NBD server (nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH). A daemon in its sandbox reaches other hosts \
+if it was started with --sandbox on,nbd=allow.
 
 Without --incremental all of the disk is copied; a file is a new one. With --incremental BITMAP the first run does the \
 same, and the bitmap records from that moment; later runs copy what is dirty to TARGET, which is that of the last run or \
@@ -88,7 +89,8 @@ Examples:\n\
 
 pub(super) const MIRROR: &str = "\
 Move a disk to TARGET while its guest works (docs/jobs.md): a new file, a block device, or an export of an NBD server \
-(nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH), as large as the disk.
+(nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH), as large as the disk. A daemon in its sandbox reaches other \
+hosts if it was started with --sandbox on,nbd=allow.
 
 All is copied, and what the guest writes meanwhile as well. Then the guest goes over to TARGET, without a pause, and the \
 node of before is removed; its file stays. A daemon that is started again, also after a crash, serves what its \
