@@ -8,10 +8,13 @@
 
 mod clones;
 mod control;
+mod errors;
 mod guest_speed;
 mod guests;
 mod pace;
+mod passes;
 mod plan;
+mod settings;
 mod speed_limit;
 
 use std::os::fd::BorrowedFd;
@@ -20,62 +23,19 @@ use std::sync::atomic::Ordering;
 
 use block::{BlockCopy, CopyFailure, CopySide, DiskCall, DiskIo, Node, Op, Request};
 use iothread::event_loop::Interest;
-use iothread::{Completion, ErrorAction, MAX_WATCHED_DESCRIPTORS, OnError, SocketDevice};
+use iothread::{Completion, ErrorAction, MAX_WATCHED_DESCRIPTORS, SocketDevice};
 
 use self::clones::ClonePass;
 pub use self::control::CopierControl;
 pub use self::guests::GuestQueues;
 use self::pace::CopyPace;
 use self::plan::{CopyPlan, Part, PartKind, Query};
+pub use self::settings::{CopierReport, CopierSettings, CopierWork};
 
 /// Wait after an error that the policy ignores.
 const RETRY_NS: u64 = 100_000_000;
 /// Parts that are copied at once unless `max-workers` says less: they have half of the memory of an iothread's tasks.
 const MAX_WORKERS: usize = 8;
-
-/// Time between two passes of a mirror that is ready.
-const PASS_NS: u64 = 100_000_000;
-/// A mirror with less to copy is ready.
-const READY_BYTES: u64 = 8 << 20;
-
-/// What a copier copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopierWork {
-    /// All that is pending, once.
-    All,
-    /// Nothing: the filter copies what guests change, until the job is cancelled.
-    OnlyChanges,
-    /// All that is pending, again and again, until it is stopped.
-    Mirror,
-}
-
-/// Settings of a copier.
-pub struct CopierSettings {
-    /// What becomes of an error of the source.
-    pub on_source_error: OnError,
-    /// What becomes of an error of the target.
-    pub on_target_error: OnError,
-    /// The most parts that are copied at once.
-    pub max_workers: usize,
-    /// The most bytes of a part that is copied.
-    pub max_chunk: u64,
-    /// Parts are cloned if that is possible.
-    pub clones: bool,
-    /// What is copied.
-    pub work: CopierWork,
-}
-
-/// A report of a copier to its job.
-pub enum CopierReport {
-    /// A part could not be copied. With [`ErrorAction::Stop`] the copier has paused itself.
-    Failed(CopyFailure, ErrorAction),
-    /// A mirror: the target is almost the same, and flushed.
-    Ready,
-    /// A mirror that is to end: nothing is pending, and the target is flushed.
-    InSync,
-    /// Everything is copied and flushed, or the copier has stopped after an error.
-    Ended(Result<(), CopyFailure>),
-}
 
 /// A request in flight.
 enum InFlight {
@@ -222,54 +182,6 @@ impl Copier {
         };
         io.submit_blocking_call(0, DiskCall::Other(Box::new(call)), number);
         true
-    }
-
-    /// Ends, if it has failed and nothing is in flight.
-    fn end_if_failed_and_idle(&mut self) {
-        if let State::Failing(failure) = self.state
-            && self.count_in_flight() == 0
-        {
-            self.end(Err(failure));
-        }
-    }
-
-    fn end(&mut self, result: Result<(), CopyFailure>) {
-        self.state = State::Ended;
-        (self.report)(CopierReport::Ended(result));
-    }
-
-    /// Acts on an error as the policy of its disk says. The request began after so many stops.
-    fn on_error(&mut self, failure: CopyFailure, stops: u64) {
-        let policy = match failure.side {
-            CopySide::Source => self.settings.on_source_error,
-            CopySide::Target => self.settings.on_target_error,
-        };
-        let action = match failure.side {
-            // Nothing that is copied from now on makes the target complete.
-            CopySide::Target if self.copy.may_have_lost_writes() => ErrorAction::Report,
-            _ => policy.action(failure.errno),
-        };
-        self.act_on_error(failure, action, stops);
-    }
-
-    fn act_on_error(&mut self, failure: CopyFailure, action: ErrorAction, stops: u64) {
-        match action {
-            _ if self.copy.is_over() => {
-                self.state = State::Ended;
-                return;
-            }
-            _ if self.state != State::Copying => return,
-            ErrorAction::Report => self.state = State::Failing(failure),
-            ErrorAction::Ignore if self.waits_to_retry => return,
-            ErrorAction::Ignore => self.waits_to_retry = true,
-            // Others were in flight, and fail as well; perhaps after a client has resumed the job.
-            ErrorAction::Stop if self.stops != stops => return,
-            ErrorAction::Stop => {
-                self.stops += 1;
-                self.control.pause();
-            }
-        }
-        (self.report)(CopierReport::Failed(failure, action));
     }
 }
 
@@ -420,37 +332,5 @@ impl Copier {
     fn next_part_at_ns(&self) -> u64 {
         let after_clone = self.clones.as_ref().map_or(0, ClonePass::next_part_at_ns);
         self.pace.next_part_at_ns().max(after_clone)
-    }
-
-    /// Whether a mirror is not to end, and waits until there is more to copy.
-    fn rests_after_pass(&mut self) -> bool {
-        let rests = self.is_ready && !self.control.finishing.load(Ordering::Acquire);
-        if rests {
-            self.plan.begin_again();
-            self.retry_at_ns = self.now_ns + PASS_NS;
-        }
-        rests
-    }
-
-    /// Whether a mirror that is not ready has so little left that it is.
-    fn is_almost_done(&self) -> bool {
-        self.settings.work == CopierWork::Mirror
-            && !self.is_ready
-            && self.copy.pending_bytes() <= READY_BYTES
-    }
-
-    fn on_flushed(&mut self) {
-        if self.settings.work != CopierWork::Mirror {
-            return self.end(Ok(()));
-        }
-        if !self.is_ready {
-            self.is_ready = true;
-            self.pace.ignore_guests();
-            (self.report)(CopierReport::Ready);
-        } else if self.copy.pending_bytes() == 0 {
-            self.retry_at_ns = self.now_ns + PASS_NS;
-            self.control.awaits_end.store(true, Ordering::Release);
-            (self.report)(CopierReport::InSync);
-        }
     }
 }
