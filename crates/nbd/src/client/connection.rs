@@ -95,15 +95,36 @@ impl Connection {
         records: &mut Records,
         answered: &mut Vec<u32>,
     ) -> Result<(), Lost> {
-        let with = (disk, &self.negotiated);
-        let mut end = outbox.send(&mut self.socket, with, records, answered)?;
-        if let Some(tls) = &mut self.socket.tls
-            && !tls.send_unsent(self.socket.fd.as_fd()).map_err(Lost::Io)?
-        {
-            end = SendEnd::Full;
+        let mut end = self.fill_socket(outbox, disk, records, answered)?;
+        let begins_to_watch = end == SendEnd::Full && !self.watches_for_room;
+        self.watch_for_room(end == SendEnd::Full);
+        if begins_to_watch {
+            // The server may have read everything before: an epoll instance that nobody reads then tells of no event, if the socket has
+            // had one before.
+            end = self.fill_socket(outbox, disk, records, answered)?;
         }
         self.has_more_to_send = end == SendEnd::OutOfBudget;
-        let watch = end == SendEnd::Full;
+        Ok(())
+    }
+
+    /// Sends requests, and encrypted bytes that wait.
+    fn fill_socket(
+        &mut self,
+        outbox: &mut Outbox,
+        disk: &Disk,
+        records: &mut Records,
+        answered: &mut Vec<u32>,
+    ) -> Result<SendEnd, Lost> {
+        let with = (disk, &self.negotiated);
+        let end = outbox.send(&mut self.socket, with, records, answered)?;
+        let is_full = match &mut self.socket.tls {
+            Some(tls) => !tls.send_unsent(self.socket.fd.as_fd()).map_err(Lost::Io)?,
+            None => false,
+        };
+        Ok(if is_full { SendEnd::Full } else { end })
+    }
+
+    fn watch_for_room(&mut self, watch: bool) {
         if watch != self.watches_for_room
             && let Some(sockets) = &self.sockets
         {
@@ -111,7 +132,6 @@ impl Connection {
             let changed = sockets.watch_for_room(self.socket.as_fd(), watch);
             self.is_watched &= changed.is_ok();
         }
-        Ok(())
     }
 
     /// Whether encrypted requests wait for room in the socket.

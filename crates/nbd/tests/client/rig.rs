@@ -171,12 +171,12 @@ impl Rig {
         self.start(op, fua, offset, len, Buffer::new(&[]))
     }
 
-    /// One iteration of the loop, which waits for up to `timeout`.
-    pub fn iterate(&mut self, timeout: Duration) {
+    /// One iteration of the loop, which waits for up to `timeout`. False: nothing happened in this time.
+    pub fn iterate(&mut self, timeout: Duration) -> bool {
         self.queue.reap(&mut self.completed);
         self.queue.submit();
         if self.queue.has_completions() || self.queue.must_run_before_blocking() {
-            return;
+            return true;
         }
         let timeout = Timespec::try_from(timeout).unwrap();
         let mut events: Vec<Event> = Vec::with_capacity(4);
@@ -185,6 +185,18 @@ impl Rig {
         if events.iter().any(|event| event.data.u64() == 1) {
             self.queue.note_event();
         }
+        !events.is_empty()
+    }
+
+    /// Runs the loop until a request has completed, without a timer that would make up for an event that is missing.
+    pub fn wait_by_events_alone(&mut self, token: u64) {
+        while !self.completed.iter().any(|done| done.token == token) {
+            assert!(
+                self.iterate(Duration::from_secs(20)),
+                "no event says that the loop could go on"
+            );
+        }
+        self.completed.retain(|done| done.token != token);
     }
 
     /// Runs the loop until a request has completed.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use engine::Op;
 use nbd::wire::{command, command_flag, transmission_flag};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::rig::{Buffer, Rig};
 use super::server::{ALL_FLAGS, Offer, Peer, Received, Server, apply};
@@ -112,6 +113,26 @@ fn a_request_is_sent_in_pieces_that_the_server_takes() {
     let pieces: Vec<_> = (0..3).map(|_| received.recv().unwrap()).collect();
     let ranges: Vec<_> = pieces.iter().map(|p| (p.offset, p.length)).collect();
     assert_eq!(ranges, [(4096, 9728), (13_824, 9728), (23_552, 5632)]);
+}
+
+/// Writes of more than the socket takes. On one processor the server often has read everything before the client watches for room.
+#[test]
+fn an_event_says_when_a_full_socket_has_room() {
+    let all = sched_getaffinity(None).unwrap();
+    let first = (0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).unwrap();
+    let mut one = CpuSet::new();
+    one.set(first);
+    sched_setaffinity(None, &one).unwrap();
+    let (server, _, disk) = memory_server(Offer::default());
+    let mut rig = Rig::open(&server.options(NO_DELAY));
+    let data = pattern(512 << 10, 0);
+    let len = disk.lock().unwrap().len();
+    for offset in (0..len).step_by(data.len()) {
+        let token = rig.start_write(offset as u64, &data);
+        rig.wait_by_events_alone(token);
+    }
+    let disk = disk.lock().unwrap();
+    assert!(disk.chunks(data.len()).all(|part| part == data));
 }
 
 #[test]
