@@ -23,7 +23,8 @@ impl World {
         let bitmaps = daemon.nodes.bitmaps();
         match taken_over {
             Some(saved) => {
-                bitmaps.restore(&saved, size).expect("as they were saved");
+                let restored = bitmaps.restore(&saved, size, None);
+                restored.expect("as they were saved");
                 marks.handed_over(bitmaps);
             }
             None => {

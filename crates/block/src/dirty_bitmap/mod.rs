@@ -19,7 +19,7 @@ mod tests;
 pub use bits::{BitmapBits, DirtyExtent, MAX_GRANULARITY, MIN_GRANULARITY};
 pub use memory::BitmapMemory;
 pub use recorder::{BitmapUse, NodeBitmaps};
-pub use saved::{SaveKind, SavedBitmapsError};
+pub use saved::{ImageStamp, SaveKind, SavedBitmapsError};
 pub use switch::{BitmapAction, BitmapChange, SavedOfNode, preview_saved, switch, switch_with};
 
 /// The granularity of a bitmap that is created without one, in bytes, unless the disk has clusters of another size.

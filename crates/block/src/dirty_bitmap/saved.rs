@@ -1,15 +1,16 @@
 //! Bitmaps as bytes: for the file of persistent bitmaps, and for the successor in a live upgrade.
 //!
-//! All numbers are little endian. A header of 32 bytes:
+//! All numbers are little endian. A header of 56 bytes:
 //!
 //! | offset | bytes | content |
 //! |---|---|---|
 //! | 0 | 8 | `BPBITMAP` |
-//! | 8 | 4 | version: 1 |
+//! | 8 | 4 | version: 2 |
 //! | 12 | 4 | flags; 1: in use, so the bits are not up to date |
 //! | 16 | 8 | length of what follows the header |
-//! | 24 | 4 | CRC-32C of what follows the header |
-//! | 28 | 4 | CRC-32C of the 28 bytes before |
+//! | 24 | 24 | the [image](ImageStamp) when it was saved: inode, seconds and nanoseconds of its last change; 0: unknown |
+//! | 48 | 4 | CRC-32C of what follows the header |
+//! | 52 | 4 | CRC-32C of the 52 bytes before |
 //!
 //! Then one record for each bitmap, the newest first:
 //!
@@ -25,8 +26,8 @@ use super::recorder::NamedBitmap;
 use super::{BitmapBits, BitmapError, MAX_NAME_BYTES, NodeBitmaps};
 
 const MAGIC: &[u8; 8] = b"BPBITMAP";
-const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 32;
+const VERSION: u32 = 2;
+const HEADER_BYTES: usize = 56;
 const IN_USE: u32 = 1;
 const ENABLED: u32 = 1;
 const PERSISTENT: u32 = 2;
@@ -39,7 +40,9 @@ pub enum SavedBitmapsError {
     #[error("it is no file of dirty bitmaps: choose another path, or remove it")]
     Magic,
     /// A version that this program does not know.
-    #[error("it has version {0}, and this program knows version {VERSION}: use a newer program")]
+    #[error(
+        "it has version {0}, and this program knows version {VERSION}: use the program that wrote it, or remove it"
+    )]
     Version(u32),
     /// A part is missing, too long or changed.
     #[error("it is damaged ({0}): remove it, and begin with new bitmaps and a full copy")]
@@ -59,10 +62,21 @@ pub enum SavedBitmapsError {
 pub enum SaveKind {
     /// Persistent bitmaps, with bits that will not be up to date while the node is in use.
     InUse,
-    /// Persistent bitmaps, at an orderly end.
-    AtEnd,
+    /// Persistent bitmaps, at an orderly end, with the image as it is then.
+    AtEnd(ImageStamp),
     /// All bitmaps, for another process that takes over.
     Handover,
+}
+
+/// The image file of a disk at a moment. Another one says that the file was written since, or is another file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageStamp {
+    /// Its inode; 0: the disk is no file.
+    pub inode: u64,
+    /// When its content was changed.
+    pub changed_seconds: i64,
+    /// Nanoseconds of that.
+    pub changed_nanoseconds: u32,
 }
 
 impl NodeBitmaps {
@@ -73,17 +87,24 @@ impl NodeBitmaps {
     }
 
     /// Replaces the bitmaps by those that were saved; the node has `size` bytes. What was saved while it was in use is
-    /// inconsistent, and so are bitmaps of another size.
+    /// inconsistent, and so are bitmaps of another size, or of another image than this one, if it is given.
     ///
     /// # Errors
     /// [`SavedBitmapsError`]; nothing has changed then.
-    pub fn restore(&self, saved: &[u8], size: u64) -> Result<(), SavedBitmapsError> {
+    pub fn restore(
+        &self,
+        saved: &[u8],
+        size: u64,
+        image: Option<ImageStamp>,
+    ) -> Result<(), SavedBitmapsError> {
         let (header, body) = split_checked(saved)?;
+        let is_stale =
+            header.flags & IN_USE != 0 || image.is_some_and(|image| image != header.image);
         let mut reader = Reader(body);
         let mut list: Vec<NamedBitmap> = Vec::new();
         while !reader.0.is_empty() {
             let mut bitmap = reader.bitmap()?;
-            bitmap.inconsistent |= header & IN_USE != 0 || bitmap.bits.size() != size;
+            bitmap.inconsistent |= is_stale || bitmap.bits.size() != size;
             if list.iter().any(|other| other.name == bitmap.name) {
                 return Err(SavedBitmapsError::Damaged("a name is there twice"));
             }
@@ -103,19 +124,32 @@ pub(super) fn save_list(list: &[NamedBitmap], kind: SaveKind) -> Vec<u8> {
         }
     }
     let flags = if kind == SaveKind::InUse { IN_USE } else { 0 };
+    let image = match kind {
+        SaveKind::AtEnd(image) => image,
+        SaveKind::InUse | SaveKind::Handover => ImageStamp::default(),
+    };
     let mut all = Vec::with_capacity(HEADER_BYTES + body.len());
     all.extend(MAGIC);
     all.extend(VERSION.to_le_bytes());
     all.extend(flags.to_le_bytes());
     all.extend((body.len() as u64).to_le_bytes());
+    all.extend(image.inode.to_le_bytes());
+    all.extend(image.changed_seconds.to_le_bytes());
+    all.extend(u64::from(image.changed_nanoseconds).to_le_bytes());
     all.extend(crc32c(&body).to_le_bytes());
     all.extend(crc32c(&all).to_le_bytes());
     all.extend(body);
     all
 }
 
-/// Checks header and checksums; returns the flags, and what follows the header.
-fn split_checked(saved: &[u8]) -> Result<(u32, &[u8]), SavedBitmapsError> {
+/// The fields of a header that are not checked with it.
+struct Header {
+    flags: u32,
+    image: ImageStamp,
+}
+
+/// Checks header and checksums; returns the header, and what follows it.
+fn split_checked(saved: &[u8]) -> Result<(Header, &[u8]), SavedBitmapsError> {
     let mut reader = Reader(saved);
     if reader.take(8).ok() != Some(MAGIC) {
         return Err(SavedBitmapsError::Magic);
@@ -125,6 +159,11 @@ fn split_checked(saved: &[u8]) -> Result<(u32, &[u8]), SavedBitmapsError> {
         return Err(SavedBitmapsError::Version(version));
     }
     let (flags, len) = (reader.u32()?, reader.u64()?);
+    let image = ImageStamp {
+        inode: reader.u64()?,
+        changed_seconds: reader.u64()?.cast_signed(),
+        changed_nanoseconds: u32::try_from(reader.u64()?).unwrap_or(u32::MAX),
+    };
     let (body_sum, header_sum) = (reader.u32()?, reader.u32()?);
     if crc32c(&saved[..HEADER_BYTES - 4]) != header_sum {
         return Err(SavedBitmapsError::Damaged("the header's checksum"));
@@ -135,7 +174,7 @@ fn split_checked(saved: &[u8]) -> Result<(u32, &[u8]), SavedBitmapsError> {
     if crc32c(reader.0) != body_sum {
         return Err(SavedBitmapsError::Damaged("the checksum"));
     }
-    Ok((flags, reader.0))
+    Ok((Header { flags, image }, reader.0))
 }
 
 /// Appends the record of a bitmap.
@@ -276,9 +315,15 @@ mod tests {
         node
     }
 
+    const IMAGE: ImageStamp = ImageStamp {
+        inode: 7,
+        changed_seconds: -1,
+        changed_nanoseconds: 999_999_999,
+    };
+
     fn restored(saved: &[u8], size: u64) -> Result<Arc<NodeBitmaps>, SavedBitmapsError> {
         let node = Arc::new(NodeBitmaps::default());
-        node.restore(saved, size).map(|()| node)
+        node.restore(saved, size, Some(IMAGE)).map(|()| node)
     }
 
     #[test]
@@ -289,7 +334,9 @@ mod tests {
     #[test]
     fn bitmaps_are_restored_as_they_were_saved() {
         let node = node();
-        let copy = restored(&node.save(SaveKind::Handover), SIZE).unwrap();
+        let copy = Arc::new(NodeBitmaps::default());
+        copy.restore(&node.save(SaveKind::Handover), SIZE, None)
+            .unwrap();
         assert_eq!(copy.statuses(), node.statuses());
         for name in ["one", "two", "volatile"] {
             let ranges = |node: &Arc<NodeBitmaps>| {
@@ -298,7 +345,7 @@ mod tests {
             };
             assert_eq!(ranges(&copy), ranges(&node), "{name}");
         }
-        let at_end = restored(&node.save(SaveKind::AtEnd), SIZE).unwrap();
+        let at_end = restored(&node.save(SaveKind::AtEnd(IMAGE)), SIZE).unwrap();
         let statuses = at_end.statuses();
         assert!(statuses.iter().all(|status| !status.inconsistent));
         assert!(
@@ -310,9 +357,19 @@ mod tests {
     }
 
     #[test]
-    fn bitmaps_that_were_in_use_or_of_another_size_are_inconsistent() {
+    fn bitmaps_that_were_in_use_or_of_another_size_or_image_are_inconsistent() {
         let node = node();
-        for (kind, size) in [(SaveKind::InUse, SIZE), (SaveKind::AtEnd, SIZE + 4096)] {
+        let written_since = ImageStamp {
+            changed_nanoseconds: 0,
+            ..IMAGE
+        };
+        let replaced = ImageStamp { inode: 8, ..IMAGE };
+        for (kind, size) in [
+            (SaveKind::InUse, SIZE),
+            (SaveKind::AtEnd(IMAGE), SIZE + 4096),
+            (SaveKind::AtEnd(written_since), SIZE),
+            (SaveKind::AtEnd(replaced), SIZE),
+        ] {
             let copy = restored(&node.save(kind), size).unwrap();
             let statuses = copy.statuses();
             assert_eq!(statuses.len(), 2);
@@ -323,7 +380,7 @@ mod tests {
 
     #[test]
     fn damaged_bytes_are_refused_wherever_they_are() {
-        let saved = node().save(SaveKind::AtEnd);
+        let saved = node().save(SaveKind::AtEnd(IMAGE));
         for len in 0..saved.len() {
             assert!(restored(&saved[..len], SIZE).is_err(), "{len} bytes");
         }
@@ -351,9 +408,10 @@ mod tests {
             record(0, 9, 512, 0),
             record(0, 9, 512, 4),
         ] {
-            let mut saved = node().save(SaveKind::AtEnd);
+            let mut saved = node().save(SaveKind::AtEnd(IMAGE));
             saved.truncate(16);
             saved.extend((body.len() as u64).to_le_bytes());
+            saved.extend([0; 24]);
             saved.extend(crc32c(&body).to_le_bytes());
             saved.extend(crc32c(&saved).to_le_bytes());
             saved.extend(&body);

@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use self::copy_filter::CopyFilterSlot;
 use crate::aio::Aio;
-use crate::dirty_bitmap::NodeBitmaps;
+use crate::dirty_bitmap::{ImageStamp, NodeBitmaps};
 use crate::disk_file::DiskFile;
 use crate::disk_file::allocation::Allocation;
 use crate::disk_file::lock::Locking;
@@ -294,6 +294,27 @@ impl Node {
         let stat = rustix::fs::statx(&file.fd, c"", flags, StatxFlags::BLOCKS).ok()?;
         // The kernel counts in 512 bytes, whatever the file system's own blocks are.
         stat.stx_blocks.checked_mul(512)
+    }
+
+    /// The image file at this moment; of other disks nothing is known. It waits for the server of a network file system.
+    #[must_use]
+    pub fn image_stamp(&self) -> ImageStamp {
+        let Some(file) = self
+            .underlying_file()
+            .filter(|file| file.device_block.is_none())
+        else {
+            return ImageStamp::default();
+        };
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        let wanted = StatxFlags::INO | StatxFlags::MTIME;
+        let Ok(stat) = rustix::fs::statx(&file.fd, c"", flags, wanted) else {
+            return ImageStamp::default();
+        };
+        ImageStamp {
+            inode: stat.stx_ino,
+            changed_seconds: stat.stx_mtime.tv_sec,
+            changed_nanoseconds: stat.stx_mtime.tv_nsec,
+        }
     }
 
     /// The allocated parts of a range, in at most `most` pieces, which may be less than all. The last piece may end behind the range, as

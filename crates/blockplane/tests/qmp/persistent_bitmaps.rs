@@ -186,6 +186,37 @@ fn bitmaps_of_a_disk_that_another_program_resized_are_inconsistent() {
     program.stop();
 }
 
+/// Otherwise the next incremental backup would lack what was written meanwhile.
+#[test]
+fn bitmaps_of_a_disk_that_was_written_without_them_or_replaced_are_inconsistent() {
+    for is_replaced in [false, true] {
+        let folder = folder();
+        let (program, mut client, mut guest) = start_on(&folder);
+        client.done("block-dirty-bitmap-add", new_bitmap("a", true));
+        write(&mut guest, 0..3);
+        program.stop();
+        let image = folder.join("disk.img");
+        if is_replaced {
+            std::fs::copy(&image, folder.join("copy.img")).unwrap();
+            let copy = std::fs::File::options()
+                .write(true)
+                .open(folder.join("copy.img"));
+            let changed = std::fs::metadata(&image).unwrap().modified().unwrap();
+            copy.unwrap().set_modified(changed).unwrap();
+            std::fs::rename(folder.join("copy.img"), &image).unwrap();
+        } else {
+            let (program, _) = start(&folder, &LINE.replace(",bitmap-file=bits", ""));
+            let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+            write(&mut guest, 5..6);
+            drop(guest);
+            program.stop();
+        }
+        let (program, mut client, _) = start_on(&folder);
+        assert_eq!(bitmaps(&mut client)[0]["inconsistent"], true);
+        program.stop();
+    }
+}
+
 #[test]
 fn damaged_foreign_and_shared_files_of_bitmaps_are_refused_with_the_reason() {
     let folder = folder();

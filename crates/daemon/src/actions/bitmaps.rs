@@ -150,7 +150,7 @@ impl BitmapPlan {
     /// Saves the lists as they are, after a change was not carried out.
     fn save_files_of_present(&self) {
         for (node, file) in &self.files {
-            if let Err(error) = file.save(node, SaveKind::InUse) {
+            if let Err(error) = file.save_in_use(node) {
                 tracing::warn!(
                     node = node.name(),
                     error,

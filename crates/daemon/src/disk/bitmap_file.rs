@@ -1,7 +1,8 @@
 //! The file of a node's persistent dirty bitmaps (`bitmap-file`), beside its image.
 //!
 //! While the node is open the file says that it is in use, since its bits are not up to date then; it is written when the list of
-//! persistent bitmaps changes, and at the orderly end of the node. After a crash the bitmaps are therefore there, and inconsistent.
+//! persistent bitmaps changes, and at the orderly end of the node. After a crash the bitmaps are therefore there, and inconsistent. So
+//! they are if the image is another file then, or was written since.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,20 +42,21 @@ impl BitmapFile {
             .map_err(|error| error.to_string())?;
         let bitmaps = node.bitmaps();
         if !saved.is_empty() {
-            let restored = bitmaps.restore(&saved, node.size());
+            let restored = bitmaps.restore(&saved, node.size(), Some(node.image_stamp()));
             restored.map_err(|error| format!("bitmap-file: {}: {error}", path.display()))?;
         }
         let file = BitmapFile {
             path: path.to_owned(),
             file: Mutex::new(Some(file)),
         };
-        file.save(node, SaveKind::InUse)?;
+        file.save_in_use(node)?;
         for status in bitmaps.statuses().iter().filter(|it| it.inconsistent) {
             tracing::warn!(
                 node = node.name(),
                 bitmap = status.name,
                 advice = "remove it, add a new one, and make a full copy",
-                "the dirty bitmap is inconsistent: the daemon did not end orderly, or the disk was resized"
+                "the dirty bitmap is inconsistent: the daemon did not end orderly, or the disk was resized, replaced, or written \
+                 without its bitmap-file since"
             );
         }
         bitmaps.let_new_routes_record(bitmaps.has_recording());
@@ -69,8 +71,14 @@ impl BitmapFile {
         }
     }
 
-    /// Saves the persistent bitmaps of the node.
-    pub fn save(&self, node: &Node, kind: SaveKind) -> Result<(), String> {
+    /// Saves the persistent bitmaps of a node that is in use.
+    pub fn save_in_use(&self, node: &Node) -> Result<(), String> {
+        self.replace(&node.bitmaps().save(SaveKind::InUse))
+    }
+
+    /// Saves the persistent bitmaps of a node of which all requests have ended, and no other will come.
+    pub fn save_at_end(&self, node: &Node) -> Result<(), String> {
+        let kind = SaveKind::AtEnd(node.image_stamp());
         self.replace(&node.bitmaps().save(kind))
     }
 

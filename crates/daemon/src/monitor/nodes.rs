@@ -1,6 +1,5 @@
 //! QMP commands for block nodes: add, remove, activate, inactivate and query.
 
-use block::dirty_bitmap::SaveKind;
 use options::{DetectZeroes, Driver};
 use qmp::{
     Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type,
@@ -199,7 +198,7 @@ fn flush_and_remove_node(control: &mut MainThread, arguments: &Arguments, reply:
             ))
         })?;
         bitmap_files.iter().try_for_each(|(node, file)| {
-            let saved = file.save(node, SaveKind::AtEnd);
+            let saved = file.save_at_end(node);
             saved.map_err(|error| Error::generic(format!("Node {name} was not closed: {error}")))
         })
     };

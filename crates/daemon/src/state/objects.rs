@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use block::dirty_bitmap::{BitmapError, SaveKind};
+use block::dirty_bitmap::BitmapError;
 use block::{Node, NodeOptions, NullOptions, SECTOR_BYTES};
 use iothread::{IothreadHandle, IothreadSettings, ReportSender};
 use nbd::client::Negotiated;
@@ -462,7 +462,7 @@ impl DaemonObjects {
                 result = Err(format!("{}: the last flush failed: {error}", node.name()).into());
             }
             if let Some(file) = bitmap_file
-                && let Err(error) = file.save(node, SaveKind::AtEnd)
+                && let Err(error) = file.save_at_end(node)
             {
                 result = Err(format!("{}: {error}", node.name()).into());
             }

@@ -87,7 +87,7 @@ pub(super) fn restore_from_stopped(
         let mut file = File::from(fds.take(bits)?);
         file.rewind()?;
         file.read_to_end(&mut saved)?;
-        let restored = node.bitmaps().restore(&saved, node.size());
+        let restored = node.bitmaps().restore(&saved, node.size(), None);
         restored.map_err(|error| format!("dirty bitmaps of node '{name}': {error}"))?;
     }
     Ok(())
