@@ -71,13 +71,16 @@ impl<'a> Kind<'a> {
 /// Copies the disk, and prints what was done.
 ///
 /// # Errors
-/// [`Error::TargetExists`], [`Error::TargetUri`], [`Error::NoLastBackup`]; an error reply of the daemon, or an error of [`Client`]. The
+/// [`Error::TargetExists`], [`Error::TargetUri`], [`Error::NoLastBackup`], [`Error::BitmapIsIncomplete`]; an error reply of the daemon, or an error of [`Client`]. The
 /// file of a full backup is removed then, and a bitmap has what it had.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     signals::record_termination_signals();
     let mut client = options.monitor.connect()?;
     let disk = Disk::find(&mut client, &options.disk)?;
     let kind = Kind::of(&disk, options.incremental.as_deref());
+    if let Kind::Incremental(bitmap) = kind {
+        check_is_complete(&disk, bitmap)?;
+    }
     let mut target = match kind {
         Kind::Full | Kind::FullWithNewBitmap(_) => {
             Target::of_full_copy(&client, &options.target, disk.bytes)?
@@ -110,6 +113,23 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         )
     };
     print_and_flush(out, &text)
+}
+
+/// Refuses a bitmap that is known to lack writes.
+fn check_is_complete(disk: &Disk, name: &str) -> Result<()> {
+    let bitmap = disk.bitmap(name).unwrap_or(&Value::Null);
+    let reason = if bitmap["inconsistent"] == true {
+        "is inconsistent"
+    } else if bitmap["recording"] == false && bitmap["busy"] != true {
+        "does not record"
+    } else {
+        return Ok(());
+    };
+    Err(Error::BitmapIsIncomplete {
+        bitmap: name.to_owned(),
+        node: disk.node.clone(),
+        reason,
+    })
 }
 
 /// The target that the last backup was written to, or a copy of it.

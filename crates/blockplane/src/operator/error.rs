@@ -130,6 +130,19 @@ pub enum Error {
         /// The bitmap.
         bitmap: String,
     },
+    /// An incremental backup with a bitmap that misses what is written.
+    #[error(
+        "bitmap '{bitmap}' of node '{node}' {}: TARGET would lack what was written. Remove it (blockplane bitmap … {node} {bitmap} \
+         --remove), and begin with a full backup to a new file", .reason
+    )]
+    BitmapIsIncomplete {
+        /// The bitmap.
+        bitmap: String,
+        /// Its node.
+        node: String,
+        /// Why it is incomplete.
+        reason: &'static str,
+    },
     /// A node that would be removed has dirty bitmaps.
     #[error(
         "node '{0}' has dirty bitmaps, which stay with the old disk: remove them (blockplane bitmap … --remove), and begin with a full \

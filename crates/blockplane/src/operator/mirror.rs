@@ -74,8 +74,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let begin = Instant::now();
     let copied = copy(&mut client, &disk, target, &node, options)?;
     let seconds = begin.elapsed().as_secs_f64();
-    // Nothing uses it any more.
-    let removed = client.execute_with("blockdev-del", json!({"node-name": disk.node}));
+    let removed = remove_unless_it_has_bitmaps(&mut client, &disk.node);
     let text = if options.json {
         let report = json!({
             "old-node-name": disk.node,
@@ -100,6 +99,17 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         text
     };
     print_and_flush(out, &text)
+}
+
+/// Removes the old node, which nothing uses any more, unless bitmaps were added while the job ran.
+fn remove_unless_it_has_bitmaps(client: &mut Client, node: &str) -> Result<()> {
+    let disks = Disk::all(client)?;
+    let old = disks.into_iter().find(|disk| disk.node == node);
+    if old.is_some_and(|disk| !disk.bitmaps.is_empty()) {
+        return Err(Error::NodeHasBitmaps(node.to_owned()));
+    }
+    client.execute_with("blockdev-del", json!({"node-name": node}))?;
+    Ok(())
 }
 
 /// Runs the job. The bytes that were copied; the guest uses the target then.

@@ -33,6 +33,15 @@ fn backup_command_copies_all_and_then_what_has_changed() {
     assert_eq!(second["copied"], 65536);
     assert_same_content(&folder, "disk.img", "new.img");
     assert_eq!(bitmap(&mut client, "disk", "nightly")["count"], 0);
+    folder
+        .run("bitmap qmp disk nightly --disable")
+        .assert_success();
+    guest.request(0, OUT, 5, 7);
+    let refused = folder.run("backup qmp disk new.img --incremental nightly");
+    assert!(
+        refused.stderr.contains("does not record"),
+        "the write is in no bitmap: {refused:?}"
+    );
     let nodes = client.done("query-named-block-nodes", json!({}));
     assert_eq!(nodes.as_array().unwrap().len(), 2, "the target is closed");
     program.stop();
@@ -245,6 +254,27 @@ fn mirror_command_that_cannot_complete_leaves_a_job_that_can_be_completed_later(
     client.done("blockdev-del", json!({"node-name": "disk"}));
     program.stop();
     assert_same_content(&folder, "disk.img", "new.img");
+}
+
+#[test]
+fn mirror_command_leaves_a_node_that_has_got_a_bitmap_meanwhile() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
+    let line = "mirror qmp disk new.img --speed 4M";
+    let command = Process::spawn(folder.command(line.split_whitespace()));
+    let deadline = Deadline::default();
+    while client.done("query-jobs", json!({})) == json!([]) {
+        deadline.check("the job has begun");
+    }
+    let late = json!({"node": "disk", "name": "late"});
+    client.done("block-dirty-bitmap-add", late);
+    let output = command.ended();
+    assert!(
+        output.assert_success().contains("disk is still there"),
+        "{output:?}"
+    );
+    assert_eq!(bitmap(&mut client, "disk", "late")["recording"], true);
+    program.stop();
 }
 
 #[test]
