@@ -5,6 +5,7 @@ use crate::load::Load;
 use crate::process::Folder;
 use crate::servers::Server;
 use crate::{MIB, SOCKET, failed_requests, line, start};
+use test_support::report;
 
 /// A file of 1 MiB in a folder.
 fn image(folder: &Folder) -> std::path::PathBuf {
@@ -171,4 +172,30 @@ fn a_server_over_tcp_is_reached_from_the_sandbox_also_again() {
     assert_eq!(guest.data(0, 0), [8; BLOCK]);
     assert_eq!(failed_requests(&mut client), 0);
     program.stop();
+}
+
+/// A client that knew nothing of it would send requests that the server refuses.
+#[test]
+fn exports_of_a_server_have_its_smallest_block() {
+    let folder = Folder::new();
+    let plugin =
+        "--filter=blocksize-policy memory 1M blocksize-minimum=4096 blocksize-error-policy=error";
+    let Some(server) = Server::nbdkit(&folder, plugin) else {
+        return;
+    };
+    if !report::installed("qemu-io") {
+        return;
+    }
+    let again = " --nbd-server addr.type=unix,addr.path=again --export nbd,id=n,name=d,node-name=d,writable=on";
+    let (program, _) = start(
+        &folder,
+        &(line(&server, "", ",logical-block-size=4096") + again),
+    );
+    let uri = format!("nbd+unix:///d?socket={}", folder.join("again").display());
+    let commands = ["-c", "write -P 5 512 512", "-c", "read -P 5 512 512"];
+    let mut qemu_io = std::process::Command::new("qemu-io");
+    let output = qemu_io.args(["-f", "raw", &uri]).args(commands).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(program.stop().code, Some(0));
 }

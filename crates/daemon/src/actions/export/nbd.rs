@@ -89,7 +89,7 @@ pub(crate) fn create_and_start_export(
 }
 
 /// Chooses the block sizes of an export. With direct I/O, writes of parts of a block would make all writes of the node slow, so
-/// clients are to write whole ones; unless another export writes such parts already.
+/// clients are to write whole ones; unless another export writes such parts already. An NBD server below may refuse parts of its blocks.
 fn choose_block_sizes(node: &Node, writable: bool) -> Result<BlockSizes, BoxError> {
     let geometry = node.geometry();
     let block = geometry.logical_block_size;
@@ -101,11 +101,14 @@ fn choose_block_sizes(node: &Node, writable: bool) -> Result<BlockSizes, BoxErro
         }
         false => 1,
     };
+    let below = node.underlying_nbd();
+    let minimum = minimum.max(below.map_or(1, |disk| disk.negotiated().blocks.minimum));
     let preferred = geometry.opt_io_size.max(geometry.physical_block_size);
     let preferred = match preferred.is_power_of_two() && preferred <= MAX_PREFERRED_BLOCK_BYTES {
         true => preferred.max(PREFERRED_BLOCK_BYTES),
         false => PREFERRED_BLOCK_BYTES,
     };
+    let preferred = preferred.max(minimum);
     Ok(BlockSizes { minimum, preferred })
 }
 
