@@ -71,8 +71,8 @@ impl<'a> Kind<'a> {
 /// Copies the disk, and prints what was done.
 ///
 /// # Errors
-/// [`Error::TargetExists`], [`Error::TargetUri`], [`Error::NoLastBackup`], [`Error::BitmapIsIncomplete`]; an error reply of the daemon, or an error of [`Client`]. The
-/// file of a full backup is removed then, and a bitmap has what it had.
+/// [`Error::TargetExists`], [`Error::TargetUri`], [`Error::NoLastBackup`], [`Error::BitmapIsIncomplete`]; an error reply of the daemon, or
+/// an error of [`Client`]. The file of a full backup is removed then, and a bitmap has what it had.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     signals::record_termination_signals();
     let mut client = options.monitor.connect()?;

@@ -99,7 +99,7 @@ impl Connection {
         let begins_to_watch = end == SendEnd::Full && !self.watches_for_room;
         self.watch_for_room(end == SendEnd::Full);
         if begins_to_watch {
-            // The server may have read everything before: an epoll instance that nobody reads then tells of no event, if the socket has
+            // The server may have read everything before: an epoll instance that is never read tells of no event then, if the socket has
             // had one before.
             end = self.fill_socket(outbox, disk, records, answered)?;
         }
