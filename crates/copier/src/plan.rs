@@ -215,17 +215,18 @@ mod tests {
 
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+
+    /// A copy of a disk of so many bytes, of which everything is pending.
+    fn copy_of_all(size: u64) -> Arc<BlockCopy> {
+        let (moment, all) = (Arc::default(), CopyExtent::All);
+        let copy = BlockCopy::new(size, COPY_CLUSTER_BYTES, moment, all, |_| ());
+        copy.expect("there is memory")
+    }
+
     #[test]
     fn parts_that_write_to_the_target_are_as_long_as_the_pace_allows() {
-        const MIB: u64 = 1 << 20;
-        let copy = BlockCopy::new(
-            64 * MIB,
-            COPY_CLUSTER_BYTES,
-            Arc::default(),
-            CopyExtent::All,
-            |_| (),
-        );
-        let copy = copy.expect("there is memory");
+        let copy = copy_of_all(64 * MIB);
         for (kind, expected) in [
             (PartKind::Data, 0..MIB),
             (PartKind::Hole, 0..MIB),
@@ -245,16 +246,8 @@ mod tests {
 
     #[test]
     fn known_data_behind_a_window_is_not_searched_again() {
-        const MIB: u64 = 1 << 20;
         let size = 256 * MIB;
-        let copy = BlockCopy::new(
-            size,
-            COPY_CLUSTER_BYTES,
-            Arc::default(),
-            CopyExtent::All,
-            |_| (),
-        );
-        let copy = copy.expect("there is memory");
+        let copy = copy_of_all(size);
         let limits = PartLimits {
             data: size,
             hole: size,

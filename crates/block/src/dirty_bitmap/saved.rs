@@ -123,10 +123,10 @@ pub(super) fn save_list(list: &[NamedBitmap], kind: SaveKind) -> Vec<u8> {
             append_bitmap(&mut body, bitmap);
         }
     }
-    let flags = if kind == SaveKind::InUse { IN_USE } else { 0 };
-    let image = match kind {
-        SaveKind::AtEnd(image) => image,
-        SaveKind::InUse | SaveKind::Handover => ImageStamp::default(),
+    let (flags, image) = match kind {
+        SaveKind::InUse => (IN_USE, ImageStamp::default()),
+        SaveKind::AtEnd(image) => (0, image),
+        SaveKind::Handover => (0, ImageStamp::default()),
     };
     let mut all = Vec::with_capacity(HEADER_BYTES + body.len());
     all.extend(MAGIC);

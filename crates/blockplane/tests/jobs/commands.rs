@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use test_support::deadline::Deadline;
 
+use crate::client::Client;
 use crate::guest::{BLOCK, Guest, OUT};
 use crate::process::{Folder, Process, ProcessOutput};
 use crate::{MIB, MONITOR, assert_same_content, bitmap, start, start_with_disks};
@@ -16,6 +17,16 @@ const EXPORT: &str =
 
 fn printed_json(output: &ProcessOutput) -> Value {
     serde_json::from_str(output.assert_success()).unwrap()
+}
+
+/// Starts a command, and waits until its job runs: the disk is busy before.
+fn start_command(folder: &Folder, client: &mut Client, line: &str) -> Process {
+    let command = Process::spawn(folder.command(line.split_whitespace()));
+    let deadline = Deadline::default();
+    while client.done("query-jobs", json!({}))[0]["status"] != "running" {
+        deadline.check("the job runs");
+    }
+    command
 }
 
 #[test]
@@ -87,11 +98,7 @@ fn interrupted_backup_command_cancels_its_job_and_removes_what_it_made() {
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
     let line = "backup qmp disk new.img --incremental b --speed 1M";
-    let command = Process::spawn(folder.command(line.split_whitespace()));
-    let deadline = Deadline::default();
-    while client.done("query-jobs", json!({})) == json!([]) {
-        deadline.check("the job has begun");
-    }
+    let command = start_command(&folder, &mut client, line);
     // The command has the answer, and notices signals.
     std::thread::sleep(Duration::from_millis(500));
     command.signal(Signal::INT);
@@ -261,12 +268,7 @@ fn mirror_command_leaves_a_node_that_has_got_a_bitmap_meanwhile() {
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
     let line = "mirror qmp disk new.img --speed 4M";
-    let command = Process::spawn(folder.command(line.split_whitespace()));
-    let deadline = Deadline::default();
-    // While it begins, the node is busy.
-    while client.done("query-jobs", json!({}))[0]["status"] != "running" {
-        deadline.check("the job runs");
-    }
+    let command = start_command(&folder, &mut client, line);
     let late = json!({"node": "disk", "name": "late"});
     client.done("block-dirty-bitmap-add", late);
     let output = command.ended();
@@ -283,11 +285,7 @@ fn interrupted_or_refused_mirror_command_leaves_the_disk_where_it_is() {
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
     let line = "mirror qmp disk new.img --speed 1M";
-    let command = Process::spawn(folder.command(line.split_whitespace()));
-    let deadline = Deadline::default();
-    while client.done("query-jobs", json!({})) == json!([]) {
-        deadline.check("the job has begun");
-    }
+    let command = start_command(&folder, &mut client, line);
     command.signal(Signal::INT);
     let output = command.ended();
     assert!(output.stderr.contains("interrupted"), "{output:?}");
