@@ -7,6 +7,7 @@
 
 mod rerun;
 mod steps;
+mod time_limit;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::rerun::failed_tests;
+use super::time_limit::{STEP_LIMIT, unfinished_tests, wait_within};
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +60,7 @@ impl Steps {
 
     /// Runs the command as a step, which passes if the status is 0.
     pub(super) fn command(&self, name: &'static str, mut command: Command) -> bool {
-        self.step(name, |log| {
-            let status = run(&mut command, log);
-            status.map_err(|error| format!("cannot start {command:?}: {error}"))
-        })
+        self.step(name, |log| run(&mut command, log))
     }
 
     /// Runs a `cargo test --no-fail-fast` as a step, and tests that fail once more, alone. `test` makes the command, without its
@@ -76,18 +74,14 @@ impl Steps {
         self.step(name, |log| {
             let mut all = test();
             all.arg("--no-fail-fast").args(options);
-            let run = |command: &mut Command| {
-                let status = run(command, log);
-                status.map_err(|error| format!("cannot start {command:?}: {error}"))
-            };
-            if run(&mut all)? {
+            if run(&mut all, log)? {
                 return Ok(true);
             }
             let failed = failed_tests(&read_lossy(log));
             for tests in &failed {
                 let mut again = test();
                 tests.add_to(&mut again);
-                if !run(&mut again)? {
+                if !run(&mut again, log)? {
                     return Ok(false);
                 }
                 let names = tests.names().map(str::to_owned);
@@ -194,11 +188,30 @@ impl std::fmt::Display for Outcome {
 }
 
 /// Runs a command with all of its output at the end of a file.
-fn run(command: &mut Command, log: &Path) -> io::Result<bool> {
+fn run(command: &mut Command, log: &Path) -> Result<bool, String> {
+    let status = run_within(STEP_LIMIT, command, log);
+    match status.map_err(|error| format!("cannot run {command:?}: {error}"))? {
+        Some(status) => Ok(status.success()),
+        None => {
+            let tests = unfinished_tests(&read_lossy(log)).join(", ");
+            let minutes = STEP_LIMIT.as_secs() / 60;
+            Err(format!(
+                "killed after {minutes} min; tests that had not ended: {tests}"
+            ))
+        }
+    }
+}
+
+/// `None`: it did not end within the limit, and was killed.
+fn run_within(
+    limit: Duration,
+    command: &mut Command,
+    log: &Path,
+) -> io::Result<Option<ExitStatus>> {
     let output = File::options().create(true).append(true).open(log)?;
     command.stdin(std::process::Stdio::null());
     command.stdout(output.try_clone()?).stderr(output);
-    command.status().map(|status: ExitStatus| status.success())
+    wait_within(&mut command.spawn()?, limit)
 }
 
 /// The file's text: tests may print any bytes.

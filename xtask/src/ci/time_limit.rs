@@ -1,0 +1,100 @@
+//! A limit of a step's time: a test that hangs fails its step, with the output so far, before CI ends the run without any.
+
+use std::io;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Several times what the longest step takes; two such steps still end within the 90 minutes that CI has.
+pub(super) const STEP_LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// Waits for a process for so long. `None`: it has not ended by then, and was killed with all processes that it has started.
+pub(super) fn wait_within(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let end = Instant::now() + limit;
+    while Instant::now() < end {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for id in with_descendants(child.id()) {
+        if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
+            // One that has just ended needs no signal.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    child.wait()?;
+    Ok(None)
+}
+
+/// A process and those that it has started, also through others: proc(5), `/proc/pid/task/tid/children`.
+fn with_descendants(id: u32) -> Vec<u32> {
+    let mut found = vec![id];
+    let mut looked_at = 0;
+    while let Some(&id) = found.get(looked_at) {
+        looked_at += 1;
+        let threads = std::fs::read_dir(format!("/proc/{id}/task"));
+        for thread in threads.into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children"));
+            let children = children.unwrap_or_default();
+            let ids = children.split_whitespace();
+            found.extend(ids.filter_map(|id| id.parse::<u32>().ok()));
+        }
+    }
+    found
+}
+
+/// The tests that had begun and not ended. The test harness names one when it has run for a minute.
+pub(super) fn unfinished_tests(output: &str) -> Vec<&str> {
+    let long = output.lines().filter_map(|line| {
+        let name = line.strip_prefix("test ")?;
+        name.strip_suffix(" has been running for over 60 seconds")
+    });
+    let has_ended = |name: &str| {
+        let result = format!("test {name} ... ");
+        output.lines().any(|line| line.starts_with(&result))
+    };
+    long.filter(|name| !has_ended(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use test_support::deadline::Deadline;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_does_not_end_is_killed_with_what_it_started() {
+        let mut ends = Command::new("/bin/false").spawn().unwrap();
+        let status = wait_within(&mut ends, Duration::from_secs(60)).unwrap();
+        assert_eq!(status.and_then(|status| status.code()), Some(1));
+
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", "sh -c 'echo $$; exec sleep 1000' & wait"]);
+        let mut hangs = shell.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let output = hangs.stdout.take().unwrap();
+        io::BufRead::read_line(&mut io::BufReader::new(output), &mut line).unwrap();
+        let status = wait_within(&mut hangs, Duration::ZERO).unwrap();
+        assert_eq!(status, None);
+        let sleep = format!("/proc/{}/cmdline", line.trim());
+        let deadline = Deadline::default();
+        // Once it is killed it has no command line.
+        while std::fs::read(&sleep).is_ok_and(|text| !text.is_empty()) {
+            deadline.check("the started process is killed");
+        }
+    }
+
+    #[test]
+    fn tests_that_did_not_end_are_named() {
+        let output = "\
+test a::b has been running for over 60 seconds
+test c::d has been running for over 60 seconds
+test a::b ... FAILED
+";
+        assert_eq!(unfinished_tests(output), ["c::d"]);
+    }
+}
