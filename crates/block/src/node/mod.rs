@@ -426,6 +426,13 @@ impl Node {
         })
     }
 
+    /// Notes that what was written so far is of no use, so that the node can be closed although its server is gone.
+    pub fn forget_unflushed(&self) {
+        if let Some(disk) = self.disk_and_offset().0.driver.nbd() {
+            disk.forget_unflushed();
+        }
+    }
+
     /// Makes all completed writes stable, also in the target of a mirror that its guest may go over to, and waits for that: for the
     /// orderly end of the daemon.
     ///

@@ -89,7 +89,8 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     };
     let name = target.name.clone();
     let begin = Instant::now();
-    let copied = copy(&mut client, &disk, kind, &mut target, options)?;
+    let copied = copy(&mut client, &disk, kind, &mut target, options)
+        .map_err(|error| job::refused_beside_other_job(&mut client, error))?;
     let seconds = begin.elapsed().as_secs_f64();
     let text = if options.json {
         let report = json!({
@@ -165,10 +166,10 @@ fn copy(
         let bitmap = json!({"node": disk.node, "name": bitmap});
         let _ = client.execute_with("block-dirty-bitmap-remove", bitmap);
     }
-    let closed = target.close(client, &id);
-    let copied = copied?;
-    closed?;
-    Ok(copied)
+    match copied {
+        Ok(copied) => target.close(client, &id).map(|()| copied),
+        Err(error) => Err(target.close_after(error, client, &id)),
+    }
 }
 
 /// The actions of the transaction that begins the job.

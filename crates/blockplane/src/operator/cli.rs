@@ -59,7 +59,7 @@ pub struct MonitorArgs {
     /// The socket of the daemon's monitor: path=… of its --chardev
     #[arg(value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
     pub socket: PathBuf,
-    /// Time limit for each reply; 0: no limit
+    /// Time limit for each reply, but not for jobs; 0: no limit
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = commands::time::parse_duration)]
     pub timeout: Duration,
 }

@@ -174,6 +174,11 @@ impl Client {
         }
     }
 
+    /// Waits for replies for at least so long from now on.
+    pub fn wait_at_least(&mut self, timeout: Duration) {
+        self.timeout = self.timeout.map(|limit| limit.max(timeout));
+    }
+
     /// Waits for replies as long as it takes from now on.
     pub fn wait_without_limit(&mut self) {
         self.timeout = None;

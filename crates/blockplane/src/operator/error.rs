@@ -150,8 +150,42 @@ pub enum Error {
     )]
     NodeHasBitmaps(String),
     /// A job of the daemon has failed.
-    #[error("the job has failed: {0}")]
-    Job(String),
+    #[error("the job has failed{}: {error}; the daemon's log may say more", .doing)]
+    Job {
+        /// What it did then, behind a comma, if that is known.
+        doing: &'static str,
+        /// The error.
+        error: String,
+    },
+    /// A copy has failed, and its target cannot be closed.
+    #[error(
+        "{failed}\nThe node '{node}' of TARGET is still there ({reason}). When the reason is gone remove it: blockplane qmp SOCKET \
+         blockdev-del node-name={node}"
+    )]
+    TargetStays {
+        /// What has failed.
+        failed: Box<Error>,
+        /// The name of the target's node.
+        node: String,
+        /// Why it was not closed.
+        reason: Box<Error>,
+    },
+    /// A copy was refused, and an earlier command, which may have been killed, has left its job.
+    #[error(
+        "{refused}\nThe job '{job}' of another backup or mirror command is there. If that command was killed, give its job up: blockplane \
+         qmp SOCKET job-cancel id={job}, then blockdev-del node-name=NAME for the node of its target (query-named-block-nodes)"
+    )]
+    OtherJob {
+        /// What was refused.
+        refused: Box<Error>,
+        /// The other job.
+        job: String,
+    },
+    /// The name of a node that has "-moved" after it is longer than names may be.
+    #[error(
+        "'{0}' has more than 31 bytes, which a node's name may have: name the target's node by --node-name"
+    )]
+    LongNodeName(String),
     /// A mirror that is ready, whose completion the daemon has refused for some time.
     #[error(
         "{reason}\nThe target is up to date, and stays so by the job '{id}'. When the reason is gone, complete it: blockplane qmp SOCKET \

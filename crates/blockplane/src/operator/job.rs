@@ -90,6 +90,7 @@ fn reason_against_completion(client: &mut Client, id: &str) -> Result<Option<Err
 
 /// The result of a job that has ended.
 fn result_of(client: &mut Client, id: &str) -> Result<u64> {
+    let mut doing = "";
     loop {
         let event = match client.next_event() {
             Ok(event) => event,
@@ -102,10 +103,42 @@ fn result_of(client: &mut Client, id: &str) -> Result<u64> {
         }
         match (event["event"].as_str(), data["error"].as_str()) {
             (Some("BLOCK_JOB_COMPLETED"), None) => return Ok(data["offset"].as_u64().unwrap_or(0)),
-            (Some("BLOCK_JOB_COMPLETED"), Some(error)) => return Err(Error::Job(error.to_owned())),
+            (Some("BLOCK_JOB_COMPLETED"), Some(error)) => {
+                let error = error.to_owned();
+                return Err(Error::Job { doing, error });
+            }
+            (Some("BLOCK_JOB_ERROR"), _) => {
+                doing = match data["operation"].as_str() {
+                    Some("read") => ", reading DISK",
+                    _ => ", writing to TARGET",
+                }
+            }
             (Some("BLOCK_JOB_CANCELLED"), _) => return Err(Error::Interrupted),
             _ => {}
         }
+    }
+}
+
+/// An error of a command that begins a copy. If it was refused, with the job that another such command has left.
+pub(crate) fn refused_beside_other_job(client: &mut Client, error: Error) -> Error {
+    let Error::Command { .. } = error else {
+        return error;
+    };
+    let jobs = client.execute("query-jobs", Map::new()).unwrap_or_default();
+    let ids = jobs.as_array().into_iter().flatten();
+    let mut ids = ids.filter_map(|job| job["id"].as_str());
+    let is_of_command = |id: &&str| {
+        let number = id.split_once('-');
+        number.is_some_and(|(kind, number)| {
+            ["backup", "mirror"].contains(&kind) && number.parse::<u32>().is_ok()
+        })
+    };
+    match ids.find(is_of_command) {
+        Some(job) => Error::OtherJob {
+            refused: error.into(),
+            job: job.to_owned(),
+        },
+        None => error,
     }
 }
 

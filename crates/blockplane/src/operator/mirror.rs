@@ -69,10 +69,11 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let node = match (&options.node_name, options.to_node) {
         (_, true) => text,
         (Some(name), false) => name.clone(),
-        (None, false) => format!("{}-moved", disk.node),
+        (None, false) => moved_name(&disk.node)?,
     };
     let begin = Instant::now();
-    let copied = copy(&mut client, &disk, target, &node, options)?;
+    let copied = copy(&mut client, &disk, target, &node, options)
+        .map_err(|error| job::refused_beside_other_job(&mut client, error))?;
     let seconds = begin.elapsed().as_secs_f64();
     let removed = remove_unless_it_has_bitmaps(&mut client, &disk.node);
     let text = if options.json {
@@ -99,6 +100,15 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         text
     };
     print_and_flush(out, &text)
+}
+
+/// The name of a target's node.
+fn moved_name(node: &str) -> Result<String> {
+    let name = format!("{node}-moved");
+    match name.len() {
+        ..=31 => Ok(name),
+        _ => Err(Error::LongNodeName(name)),
+    }
 }
 
 /// Removes the old node, which nothing uses any more, unless bitmaps were added while the job ran.
@@ -131,20 +141,18 @@ fn copy(
         "blockdev-mirror",
         arguments(&id, disk, node, options),
     );
-    let is_unused = matches!(
-        copied,
-        Err(Error::Interrupted | Error::Job(_) | Error::Command { .. })
-    );
-    if let Some(target) = &mut target {
-        if is_unused {
-            // An error says what has failed before. A file whose node cannot be closed stays.
-            let _ = target.close(client, node);
-        } else {
+    match (copied, &mut target) {
+        (
+            Err(error @ (Error::Interrupted | Error::Job { .. } | Error::Command { .. })),
+            Some(target),
+        ) => Err(target.close_after(error, client, node)),
+        (copied, Some(target)) => {
             // The job may go on. Also if the connection is lost: the guest may use it.
             target.keep();
+            copied
         }
+        (copied, None) => copied,
     }
-    copied
 }
 
 fn arguments(id: &str, disk: &Disk, node: &str, options: &Options) -> Value {

@@ -4,11 +4,15 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
+
+/// The daemon waits for a server's handshake for less, and its error says more than that of this limit.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A target. A file that it has made is removed when it is dropped, unless it is [kept](Target::keep), or the daemon may have it open.
 #[derive(Debug)]
@@ -101,6 +105,7 @@ impl Target {
     pub fn open(&mut self, client: &mut Client, node_name: &str) -> Result<()> {
         let mut node = self.options.clone();
         node["node-name"] = json!(node_name);
+        client.wait_at_least(OPEN_TIMEOUT);
         let opened = client.execute_with("blockdev-add", node);
         self.may_be_open = !matches!(opened, Err(Error::Command { .. }));
         opened.map(drop)
@@ -114,6 +119,20 @@ impl Target {
         client.execute_with("blockdev-del", json!({"node-name": node_name}))?;
         self.may_be_open = false;
         Ok(())
+    }
+
+    /// Makes the daemon close the node of a copy that has failed. The error says what has failed, and that the node is still there if it
+    /// cannot be closed.
+    pub fn close_after(&mut self, failed: Error, client: &mut Client, node_name: &str) -> Error {
+        match self.close(client, node_name) {
+            Err(error @ Error::Command { .. }) => Error::TargetStays {
+                failed: failed.into(),
+                node: node_name.to_owned(),
+                reason: error.into(),
+            },
+            // The daemon is gone, which is what has failed.
+            Ok(()) | Err(_) => failed,
+        }
     }
 
     /// Leaves a new file.

@@ -71,7 +71,7 @@ fn backup_command_leaves_files_of_others_and_says_what_to_do() {
         ("mirror qmp disk qmp", "neither a file"),
         (
             "backup qmp disk new.img --incremental b --persistent",
-            "Can't store persistent bitmaps",
+            "the node has no bitmap-file",
         ),
     ] {
         let output = folder.run(line);
@@ -90,6 +90,33 @@ fn backup_command_leaves_files_of_others_and_says_what_to_do() {
         output.stderr.contains("begin with a full backup"),
         "{output:?}"
     );
+    program.stop();
+}
+
+/// It was killed, say: its job and its target's node are still there.
+#[test]
+fn command_that_is_refused_names_the_job_that_another_one_has_left() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
+    let line = "backup qmp disk new.img --speed 1M";
+    let command = start_command(&folder, &mut client, line);
+    command.signal(Signal::KILL);
+    command.ended();
+    let id = client.done("query-jobs", json!({}))[0]["id"].clone();
+    let refused = folder.run("mirror qmp disk other.img");
+    let advice = format!("job-cancel id={}", id.as_str().unwrap());
+    assert!(refused.stderr.contains(&advice), "{refused:?}");
+    let longest = "n".repeat(26);
+    client.done(
+        "blockdev-add",
+        json!({"driver": "null-co", "node-name": longest}),
+    );
+    let refused = folder.run(&format!("mirror qmp {longest} other.img"));
+    assert!(refused.stderr.contains("--node-name"), "{refused:?}");
+    assert!(!folder.join("other.img").exists());
+    client.done("job-cancel", json!({"id": id}));
+    client.wait_for_event("BLOCK_JOB_CANCELLED");
+    client.done("blockdev-del", json!({"node-name": id}));
     program.stop();
 }
 

@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::guest::{Guest, OUT};
 use crate::mirror::mirror;
 use crate::nbd_target::{node, start_qemu_nbd};
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 use crate::{MIB, backup, bitmap, completed, start_with_disks};
 
 const BYTES: u64 = 8 * MIB;
@@ -102,4 +102,37 @@ fn cancelled_backup_leaves_nothing_clean_that_a_crashed_server_may_have_lost() {
         assert_eq!(dirty == Some(BYTES), is_restarted);
     }
     program.stop();
+}
+
+/// What is on a target does not matter after its job has failed: so it can be tried again, and the daemon ends in order.
+#[test]
+fn target_of_a_failed_job_is_closed_without_its_server() {
+    let folder = Folder::new();
+    let Some(mut server) = start_qemu_nbd(&folder, BYTES) else {
+        return;
+    };
+    let (program, mut client) = start_with_disks(&folder, BYTES, "");
+    let socket = server.socket().display().to_string();
+    let uri = format!("nbd+unix:///?socket={socket}");
+    for command in ["backup qmp disk", "mirror qmp disk"] {
+        let line = format!("{command} {uri} --speed 1M");
+        let command = Process::spawn(folder.command(line.split_whitespace()));
+        await_progress(&mut client);
+        server.kill();
+        // Otherwise a mirror waits for a minute for the server.
+        let id = client.done("query-jobs", json!({}))[0]["id"].clone();
+        client.done("job-cancel", json!({"id": id}));
+        let output = command.ended();
+        assert!(output.stderr.contains("interrupted"), "{output:?}");
+        let nodes = client.done("query-named-block-nodes", json!({}));
+        assert_eq!(nodes.as_array().unwrap().len(), 2, "the target is closed");
+        server.start();
+    }
+    client.done("blockdev-add", node(&server, 0));
+    let arguments = json!({"target": "there", "speed": 1 << 20});
+    client.done("blockdev-backup", backup("full", arguments));
+    await_progress(&mut client);
+    server.kill();
+    assert!(completed(&mut client)["error"].is_string());
+    assert_eq!(program.stop().code, Some(0));
 }

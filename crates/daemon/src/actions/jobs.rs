@@ -218,6 +218,12 @@ impl MainThread {
         let Some(index) = objects.jobs.iter().position(|job| job.number == number) else {
             return;
         };
+        if has_failed && let Some(disks) = &objects.jobs[index].disks {
+            let target = &disks.target;
+            if users_of_node(objects, target).is_empty() {
+                target.forget_unflushed();
+            }
+        }
         let job = &mut objects.jobs[index];
         tracing::info!(job = job.id, ?outcome, "job ended");
         job.conclude(outcome, events);

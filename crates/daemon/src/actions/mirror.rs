@@ -60,7 +60,14 @@ pub(crate) fn plan(
     check_is_top(objects, &source)?;
     check_disks(objects, &source, &target)?;
     if source.size() != target.size() {
-        return Err("Source and target image have different sizes".into());
+        return Err(format!(
+            "Source and target image have different sizes: '{}' has {} bytes, target '{}' has {}",
+            source.name(),
+            source.size(),
+            target.name(),
+            target.size()
+        )
+        .into());
     }
     let number = objects.job_count;
     objects.job_count += 1;
@@ -113,9 +120,15 @@ fn check_granularity(granularity: u64) -> Result<(), BoxError> {
 /// Refuses a source below other nodes, as QEMU does: these would have to go over to the target as well.
 fn check_is_top(objects: &DaemonObjects, source: &Arc<Node>) -> Result<(), BoxError> {
     let mut nodes = objects.nodes.iter().map(|open| &open.node);
-    match nodes.any(|node| !Arc::ptr_eq(node, source) && node.leads_through(source)) {
-        true => Err("Need a root block node".into()),
-        false => Ok(()),
+    let above = nodes.find(|node| !Arc::ptr_eq(node, source) && node.leads_through(source));
+    match above {
+        Some(above) => Err(format!(
+            "Need a root block node: '{}' is below '{}'",
+            source.name(),
+            above.name()
+        )
+        .into()),
+        None => Ok(()),
     }
 }
 

@@ -69,7 +69,7 @@ fn run_reports_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, even
                     queue,
                     requests,
                     oldest_seconds = seconds,
-                    advice = "look for errors of the disk below, as with dmesg; the requests stay in flight",
+                    advice = "look for errors of the disk below (dmesg, the log of its server); the requests stay in flight",
                     "requests take longer than request-timeout"
                 );
                 let data =
@@ -120,7 +120,7 @@ fn warn_of_failed_request_unless_efault(
             "free space on the image's file system: the guest got an error, and may try again"
         }
         (ErrorAction::Report, _) => {
-            "look for errors of the disk below, as with dmesg: the guest got an error"
+            "look for errors of the disk below (dmesg, the log of its server): the guest got an error"
         }
         (ErrorAction::Stop, Errno::NOSPC) => {
             "free space on the image's file system, then send block-export-resume: the request waits for it"

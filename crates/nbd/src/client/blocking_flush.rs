@@ -48,6 +48,11 @@ impl Disk {
         flushed
     }
 
+    /// Has no later flush wait for what was written before: its content is of no use. The server may be gone.
+    pub fn forget_unflushed(&self) {
+        self.has_unflushed.store(false, Ordering::Release);
+    }
+
     fn flush_answered(&self, deadline: Instant) -> io::Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
         if let Some(wake) = self.only_queue()

@@ -58,6 +58,26 @@ impl Features {
             multi_conn: negotiated.has(transmission_flag::CAN_MULTI_CONN),
         }
     }
+
+    /// The names of the protocol of what requests depend on and `now` lacks.
+    fn lost_in(self, now: Features) -> Option<String> {
+        let lost = [
+            ("NBD_FLAG_SEND_FLUSH", self.flush && !now.flush),
+            ("NBD_FLAG_SEND_FUA", self.fua && !now.fua),
+            ("NBD_FLAG_SEND_TRIM", self.trim && !now.trim),
+            (
+                "NBD_FLAG_SEND_WRITE_ZEROES",
+                self.write_zeroes && !now.write_zeroes,
+            ),
+            (
+                "NBD_FLAG_CAN_MULTI_CONN",
+                self.multi_conn && !now.multi_conn,
+            ),
+        ];
+        let lost = lost.iter().filter(|(_, is_lost)| *is_lost);
+        let names: Vec<&str> = lost.map(|(name, _)| *name).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
 }
 
 struct State {
@@ -315,13 +335,8 @@ impl Disk {
                 "a request may have {} bytes now instead of {}",
                 new.blocks.maximum, old.blocks.maximum
             )
-        } else if (then.flush && !now.flush)
-            || (then.fua && !now.fua)
-            || (then.trim && !now.trim)
-            || (then.write_zeroes && !now.write_zeroes)
-            || (then.multi_conn && !now.multi_conn)
-        {
-            format!("it had {then:?}, and has {now:?}")
+        } else if let Some(lost) = then.lost_in(now) {
+            format!("it offers {lost} no more")
         } else {
             return Ok(());
         };
