@@ -151,7 +151,10 @@ impl Outbox {
     /// Notes that so many bytes were sent.
     fn advance(&mut self, sent: u64, disk: &Disk, records: &mut Records) {
         let mut rest = self.sent_of_first + sent;
-        while let Some(&slot) = self.slots.front() {
+        // A message whose turn has not come has no length yet.
+        while rest > 0
+            && let Some(&slot) = self.slots.front()
+        {
             let record = records.get_mut(slot);
             let len = record.wire_len(disk.features());
             if rest < len {
@@ -198,5 +201,72 @@ fn send_list(socket: BorrowedFd<'_>, iov: &mut [iovec]) -> Result<u64, Errno> {
             Some(Errno::NOBUFS | Errno::NOMEM) => return Err(Errno::AGAIN),
             errno => return Err(errno.unwrap_or(Errno::IO)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use engine::{Op, Request};
+
+    use super::*;
+    use crate::client::handshake::{BlockSizes, ReplyStyle};
+    use crate::client::{ClientOptions, ServerAddress};
+
+    /// The socket takes all of a call, which ends behind a write of its size.
+    #[test]
+    fn a_request_behind_a_full_call_is_not_taken_for_sent() {
+        let negotiated = Negotiated {
+            size: 1 << 30,
+            flags: 0,
+            blocks: BlockSizes {
+                minimum: 1,
+                preferred: 4096,
+                maximum: 32 << 20,
+            },
+            replies: ReplyStyle::Simple,
+        };
+        let options = ClientOptions {
+            server: ServerAddress::Unix {
+                path: "/no/server".into(),
+            },
+            export: String::new(),
+            reconnect_delay: Duration::ZERO,
+            open_timeout: Duration::ZERO,
+            tls: None,
+        };
+        let (socket, _peer) = UnixStream::pair().expect("sockets");
+        let disk = Disk::of_socket(options, socket.into(), negotiated);
+        let mut records = Records::new(2);
+        let mut outbox = Outbox::new(2);
+        let mut data = vec![0_u8; 1 << 20];
+        let mut segment = iovec {
+            iov_base: data.as_mut_ptr().cast(),
+            iov_len: data.len(),
+        };
+        let write = Request {
+            op: Op::Write,
+            fua: false,
+            offset: 0,
+            len: CALL_BYTES,
+            iov: &raw mut segment,
+            iov_count: 1,
+            token: 0,
+        };
+        let flush = Request::without_data(Op::Flush, 0, 0, 1);
+        for (order, request) in (0..).zip([write, flush]) {
+            let slot = records.take(&request, 0, None, order).expect("a place");
+            records.get_mut(slot).begin_piece(&disk);
+            outbox.push(slot);
+        }
+        let bytes = outbox.fill_list(&disk, &negotiated, &mut records, usize::MAX);
+        outbox.advance(bytes, &disk, &mut records);
+        assert_eq!(outbox.slots, [1]);
+        let bytes = outbox.fill_list(&disk, &negotiated, &mut records, usize::MAX);
+        outbox.advance(bytes, &disk, &mut records);
+        assert!(outbox.is_empty());
+        assert_eq!(records.get(1).state, State::Sent);
     }
 }
