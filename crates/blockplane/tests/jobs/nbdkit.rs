@@ -15,7 +15,7 @@ use crate::guest::{Guest, OUT};
 use crate::load::{Load, QUEUES, assert_is_of_one_moment};
 use crate::mirror::mirror;
 use crate::nbd_target::node;
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 use crate::servers::Server;
 use crate::{MIB, assert_same_content, backup, bitmap, completed, start, start_with_disks};
 
@@ -28,8 +28,9 @@ fn read_export(folder: &Folder, server: &Server, file: &str) -> bool {
     }
     let uri = format!("nbd+unix:///?socket={}", server.socket().display());
     let mut command = std::process::Command::new("nbdcopy");
-    let status = command.arg(uri).arg(folder.join(file)).status();
-    assert!(status.unwrap().success());
+    command.arg(uri).arg(folder.join(file));
+    let output = Process::spawn(command).ended();
+    assert!(output.code == Some(0), "{output:?}");
     true
 }
 

@@ -2,7 +2,7 @@
 
 use crate::guest::{BLOCK, DISCARD, FLUSH, Guest, IN, OUT, WRITE_ZEROES};
 use crate::load::Load;
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 use crate::servers::Server;
 use crate::{MIB, SOCKET, failed_requests, line, start};
 use test_support::report;
@@ -194,8 +194,8 @@ fn exports_of_a_server_have_its_smallest_block() {
     let uri = format!("nbd+unix:///d?socket={}", folder.join("again").display());
     let commands = ["-c", "write -P 5 512 512", "-c", "read -P 5 512 512"];
     let mut qemu_io = std::process::Command::new("qemu-io");
-    let output = qemu_io.args(["-f", "raw", &uri]).args(commands).output();
-    let output = output.unwrap();
-    assert!(output.status.success(), "{output:?}");
+    qemu_io.args(["-f", "raw", &uri]).args(commands);
+    let output = Process::spawn(qemu_io).ended();
+    assert!(output.code == Some(0), "{output:?}");
     assert_eq!(program.stop().code, Some(0));
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::guest::{BLOCK, Guest, IN, OUT};
-use crate::process::Folder;
+use crate::process::{Folder, STUCK_AFTER};
 use crate::servers::Server;
 use crate::{MIB, SOCKET, start};
 
@@ -122,13 +122,13 @@ fn a_write_is_sent_again_and_its_late_copy_changes_nothing() {
     let mut guest = Guest::connect(&folder.join(SOCKET), 1);
     guest.ask(0, 0, OUT, 3, 7);
     guest.submit(0);
-    proxy.has_write.recv().unwrap();
+    proxy.has_write.recv_timeout(STUCK_AFTER).unwrap();
     guest.wait(0, 0);
     assert_eq!(guest.status(0, 0), 0, "the write was sent again");
     // The guest writes elsewhere, and the old copy arrives.
     guest.request(0, OUT, 4, 8);
     proxy.release.send(()).unwrap();
-    proxy.is_delivered.recv().unwrap();
+    proxy.is_delivered.recv_timeout(STUCK_AFTER).unwrap();
     for (block, byte) in [(3, 7), (4, 8)] {
         guest.request(0, IN, block, 0);
         assert_eq!(guest.data(0, 0), [byte; BLOCK], "{block}");

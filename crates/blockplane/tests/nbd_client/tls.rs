@@ -9,7 +9,7 @@ use test_support::report;
 
 use crate::load::Load;
 use crate::outages::assert_kills_are_a_pause;
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 use crate::servers::Server;
 use crate::{MIB, SOCKET, failed_requests, start};
 
@@ -120,8 +120,9 @@ fn large_requests_pass_through_a_client_and_a_server_with_tls() {
             from,
             to,
         ]);
-        let output = command.current_dir(folder.path()).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
+        command.current_dir(folder.path());
+        let output = Process::spawn(command).ended();
+        assert!(output.code == Some(0), "{output:?}");
     }
     assert!(fs::read(&image).unwrap() == noise);
     assert!(fs::read(folder.join("copy")).unwrap() == noise);

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use test_support::report;
 
-use crate::process::{Folder, await_killed};
+use crate::process::{Folder, Process, await_killed};
 use crate::raw_client::{RawClient, request};
 use crate::{MIB, SERVER, disk_line, start};
 
@@ -17,11 +17,11 @@ pub fn run(folder: &Folder, program: &str, args: &[&str]) -> Option<String> {
         return None;
     }
     let mut command = Command::new(program);
-    let output = command.args(args).current_dir(folder.path()).output();
-    let output = output.unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {args:?}: {stderr}");
-    Some(String::from_utf8(output.stdout).unwrap())
+    command.args(args).current_dir(folder.path());
+    let output = Process::spawn(command).ended();
+    let stderr = &output.stderr;
+    assert!(output.code == Some(0), "{program} {args:?}: {stderr}");
+    Some(output.stdout)
 }
 
 const URI: &str = "nbd+unix:///d?socket=nbd";
@@ -160,12 +160,12 @@ fn qemu_img_copies_a_read_only_export_and_cannot_write_it() {
     }
     assert!(std::fs::read(folder.join("copy")).unwrap() == content);
     let mut write = Command::new("qemu-io");
-    let write = write.args(["-f", "raw", "-c", "write 0 512", URI]);
-    let output = write.current_dir(folder.path()).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
+    write.args(["-f", "raw", "-c", "write 0 512", URI]);
+    write.current_dir(folder.path());
+    let output = Process::spawn(write).ended();
     assert!(
-        !output.status.success() && stderr.contains("Permission denied"),
-        "{stderr}"
+        output.code != Some(0) && output.stderr.contains("Permission denied"),
+        "{output:?}"
     );
     program.stop();
 }

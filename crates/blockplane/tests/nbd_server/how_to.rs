@@ -7,7 +7,7 @@ use nbd::wire::command;
 use serde_json::json;
 use test_support::report;
 
-use crate::process::{Folder, program};
+use crate::process::{Folder, Process, program};
 use crate::raw_client::{RawClient, request};
 use crate::{MIB, disk_line, start};
 
@@ -63,14 +63,13 @@ fn the_nightly_backup_of_the_how_to_is_the_disk_also_after_a_night_that_failed()
             .arg("nightly-backup.sh")
             .args(["qmp", "nbd", "d", "backup"])
             .arg(folder.join("old-data"));
-        let script = script.env("PATH", path).current_dir(folder.path());
-        script.output().unwrap()
+        script.env("PATH", path).current_dir(folder.path());
+        Process::spawn(script).ended()
     };
     let bin = folder.join("bin").display().to_string();
     let succeeds = || {
         let output = run(&bin);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{stderr}");
+        assert!(output.code == Some(0), "{output:?}");
         let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
         assert!(read("backup") == read("disk"));
     };
@@ -80,7 +79,7 @@ fn the_nightly_backup_of_the_how_to_is_the_disk_also_after_a_night_that_failed()
     succeeds();
     write(&folder, 2 * MIB, 3);
     let broken = format!("{}:{bin}", folder.join("broken").display());
-    assert!(!run(&broken).status.success());
+    assert!(run(&broken).code != Some(0));
     write(&folder, 3 * MIB, 4);
     succeeds();
     assert!(!folder.has("old-data"));
@@ -93,7 +92,7 @@ fn the_nightly_backup_of_the_how_to_is_the_disk_also_after_a_night_that_failed()
     let broken_copy = folder.join("broken").join("nbdcopy");
     std::fs::copy(folder.join("broken").join("nbdinfo"), &broken_copy).unwrap();
     std::fs::remove_file(folder.join("broken").join("nbdinfo")).unwrap();
-    assert!(!run(&broken).status.success());
+    assert!(run(&broken).code != Some(0));
     write(&folder, MIB, 6);
     succeeds();
     server.stop();

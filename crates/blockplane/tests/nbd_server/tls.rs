@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
 use nbd::wire::{OPTION_MAGIC, OptionHeader, OptionReplyHeader, option, option_reply};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use test_support::certificates::{Authority, Side};
 use test_support::report;
 
-use crate::process::{Folder, Process, STUCK_AFTER};
+use crate::process::{Folder, Process, ProcessOutput, STUCK_AFTER};
 use crate::raw_client::RawClient;
 use crate::upgraded_daemon::Daemon;
 use crate::{MIB, start};
@@ -42,30 +42,26 @@ fn uri(folder: &Folder, certificates: &str) -> String {
     )
 }
 
-fn run(folder: &Folder, program: &str, args: &[&str]) -> Output {
+fn run(folder: &Folder, program: &str, args: &[&str]) -> ProcessOutput {
     let mut command = Command::new(program);
-    command
-        .args(args)
-        .current_dir(folder.path())
-        .output()
-        .unwrap()
+    command.args(args).current_dir(folder.path());
+    Process::spawn(command).ended()
 }
 
 #[track_caller]
 fn run_well(folder: &Folder, program: &str, args: &[&str]) -> String {
     let output = run(folder, program, args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {args:?}: {stderr}");
-    String::from_utf8(output.stdout).unwrap()
+    let stderr = &output.stderr;
+    assert!(output.code == Some(0), "{program} {args:?}: {stderr}");
+    output.stdout
 }
 
 /// Whether libnbd's client with these certificates is served.
 fn is_served(folder: &Folder, certificates: &str) -> bool {
     let uri = uri(folder, certificates);
     let output = run(folder, "nbdinfo", &["--size", &uri]);
-    let size = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(size.trim().is_empty(), !output.status.success());
-    output.status.success()
+    assert_eq!(output.stdout.trim().is_empty(), output.code != Some(0));
+    output.code == Some(0)
 }
 
 #[test]
@@ -281,7 +277,7 @@ fn nothing_is_shown_before_tls() {
     // By an independent client.
     if report::installed("nbdinfo") {
         let output = run(&folder, "nbdinfo", &["nbd+unix:///d?socket=nbd"]);
-        assert!(!output.status.success(), "{output:?}");
+        assert!(output.code != Some(0), "{output:?}");
     }
     program.stop();
 }
