@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::disk::Disk;
-use crate::operator::error::Result;
+use crate::operator::error::{Error, Result};
 use crate::operator::table::ColumnAlign::{Left, Right};
 use crate::operator::table::TextTable;
 use crate::operator::units::format_bytes;
@@ -68,14 +68,15 @@ pub struct Change {
 /// Changes a bitmap, and prints the disk's bitmaps as they are then.
 ///
 /// # Errors
-/// [`crate::operator::Error::NoDisk`]; an error reply of the daemon, or an error of its [`Client`](crate::operator::client::Client).
+/// [`Error::NoDisk`], [`Error::NoBitmapFile`]; an error reply of the daemon, or an error of its [`Client`](crate::operator::client::Client).
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let mut client = options.monitor.connect()?;
     if let (Some(change), Some(disk), Some(bitmap)) =
         (&options.change, &options.disk, &options.bitmap)
     {
         let node = Disk::find(&mut client, disk)?.node;
-        client.execute_request(change.request(&node, bitmap, options))?;
+        let changed = client.execute_request(change.request(&node, bitmap, options));
+        changed.map_err(Error::with_need_of_bitmap_file)?;
     }
     let disks = match &options.disk {
         Some(disk) => vec![Disk::find(&mut client, disk)?],

@@ -170,6 +170,12 @@ pub enum Error {
         /// Why it was not closed.
         reason: Box<Error>,
     },
+    /// A node has no file for its bitmaps.
+    #[error(
+        "{0}: the node has no file for them. Leave out --persistent, or start the daemon with bitmap-file=PATH in the options of the \
+         node's --blockdev"
+    )]
+    NoBitmapFile(Box<Error>),
     /// A copy was refused, and an earlier command, which may have been killed, has left its job.
     #[error(
         "{refused}\nThe job '{job}' of another backup or mirror command is there. If that command was killed, give its job up: blockplane \
@@ -211,6 +217,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Says what a node needs for a persistent bitmap, if it was refused one.
+    pub(crate) fn with_need_of_bitmap_file(self) -> Error {
+        match &self {
+            Error::Command { desc, .. } if desc.contains("store persistent bitmaps") => {
+                Error::NoBitmapFile(self.into())
+            }
+            _ => self,
+        }
+    }
+
     /// For `map_err`: an I/O error while `doing` something.
     pub(crate) fn io<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Error {
         move |source| Error::Io {

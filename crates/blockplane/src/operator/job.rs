@@ -121,6 +121,7 @@ fn result_of(client: &mut Client, id: &str) -> Result<u64> {
 
 /// An error of a command that begins a copy. If it was refused, with the job that another such command has left.
 pub(crate) fn refused_beside_other_job(client: &mut Client, error: Error) -> Error {
+    let error = error.with_need_of_bitmap_file();
     let Error::Command { .. } = error else {
         return error;
     };

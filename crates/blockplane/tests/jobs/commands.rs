@@ -71,7 +71,7 @@ fn backup_command_leaves_files_of_others_and_says_what_to_do() {
         ("mirror qmp disk qmp", "neither a file"),
         (
             "backup qmp disk new.img --incremental b --persistent",
-            "the node has no bitmap-file",
+            "bitmap-file=PATH",
         ),
     ] {
         let output = folder.run(line);

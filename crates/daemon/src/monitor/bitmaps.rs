@@ -163,9 +163,7 @@ fn refusal_of_persistent(open: &OpenNode) -> String {
     if open.node.read_only() || !open.options.settings.active {
         return format!("Cannot add a persistent bitmap to read-only or inactive node '{name}'");
     }
-    format!(
-        "Can't store persistent bitmaps to {name}: Operation not supported: the node has no bitmap-file"
-    )
+    format!("Can't store persistent bitmaps to {name}: Operation not supported")
 }
 
 /// The granularity that QEMU chooses: the disk's clusters, if it has any, in limits.
