@@ -68,7 +68,8 @@ pub struct Change {
 /// Changes a bitmap, and prints the disk's bitmaps as they are then.
 ///
 /// # Errors
-/// [`Error::NoDisk`], [`Error::NoBitmapFile`]; an error reply of the daemon, or an error of its [`Client`](crate::operator::client::Client).
+/// [`Error::NoDisk`], [`Error::NoBitmapFile`]; an error reply of the daemon, or an error of its
+/// [`Client`](crate::operator::client::Client).
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let mut client = options.monitor.connect()?;
     if let (Some(change), Some(disk), Some(bitmap)) =
