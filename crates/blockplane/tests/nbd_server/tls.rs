@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use nbd::wire::{OPTION_MAGIC, OptionHeader, OptionReplyHeader, option, option_reply};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use test_support::certificates::{Authority, Side};
 use test_support::report;
@@ -278,6 +279,32 @@ fn nothing_is_shown_before_tls() {
     if report::installed("nbdinfo") {
         let output = run(&folder, "nbdinfo", &["nbd+unix:///d?socket=nbd"]);
         assert!(output.code != Some(0), "{output:?}");
+    }
+    program.stop();
+}
+
+/// Of a client that is gone, replies are left that are encrypted already.
+#[test]
+fn a_client_that_dies_in_the_middle_of_its_replies_stops_nothing_else() {
+    let folder = Folder::new();
+    if !report::installed("nbdcopy") || certificates(&folder).is_none() {
+        return;
+    }
+    folder.image("disk", 2048 * MIB);
+    let (program, mut client) = start(&folder, &tls_line("", ""));
+    let uri = uri(&folder, "client");
+    for _ in 0..5 {
+        let mut reads_before = None;
+        let mut copy = Command::new("nbdcopy");
+        copy.args(["--no-extents", "--request-size=4194304", &uri, "null:"]);
+        let mut copy = Process::spawn(copy);
+        copy.wait_until("it copies", || {
+            let stats = client.done("query-blockstats", json!({}));
+            let reads = stats[0]["stats"]["rd_operations"].as_u64().unwrap();
+            reads > *reads_before.get_or_insert(reads) + 20
+        });
+        copy.signal(Signal::KILL);
+        assert!(is_served(&folder, "client"));
     }
     program.stop();
 }

@@ -157,13 +157,12 @@ impl Connection {
 
     /// Whether no request is left: none in flight, and no reply to send.
     fn is_idle(&self) -> bool {
-        let socket = &self.socket;
-        self.slots.are_all_free() && (socket.is_broken || !socket.client.has_unsent())
+        self.slots.are_all_free() && !self.has_unsent()
     }
 
-    /// Whether replies wait to be sent.
+    /// Whether replies wait to be sent. Encrypted ones stay in a session whose socket is broken.
     fn has_unsent(&self) -> bool {
-        !self.replies.is_empty() || self.socket.client.has_unsent()
+        !self.socket.is_broken && (!self.replies.is_empty() || self.socket.client.has_unsent())
     }
 
     /// Ends the connection at once: nothing more is read, submitted or sent.
@@ -214,12 +213,11 @@ impl SocketDevice for Connection {
         let Socket {
             client,
             has_read_all,
-            is_broken,
             is_full,
             ..
         } = &self.socket;
         let wants_read = !has_read_all && !self.input.is_blocked();
-        let wants_write = !is_broken && *is_full && self.has_unsent();
+        let wants_write = *is_full && self.has_unsent();
         let mut descriptors = [None; MAX_WATCHED_DESCRIPTORS];
         descriptors[READ] = wants_read.then(|| (client.as_fd(), Interest::Readable));
         descriptors[WRITE] = wants_write.then(|| (client.as_fd(), Interest::Writable));
