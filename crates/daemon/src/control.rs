@@ -18,7 +18,7 @@ use crate::process::pidfile::PidFile;
 use crate::process::signals::BlockedSignals;
 use crate::service::{IothreadWatchdog, ServiceManagerConnection};
 use crate::state::chardev::Chardevs;
-use crate::state::objects::{DaemonObjects, ObjectsTaskSender};
+use crate::state::objects::DaemonObjects;
 use crate::state::reports;
 use crate::state::slow_requests::SlowRequestWatchdog;
 use crate::upgrade::CompletedHandover;
@@ -87,7 +87,7 @@ impl MainThread {
         interface: fn() -> Interface<MainThread>,
         upgrade: fn(&mut MainThread),
         adopt_image_size: fn(&mut MainThread, &str),
-        new_activator: fn(ObjectsTaskSender) -> Arc<dyn NodeActivator>,
+        new_activator: fn(Sender<MainThreadMessage>) -> Arc<dyn NodeActivator>,
     ) -> Result<Self, BoxError> {
         let (message_sender, inbox) = channel();
         // Sending fails only when the main thread is exiting already.
@@ -95,7 +95,6 @@ impl MainThread {
         let upgrade_sender = message_sender.clone();
         let drained_sender = message_sender.clone();
         let resized_sender = message_sender.clone();
-        let activation_sender = message_sender.clone();
         let on_image_resized = move |node: &str| {
             let node = node.to_owned();
             run_on_main_thread(&resized_sender, move |control| {
@@ -117,11 +116,7 @@ impl MainThread {
                 slow_requests,
                 Arc::new(move |id| drop(drained_sender.send(MainThreadMessage::ExportDrained(id)))),
                 Arc::new(on_image_resized),
-                new_activator(Box::new(move |task| {
-                    run_on_main_thread(&activation_sender, move |control| {
-                        task(&mut control.objects);
-                    });
-                })),
+                new_activator(message_sender.clone()),
                 service.take_inherited_sockets(),
             ),
             quit: false,

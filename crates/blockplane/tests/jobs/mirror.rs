@@ -321,3 +321,25 @@ fn zeroes_of_the_source_take_no_space_in_a_target_that_is_zero() {
     assert!(allocated <= MIB, "{allocated}");
     program.stop();
 }
+
+/// The guest, elsewhere, uses the target: what a mirror copied there later would be older than the guest's writes.
+#[test]
+fn mirror_that_is_not_ready_fails_when_its_guest_has_moved() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
+    let guest = Guest::connect(&folder.join("e.sock"), 1);
+    client.done("blockdev-mirror", mirror(json!({"speed": MIB})));
+    guest.log_dirty_pages(true);
+    let base = guest.stop(0);
+    let data = completed(&mut client);
+    let error = data["error"].as_str().unwrap_or_default();
+    assert!(error.contains("was migrated"), "{data}");
+    // The migration has failed. Those who end a mirror that is ready between the guest's stop and its start elsewhere still can.
+    guest.start(0, base);
+    client.done("blockdev-mirror", mirror(json!({})));
+    client.wait_for_event("BLOCK_JOB_READY");
+    guest.stop(0);
+    client.done("block-job-cancel", json!({"device": "j"}));
+    assert!(completed(&mut client).get("error").is_none());
+    program.stop();
+}

@@ -5,39 +5,43 @@
 //! [`ImageUse`](crate::devices::image_use::ImageUse) decides that.
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use block::{Node, NodeError};
 use options::ExportOptions;
 
 use crate::actions::node;
+use crate::control::{MainThread, MainThreadMessage, run_on_main_thread};
 use crate::devices::image_use::{ActivationError, NodeActivator};
 use crate::error::BoxError;
 use crate::state::export::Export;
+use crate::state::job::{Job, JobOutcome};
 use crate::state::node::OpenNode;
-use crate::state::objects::{DaemonObjects, ObjectsTaskSender};
+use crate::state::objects::DaemonObjects;
 
 /// How long a front-end's thread waits for the main thread, which may wait for that thread in a live upgrade.
 const MAIN_THREAD_TIME: Duration = Duration::from_secs(5);
 
 /// Activates and inactivates nodes on the main thread, for other threads.
-pub(crate) fn new_main_thread_activator(sender: ObjectsTaskSender) -> Arc<dyn NodeActivator> {
+pub(crate) fn new_main_thread_activator(
+    sender: Sender<MainThreadMessage>,
+) -> Arc<dyn NodeActivator> {
     Arc::new(MainThreadActivator(sender))
 }
 
 /// The main thread, as threads that serve front-ends use it.
-struct MainThreadActivator(ObjectsTaskSender);
+struct MainThreadActivator(Sender<MainThreadMessage>);
 
 impl MainThreadActivator {
-    /// Runs work on the main thread and waits for its result; `None`: the daemon ends, or the main thread is busy.
+    /// Runs work on the main thread, and waits for its result; `None`: the daemon ends, or the main thread is busy.
     fn run_and_wait<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut DaemonObjects) -> T + Send + 'static,
+        work: impl FnOnce(&mut MainThread) -> T + Send + 'static,
     ) -> Option<T> {
         let (sender, result) = channel();
         // The receiver is gone if it has waited for too long.
-        (self.0)(Box::new(move |objects| drop(sender.send(work(objects)))));
+        run_on_main_thread(&self.0, move |control| drop(sender.send(work(control))));
         result.recv_timeout(MAIN_THREAD_TIME).ok()
     }
 }
@@ -47,7 +51,8 @@ const NO_ANSWER: &str = "the main thread does not answer: the daemon ends or is 
 impl NodeActivator for MainThreadActivator {
     fn activate(&self, export: &str) -> Result<(), ActivationError> {
         let export = export.to_owned();
-        let activated = self.run_and_wait(move |objects| objects.activate_nodes_of_export(&export));
+        let activated =
+            self.run_and_wait(move |control| control.objects.activate_nodes_of_export(&export));
         activated.unwrap_or_else(|| {
             Err(ActivationError {
                 text: NO_ANSWER.to_owned(),
@@ -58,11 +63,38 @@ impl NodeActivator for MainThreadActivator {
 
     fn inactivate(&self, export: &str) -> Result<(), String> {
         let export = export.to_owned();
-        let inactivated = self.run_and_wait(move |objects| {
-            let result = objects.inactivate_nodes_of_idle_export(&export);
+        let inactivated = self.run_and_wait(move |control| {
+            let result = control.objects.inactivate_nodes_of_idle_export(&export);
             result.map_err(|error| error.to_string())
         });
         inactivated.unwrap_or_else(|| Err(NO_ANSWER.to_owned()))
+    }
+
+    fn fail_unready_mirrors(&self, export: &str) {
+        let id = export.to_owned();
+        self.run_and_wait(move |control| control.fail_unready_mirrors(&id));
+    }
+}
+
+impl MainThread {
+    /// Fails mirrors of an export's disks whose targets are incomplete.
+    fn fail_unready_mirrors(&mut self, export: &str) {
+        let objects = &self.objects;
+        let names = objects.node_names_of_export(export);
+        let opened = names.iter().filter_map(|name| objects.find_node(name));
+        let nodes: Vec<_> = opened.map(|open| open.node.clone()).collect();
+        let is_unready = |job: &&Job| {
+            let disks = job.disks.as_ref();
+            let is_of_export = disks
+                .is_some_and(|disks| nodes.iter().any(|node| node.leads_through(&disks.source)));
+            is_of_export && job.mirror.is_some() && !job.is_ready()
+        };
+        let unready = objects.jobs.iter().filter(is_unready);
+        let numbers: Vec<u64> = unready.map(|job| job.number).collect();
+        for number in numbers {
+            let error = "its guest was migrated before the target was complete";
+            self.begin_end_of_job(number, JobOutcome::Failed(error.to_owned()));
+        }
     }
 }
 

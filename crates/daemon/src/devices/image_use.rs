@@ -22,6 +22,8 @@ pub(crate) trait NodeActivator: Send + Sync {
     fn activate(&self, export: &str) -> Result<(), ActivationError>;
     /// Inactivates those that nothing else uses. They have been flushed.
     fn inactivate(&self, export: &str) -> Result<(), String>;
+    /// Fails mirrors of them that are still copying: the guest, elsewhere, may write to the target already.
+    fn fail_unready_mirrors(&self, export: &str);
 }
 
 /// Why nodes were not activated.
@@ -112,6 +114,9 @@ impl ImageUse {
         let had_queues = std::mem::take(&mut self.lock_state().has_queues);
         if !had_queues || !(is_migrating || self.allow_inactive) {
             return;
+        }
+        if is_migrating {
+            self.activator.fail_unready_mirrors(&self.export);
         }
         let flushed = (self.nodes)().iter().try_for_each(|node| {
             let flushed = node.flush_blocking();

@@ -35,12 +35,6 @@ use crate::service::InheritedAndUsedSockets;
 /// Name of the iothread of exports that name none. The first of them creates it, unless it exists.
 pub(crate) const DEFAULT_IOTHREAD: &str = "main";
 
-/// Work for the main thread on its objects.
-pub(crate) type ObjectsTask = Box<dyn FnOnce(&mut DaemonObjects) + Send>;
-
-/// Sends work to the main thread, from any thread.
-pub(crate) type ObjectsTaskSender = Box<dyn Fn(ObjectsTask) + Send + Sync>;
-
 /// All iothreads, secrets, throttle groups, nodes and exports, and what creating them needs.
 pub(crate) struct DaemonObjects {
     /// The I/O backends that were chosen for disks so far.
