@@ -116,6 +116,11 @@ pub enum Error {
          (nbd://HOST/EXPORT)", .0.display()
     )]
     TargetKind(PathBuf),
+    /// The target has the name of a node, and would be a file.
+    #[error(
+        "TARGET {0} is the name of a node: add --to-node to use that, or write ./{0} for a file"
+    )]
+    TargetIsNode(String),
     /// The target is not a URI of an NBD server's export, and begins like one.
     #[error("TARGET {0}")]
     TargetUri(String),
@@ -186,6 +191,17 @@ pub enum Error {
         refused: Box<Error>,
         /// The other job.
         job: String,
+    },
+    /// A copy was refused, and an earlier command, which may have been killed, has left the node of its target.
+    #[error(
+        "{refused}\nThe node '{node}' of another backup command is there. If that command was killed, remove it: blockplane qmp SOCKET \
+         blockdev-del node-name={node}"
+    )]
+    OtherTarget {
+        /// What was refused.
+        refused: Box<Error>,
+        /// The other node.
+        node: String,
     },
     /// The name of a node that has "-moved" after it is longer than names may be.
     #[error(

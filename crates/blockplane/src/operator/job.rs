@@ -125,22 +125,30 @@ pub(crate) fn refused_beside_other_job(client: &mut Client, error: Error) -> Err
     let Error::Command { .. } = error else {
         return error;
     };
-    let jobs = client.execute("query-jobs", Map::new()).unwrap_or_default();
-    let ids = jobs.as_array().into_iter().flatten();
-    let mut ids = ids.filter_map(|job| job["id"].as_str());
-    let is_of_command = |id: &&str| {
-        let number = id.split_once('-');
-        number.is_some_and(|(kind, number)| {
+    let refused = Box::new(error);
+    if let Some(job) = id_of_command(client, "query-jobs", "id") {
+        return Error::OtherJob { refused, job };
+    }
+    match id_of_command(client, "query-named-block-nodes", "node-name") {
+        Some(node) => Error::OtherTarget { refused, node },
+        None => *refused,
+    }
+}
+
+/// The first of these objects whose name is that of a job or node of a backup or mirror command.
+fn id_of_command(client: &mut Client, query: &str, member: &str) -> Option<String> {
+    let objects = client.execute(query, Map::new()).ok()?;
+    let mut names = objects
+        .as_array()?
+        .iter()
+        .filter_map(|object| object[member].as_str());
+    let is_of_command = |name: &&str| {
+        let parts = name.split_once('-');
+        parts.is_some_and(|(kind, number)| {
             ["backup", "mirror"].contains(&kind) && number.parse::<u32>().is_ok()
         })
     };
-    match ids.find(is_of_command) {
-        Some(job) => Error::OtherJob {
-            refused: error.into(),
-            job: job.to_owned(),
-        },
-        None => error,
-    }
+    names.find(is_of_command).map(str::to_owned)
 }
 
 /// The job among those of the daemon, until it has ended.

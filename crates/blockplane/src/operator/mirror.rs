@@ -58,11 +58,14 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     if !disk.bitmaps.is_empty() {
         return Err(Error::NodeHasBitmaps(disk.node));
     }
+    let text = options.target.to_string_lossy().into_owned();
+    if !options.to_node && Disk::all(&mut client)?.iter().any(|disk| disk.node == text) {
+        return Err(Error::TargetIsNode(text));
+    }
     let target = match options.to_node {
         true => None,
         false => Some(Target::of_full_copy(&client, &options.target, disk.bytes)?),
     };
-    let text = options.target.to_string_lossy().into_owned();
     let name = target
         .as_ref()
         .map_or(text.clone(), |target| target.name.clone());

@@ -106,6 +106,8 @@ fn command_that_is_refused_names_the_job_that_another_one_has_left() {
     let refused = folder.run("mirror qmp disk other.img");
     let advice = format!("job-cancel id={}", id.as_str().unwrap());
     assert!(refused.stderr.contains(&advice), "{refused:?}");
+    let refused = folder.run("mirror qmp disk copy");
+    assert!(refused.stderr.contains("--to-node"), "{refused:?}");
     let longest = "n".repeat(26);
     client.done(
         "blockdev-add",
@@ -116,6 +118,13 @@ fn command_that_is_refused_names_the_job_that_another_one_has_left() {
     assert!(!folder.join("other.img").exists());
     client.done("job-cancel", json!({"id": id}));
     client.wait_for_event("BLOCK_JOB_CANCELLED");
+    client.done(
+        "block-dirty-bitmap-add",
+        json!({"node": "disk", "name": "b"}),
+    );
+    let refused = folder.run("backup qmp disk new.img --incremental b");
+    let advice = format!("blockdev-del node-name={}", id.as_str().unwrap());
+    assert!(refused.stderr.contains(&advice), "{refused:?}");
     client.done("blockdev-del", json!({"node-name": id}));
     program.stop();
 }
