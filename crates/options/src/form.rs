@@ -364,9 +364,12 @@ impl ValueForm for NameForm {
     }
 }
 
-/// A `node-name`: as long as in qemu-storage-daemon.
+/// The most bytes of a `node-name`, as in qemu-storage-daemon.
+pub const MAX_NODE_NAME_BYTES: usize = 31;
+
+/// A `node-name`.
 pub(crate) const NODE_NAME_FORM: NameForm = NameForm {
-    longest: 31,
+    longest: MAX_NODE_NAME_BYTES,
     accepts_generated: false,
 };
 

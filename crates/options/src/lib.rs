@@ -73,7 +73,7 @@ pub use export::{
     ExportKind, ExportOptions, ExportedBitmap, LunDeviceOptions, LunOptions, MAX_MERGE_REQUESTS,
     MAX_SCSI_SERIAL_BYTES, NbdExportOptions, OnError, VhostUserBlkOptions, VhostUserScsiOptions,
 };
-pub use form::NonUtf8Path;
+pub use form::{MAX_NODE_NAME_BYTES, NonUtf8Path};
 pub use generate_args::ManOrCompletions;
 pub use ip_versions::IpVersions;
 pub use key::{KeySpec, ValueType};

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -189,7 +189,7 @@ impl std::fmt::Display for Outcome {
 
 /// Runs a command with all of its output at the end of a file.
 fn run(command: &mut Command, log: &Path) -> Result<bool, String> {
-    let status = run_within(STEP_LIMIT, command, log);
+    let status = start(command, log).and_then(|mut child| wait_within(&mut child, STEP_LIMIT));
     match status.map_err(|error| format!("cannot run {command:?}: {error}"))? {
         Some(status) => Ok(status.success()),
         None => {
@@ -202,16 +202,11 @@ fn run(command: &mut Command, log: &Path) -> Result<bool, String> {
     }
 }
 
-/// `None`: it did not end within the limit, and was killed.
-fn run_within(
-    limit: Duration,
-    command: &mut Command,
-    log: &Path,
-) -> io::Result<Option<ExitStatus>> {
+fn start(command: &mut Command, log: &Path) -> io::Result<Child> {
     let output = File::options().create(true).append(true).open(log)?;
     command.stdin(std::process::Stdio::null());
     command.stdout(output.try_clone()?).stderr(output);
-    wait_within(&mut command.spawn()?, limit)
+    command.spawn()
 }
 
 /// The file's text: tests may print any bytes.

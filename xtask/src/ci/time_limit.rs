@@ -1,4 +1,6 @@
 //! A limit of a step's time: a test that hangs fails its step, with the output so far, before CI ends the run without any.
+//!
+//! A step stays in the process group of the terminal, so that Ctrl-C ends it as well; timeout(1) would begin another one.
 
 use std::io;
 use std::process::{Child, ExitStatus};
@@ -6,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Several times what the longest step takes; two such steps still end within the 90 minutes that CI has.
+/// Twice what the longest step takes on a slow machine; two such steps still end within the 90 minutes that CI has.
 pub(super) const STEP_LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// Waits for a process for so long. `None`: it has not ended by then, and was killed with all processes that it has started.

@@ -90,6 +90,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let name = target.name.clone();
     let begin = Instant::now();
     let copied = copy(&mut client, &disk, kind, &mut target, options)
+        .map_err(Error::with_need_of_bitmap_file)
         .map_err(|error| job::refused_beside_other_job(&mut client, error))?;
     let seconds = begin.elapsed().as_secs_f64();
     let text = if options.json {

@@ -155,10 +155,10 @@ pub enum Error {
     )]
     NodeHasBitmaps(String),
     /// A job of the daemon has failed.
-    #[error("the job has failed{}: {error}; the daemon's log may say more", .doing)]
+    #[error("{failure}: {error}; the daemon's log may say more")]
     Job {
-        /// What it did then, behind a comma, if that is known.
-        doing: &'static str,
+        /// That it has failed, and on which side if that is known.
+        failure: &'static str,
         /// The error.
         error: String,
     },
@@ -205,7 +205,8 @@ pub enum Error {
     },
     /// The name of a node that has "-moved" after it is longer than names may be.
     #[error(
-        "'{0}' has more than 31 bytes, which a node's name may have: name the target's node by --node-name"
+        "'{0}' has more than {most} bytes, which a node's name may have: name the target's node by --node-name",
+        most = options::MAX_NODE_NAME_BYTES
     )]
     LongNodeName(String),
     /// A mirror that is ready, whose completion the daemon has refused for some time.

@@ -90,7 +90,7 @@ fn reason_against_completion(client: &mut Client, id: &str) -> Result<Option<Err
 
 /// The result of a job that has ended.
 fn result_of(client: &mut Client, id: &str) -> Result<u64> {
-    let mut doing = "";
+    let mut failure = "the job has failed";
     loop {
         let event = match client.next_event() {
             Ok(event) => event,
@@ -105,12 +105,12 @@ fn result_of(client: &mut Client, id: &str) -> Result<u64> {
             (Some("BLOCK_JOB_COMPLETED"), None) => return Ok(data["offset"].as_u64().unwrap_or(0)),
             (Some("BLOCK_JOB_COMPLETED"), Some(error)) => {
                 let error = error.to_owned();
-                return Err(Error::Job { doing, error });
+                return Err(Error::Job { failure, error });
             }
             (Some("BLOCK_JOB_ERROR"), _) => {
-                doing = match data["operation"].as_str() {
-                    Some("read") => ", reading DISK",
-                    _ => ", writing to TARGET",
+                failure = match data["operation"].as_str() {
+                    Some("read") => "the job has failed, reading DISK",
+                    _ => "the job has failed, writing to TARGET",
                 }
             }
             (Some("BLOCK_JOB_CANCELLED"), _) => return Err(Error::Interrupted),
@@ -121,7 +121,6 @@ fn result_of(client: &mut Client, id: &str) -> Result<u64> {
 
 /// An error of a command that begins a copy. If it was refused, with the job that another such command has left.
 pub(crate) fn refused_beside_other_job(client: &mut Client, error: Error) -> Error {
-    let error = error.with_need_of_bitmap_file();
     let Error::Command { .. } = error else {
         return error;
     };

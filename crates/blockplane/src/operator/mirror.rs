@@ -108,9 +108,9 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
 /// The name of a target's node.
 fn moved_name(node: &str) -> Result<String> {
     let name = format!("{node}-moved");
-    match name.len() {
-        ..=31 => Ok(name),
-        _ => Err(Error::LongNodeName(name)),
+    match name.len() <= options::MAX_NODE_NAME_BYTES {
+        true => Ok(name),
+        false => Err(Error::LongNodeName(name)),
     }
 }
 
@@ -144,17 +144,18 @@ fn copy(
         "blockdev-mirror",
         arguments(&id, disk, node, options),
     );
-    match (copied, &mut target) {
-        (
-            Err(error @ (Error::Interrupted | Error::Job { .. } | Error::Command { .. })),
-            Some(target),
-        ) => Err(target.close_after(error, client, node)),
-        (copied, Some(target)) => {
+    let Some(target) = &mut target else {
+        return copied;
+    };
+    match copied {
+        Err(error @ (Error::Interrupted | Error::Job { .. } | Error::Command { .. })) => {
+            Err(target.close_after(error, client, node))
+        }
+        copied => {
             // The job may go on. Also if the connection is lost: the guest may use it.
             target.keep();
             copied
         }
-        (copied, None) => copied,
     }
 }
 

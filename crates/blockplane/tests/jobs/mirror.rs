@@ -334,7 +334,7 @@ fn mirror_that_is_not_ready_fails_when_its_guest_has_moved() {
     let data = completed(&mut client);
     let error = data["error"].as_str().unwrap_or_default();
     assert!(error.contains("was migrated"), "{data}");
-    // The migration has failed. Those who end a mirror that is ready between the guest's stop and its start elsewhere still can.
+    // The migration has failed. A mirror that is ready can still be ended between the guest's stop and its start elsewhere.
     guest.start(0, base);
     client.done("blockdev-mirror", mirror(json!({})));
     client.wait_for_event("BLOCK_JOB_READY");

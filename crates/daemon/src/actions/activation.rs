@@ -16,7 +16,6 @@ use crate::control::{MainThread, MainThreadMessage, run_on_main_thread};
 use crate::devices::image_use::{ActivationError, NodeActivator};
 use crate::error::BoxError;
 use crate::state::export::Export;
-use crate::state::job::{Job, JobOutcome};
 use crate::state::node::OpenNode;
 use crate::state::objects::DaemonObjects;
 
@@ -70,31 +69,8 @@ impl NodeActivator for MainThreadActivator {
         inactivated.unwrap_or_else(|| Err(NO_ANSWER.to_owned()))
     }
 
-    fn fail_unready_mirrors(&self, export: &str) {
-        let id = export.to_owned();
-        self.run_and_wait(move |control| control.fail_unready_mirrors(&id));
-    }
-}
-
-impl MainThread {
-    /// Fails mirrors of an export's disks whose targets are incomplete.
-    fn fail_unready_mirrors(&mut self, export: &str) {
-        let objects = &self.objects;
-        let names = objects.node_names_of_export(export);
-        let opened = names.iter().filter_map(|name| objects.find_node(name));
-        let nodes: Vec<_> = opened.map(|open| open.node.clone()).collect();
-        let is_unready = |job: &&Job| {
-            let disks = job.disks.as_ref();
-            let is_of_export = disks
-                .is_some_and(|disks| nodes.iter().any(|node| node.leads_through(&disks.source)));
-            is_of_export && job.mirror.is_some() && !job.is_ready()
-        };
-        let unready = objects.jobs.iter().filter(is_unready);
-        let numbers: Vec<u64> = unready.map(|job| job.number).collect();
-        for number in numbers {
-            let error = "its guest was migrated before the target was complete";
-            self.begin_end_of_job(number, JobOutcome::Failed(error.to_owned()));
-        }
+    fn fail_unready_mirrors(&self, nodes: Vec<Arc<Node>>) {
+        self.run_and_wait(move |control| control.fail_unready_mirrors(&nodes));
     }
 }
 

@@ -299,16 +299,21 @@ pub(super) fn check_disks(
     }
     // As large would do, but another size may be a mistake.
     if source.size() > target.size() {
-        return Err(format!(
-            "Source and target image have different sizes: target '{}' has {} bytes, and a copy of '{}' needs {}",
-            target.name(),
-            target.size(),
-            source.name(),
-            source.size(),
-        )
-        .into());
+        return Err(different_sizes(source, target));
     }
     Ok(())
+}
+
+/// The error for a target that has not the size of a copy's source.
+pub(super) fn different_sizes(source: &Node, target: &Node) -> BoxError {
+    format!(
+        "Source and target image have different sizes: target '{}' has {} bytes, and a copy of '{}' needs {}",
+        target.name(),
+        target.size(),
+        source.name(),
+        source.size(),
+    )
+    .into()
 }
 
 /// Checks `max-workers` and `max-chunk`, with the errors of QEMU.

@@ -52,6 +52,23 @@ impl MainThread {
         self.begin_end_of_job(number, JobOutcome::Failed(error));
     }
 
+    /// Fails mirrors behind these nodes that are still copying: their guest has moved.
+    pub fn fail_unready_mirrors(&mut self, nodes: &[Arc<Node>]) {
+        let is_unready = |job: &&Job| {
+            let is_of_nodes = job.disks.as_ref().is_some_and(|disks| {
+                let mut nodes = nodes.iter();
+                nodes.any(|node| node.leads_through(&disks.source))
+            });
+            is_of_nodes && job.mirror.is_some_and(|mirror| !mirror.is_ready)
+        };
+        let unready = self.objects.jobs.iter().filter(is_unready);
+        let numbers: Vec<u64> = unready.map(|job| job.number).collect();
+        for number in numbers {
+            let error = "its guest was migrated before the target was complete";
+            self.begin_end_of_job(number, JobOutcome::Failed(error.to_owned()));
+        }
+    }
+
     fn on_job_error(&mut self, number: u64, failure: CopyFailure, action: ErrorAction) {
         let events = &self.objects.events;
         let mut jobs = self.objects.jobs.iter_mut();

@@ -16,7 +16,9 @@ use copier::{CopierControl, CopierSettings, CopierWork};
 use iothread::OnError;
 use options::ExportKind;
 
-use super::backup::{JobPlan, check_disks, check_job_id, iothread_of_job, usable_node};
+use super::backup::{
+    JobPlan, check_disks, check_job_id, different_sizes, iothread_of_job, usable_node,
+};
 use super::users::{check_no_export_draining, move_users_to_target, reattach_users, users_of_node};
 use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
@@ -60,14 +62,7 @@ pub(crate) fn plan(
     check_is_top(objects, &source)?;
     check_disks(objects, &source, &target)?;
     if source.size() != target.size() {
-        return Err(format!(
-            "Source and target image have different sizes: '{}' has {} bytes, target '{}' has {}",
-            source.name(),
-            source.size(),
-            target.name(),
-            target.size()
-        )
-        .into());
+        return Err(different_sizes(&source, &target));
     }
     let number = objects.job_count;
     objects.job_count += 1;

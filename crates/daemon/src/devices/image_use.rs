@@ -16,14 +16,14 @@ const LOCK_TIME: Duration = Duration::from_secs(5);
 /// Time between two attempts.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Activates and inactivates the nodes of an export on the main thread, and waits for that.
+/// What the main thread does for the nodes of an export, when its queues start or have stopped; each call waits for that.
 pub(crate) trait NodeActivator: Send + Sync {
     /// Activates them.
     fn activate(&self, export: &str) -> Result<(), ActivationError>;
     /// Inactivates those that nothing else uses. They have been flushed.
     fn inactivate(&self, export: &str) -> Result<(), String>;
-    /// Fails mirrors of them that are still copying: the guest, elsewhere, may write to the target already.
-    fn fail_unready_mirrors(&self, export: &str);
+    /// Fails mirrors behind these nodes that are still copying: the guest is about to write to the target from elsewhere.
+    fn fail_unready_mirrors(&self, nodes: Vec<Arc<Node>>);
 }
 
 /// Why nodes were not activated.
@@ -115,10 +115,11 @@ impl ImageUse {
         if !had_queues || !(is_migrating || self.allow_inactive) {
             return;
         }
+        let nodes = (self.nodes)();
         if is_migrating {
-            self.activator.fail_unready_mirrors(&self.export);
+            self.activator.fail_unready_mirrors(nodes.clone());
         }
-        let flushed = (self.nodes)().iter().try_for_each(|node| {
+        let flushed = nodes.iter().try_for_each(|node| {
             let flushed = node.flush_blocking();
             flushed.map_err(|error| format!("flushing node '{}' failed: {error}", node.name()))
         });

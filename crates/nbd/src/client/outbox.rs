@@ -213,6 +213,7 @@ mod tests {
 
     use super::*;
     use crate::client::handshake::{BlockSizes, ReplyStyle};
+    use crate::client::segments::to_usize;
     use crate::client::{ClientOptions, ServerAddress};
 
     /// The socket takes all of a call, which ends behind a write of its size.
@@ -241,7 +242,7 @@ mod tests {
         let disk = Disk::of_socket(options, socket.into(), negotiated);
         let mut records = Records::new(2);
         let mut outbox = Outbox::new(2);
-        let mut data = vec![0_u8; 1 << 20];
+        let mut data = vec![0_u8; to_usize(CALL_BYTES)];
         let mut segment = iovec {
             iov_base: data.as_mut_ptr().cast(),
             iov_len: data.len(),
