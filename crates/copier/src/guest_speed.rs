@@ -1,7 +1,7 @@
 //! The speed of a copier beside guests: no limit while they do nothing, else one that keeps their requests almost as fast as without it.
 //!
 //! Now and then the copier *rests*, which shows how long guests' requests take without it. While it copies they are compared with
-//! that: if they take over two fifths longer it becomes slower, and if they take less than a fifth longer it becomes faster.
+//! that: if they take over a quarter longer it becomes slower, and if they take less than a tenth longer it becomes faster.
 //! It does not matter whether the copier keeps them from the disk or from the processor.
 
 use block::{COPY_CLUSTER_BYTES, MAX_COPY_PIECE_BYTES};
@@ -199,15 +199,15 @@ impl GuestSpeed {
         let used = u64::try_from(used).unwrap_or(u64::MAX);
         let is_limit_reached = used >= speed / 4 * 3;
         let mut speed = speed;
-        if ticks > undisturbed_ticks / 5 * 7 {
+        if ticks > undisturbed_ticks / 4 * 5 {
             if is_limit_reached || self.window_bytes == COPY_CLUSTER_BYTES {
                 speed = speed.min(used.saturating_mul(2)) / 4 * 3;
             } else {
                 self.window_bytes = self.window_bytes / 4 * 3;
             }
-        } else if ticks < undisturbed_ticks / 5 * 6 {
+        } else if ticks < undisturbed_ticks / 10 * 11 {
             if is_limit_reached {
-                speed = speed / 4 * 5;
+                speed = speed / 8 * 9;
             } else {
                 self.window_bytes += (self.window_bytes / 4).max(COPY_CLUSTER_BYTES);
             }
@@ -321,10 +321,10 @@ mod tests {
         let faster = rig.speed.bytes_per_second().expect("there are guests");
         assert!(faster > 16 * MIN_SPEED, "{faster}");
         let kept = [rig.speed.bytes_per_second(), {
-            rig.run(500, TICKS * 4 / 3);
+            rig.run(500, TICKS * 6 / 5);
             rig.speed.bytes_per_second()
         }];
-        assert_eq!(kept[0], kept[1], "a third is between both");
+        assert_eq!(kept[0], kept[1], "a fifth is between both");
         assert!((3..=5).contains(&rig.rests), "{}", rig.rests);
     }
 
