@@ -12,34 +12,35 @@ use std::sync::mpsc;
 use ceph::{Connection, Image, ImageOptions, ImageQueue};
 use engine::{Op, Request};
 use test_support::ceph::{Auth, Cluster, ClusterOptions, ObjectStore};
-use test_support::deadline::{STUCK_AFTER, eventually};
+use test_support::deadline::{STUCK_AFTER, eventually_ok};
 
 /// Opens of an image, spread over connections.
 const CONNECTIONS: usize = 10;
 const IMAGES: usize = 20;
 
-/// Names of threads, and targets of descriptors.
-fn resources() -> (Vec<String>, Vec<String>) {
-    let mut threads: Vec<String> = fs::read_dir("/proc/self/task")
-        .unwrap()
-        .filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok())
-        .collect();
-    let mut fds: Vec<String> = fs::read_dir("/proc/self/fd")
-        .unwrap()
-        .filter_map(|fd| {
-            Some(
-                fs::read_link(fd.unwrap().path())
-                    .ok()?
-                    .display()
-                    .to_string(),
-            )
-        })
-        // That of the list itself.
-        .filter(|target| !target.ends_with("/fd"))
-        .collect();
-    threads.sort();
-    fds.sort();
-    (threads, fds)
+/// Names of threads, and targets of descriptors without their numbers.
+fn resources() -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let threads =
+        tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    let fds = fs::read_dir("/proc/self/fd").unwrap();
+    let targets = fds.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+    let targets = targets.map(|target| target.display().to_string());
+    // That of the list itself.
+    let targets = targets.filter(|target| !target.ends_with("/fd"));
+    let without_number = |target: String| target.split('[').next().unwrap_or_default().to_owned();
+    threads.chain(targets.map(without_number)).collect()
+}
+
+/// What there is besides.
+fn resources_besides(before: &[String]) -> Vec<String> {
+    let mut left = resources();
+    for one in before {
+        if let Some(index) = left.iter().position(|other| other == one) {
+            left.swap_remove(index);
+        }
+    }
+    left
 }
 
 /// Opens the image, sends a request, closes it.
@@ -84,20 +85,7 @@ fn two_hundred_images_leave_no_thread_descriptor_or_watcher() {
     // The libraries keep some from the first time on.
     use_image(&connect(), &image);
     assert!(ceph::wait_for_connections(STUCK_AFTER));
-    let settled = || {
-        // Threads that are joined vanish a moment later.
-        let mut last = resources();
-        eventually("threads that have ended", || {
-            std::thread::yield_now();
-            let now = resources();
-            let ours = |name: &String| matches!(name.trim(), "ceph" | "ceph-log");
-            let same = now == last && !now.0.iter().any(ours);
-            last = now;
-            same
-        });
-        last
-    };
-    let before = settled();
+    let before = resources();
     for _ in 0..CONNECTIONS {
         let connection = connect();
         for _ in 0..IMAGES {
@@ -110,7 +98,11 @@ fn two_hundred_images_leave_no_thread_descriptor_or_watcher() {
         assert_eq!(watchers.len(), 1, "{watchers:?}");
     }
     assert!(ceph::wait_for_connections(STUCK_AFTER));
-    assert_eq!(settled(), before);
+    // Threads that are joined vanish a moment later.
+    eventually_ok("nothing is left", || match resources_besides(&before) {
+        left if left.is_empty() => Ok(()),
+        left => Err(left),
+    });
     let status = cluster.rbd(["status", "rbd/disk"]);
     assert!(status.contains("Watchers: none"), "{status}");
 }
