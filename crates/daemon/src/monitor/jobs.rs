@@ -173,8 +173,10 @@ fn job_info(job: &Job) -> Value {
 
 /// `BlockJobInfo` of a job.
 fn block_job_info(objects: &DaemonObjects, job: &Job) -> Value {
+    // Read before the offset, which does not change any more if it is not.
+    let is_busy = job.is_busy();
     let mut info = job.event_data();
-    info["busy"] = job.is_busy().into();
+    info["busy"] = is_busy.into();
     info["paused"] = job.is_paused().into();
     info["io-status"] = job.io_status.name().into();
     info["ready"] = matches!(job.status, JobStatus::Ready | JobStatus::Standby).into();
