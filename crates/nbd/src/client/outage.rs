@@ -130,7 +130,7 @@ impl ClientQueue {
                 record.losses += 1;
                 self.note_late_write(slot);
             }
-            self.records.get_mut(slot).begin_piece(&self.disk);
+            self.records.get_mut(slot).begin_again(&self.disk);
         }
         self.outbox.restart(slots.iter().map(|(_, slot)| *slot));
         for slot in given_up {

@@ -178,7 +178,16 @@ impl Record {
         }
     }
 
-    /// Begins a piece, also of a request that is sent again.
+    /// Begins the piece again, on another connection. A request that ends with a flush begins with its first piece: the server may have
+    /// lost what it has answered but not flushed.
+    pub fn begin_again(&mut self, disk: &Disk) {
+        if self.ends_with_flush(disk.features()) {
+            (self.step, self.done) = (Step::Request, 0);
+        }
+        self.begin_piece(disk);
+    }
+
+    /// Begins a piece.
     pub fn begin_piece(&mut self, disk: &Disk) {
         let features = disk.features();
         let most = match self.request.op {
@@ -205,11 +214,16 @@ impl Record {
             self.done += self.piece;
             return true;
         }
-        if self.request.fua && self.changes_data() && !features.fua && features.flush {
+        if self.ends_with_flush(features) {
             self.step = Step::Flush;
             return true;
         }
         false
+    }
+
+    /// Whether a flush makes its data stable, at a server without FUA.
+    fn ends_with_flush(&self, features: Features) -> bool {
+        self.request.fua && self.changes_data() && !features.fua && features.flush
     }
 }
 

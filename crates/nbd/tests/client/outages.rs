@@ -236,3 +236,43 @@ fn a_flush_outside_of_queues_does_not_begin_anew_at_a_silent_server() {
     let connections: Vec<usize> = connected.try_iter().collect();
     assert_eq!(connections, [0, 1], "the flush has made none");
 }
+
+/// A server may lose what it has answered but not flushed.
+#[test]
+fn a_stable_write_that_was_not_flushed_is_sent_again_to_a_server_without_fua() {
+    let offer = Offer {
+        flags: transmission_flag::HAS_FLAGS | transmission_flag::SEND_FLUSH,
+        blocks: Some([512, 4096, 1 << 20]),
+        ..Offer::default()
+    };
+    let (sender, received) = mpsc::channel();
+    let server = Server::start(offer, move |number, mut peer| {
+        while let Some(request) = peer.receive() {
+            sender
+                .send((number, request.command, request.offset))
+                .unwrap();
+            if number == 0 && request.command == command::FLUSH {
+                return;
+            }
+            peer.answer(&request, &[]);
+        }
+    });
+    let mut rig = Rig::open(&server.options(LONG));
+    let write = rig.start(
+        Op::Write,
+        true,
+        0,
+        2 << 20,
+        Buffer::with_data(&[2 << 20], &vec![1; 2 << 20]),
+    );
+    assert_eq!(rig.wait(write), Ok(()));
+    let expected = [command::WRITE, command::WRITE, command::FLUSH];
+    for number in 0..2 {
+        let sent: Vec<_> = received.iter().take(3).collect();
+        let offsets = [0, 1 << 20, 0];
+        let expected: Vec<_> = (0..3)
+            .map(|index| (number, expected[index], offsets[index]))
+            .collect();
+        assert_eq!(sent, expected);
+    }
+}
