@@ -6,15 +6,25 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// The main function of a thread to start.
 type ThreadMain = Box<dyn FnOnce() + Send>;
 
-/// A thread to start: its name, and its main function.
-type Launch = (String, ThreadMain);
+/// A thread to start.
+struct Launch {
+    name: String,
+    /// Taken by the thread.
+    main: Arc<Mutex<Option<ThreadMain>>>,
+    /// Whether it is started later if it cannot be started now.
+    is_retried: bool,
+}
+
+/// The wait before threads are tried again that could not be started.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 static LAUNCHER: Mutex<Option<Sender<Launch>>> = Mutex::new(None);
 
@@ -68,7 +78,7 @@ pub(super) fn start_unless_started(
 pub(super) fn run<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     start_unless_started(|| Ok(()))?;
     let (sender, result) = channel();
-    spawn_thread("nbd connect", move || {
+    launch("nbd connect", false, move || {
         // The receiver waits below.
         let _ = sender.send(call());
     });
@@ -76,21 +86,58 @@ pub(super) fn run<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) 
     result.recv().map_err(ended)
 }
 
-/// Starts a thread, by the launcher. Does not wait for it; a failure is in the log.
+/// Starts a thread, by the launcher, which tries again until it can. Does not wait for it.
 pub(super) fn spawn_thread(name: &str, main: impl FnOnce() + Send + 'static) {
+    launch(name, true, main);
+}
+
+fn launch(name: &str, is_retried: bool, main: impl FnOnce() + Send + 'static) {
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
+    let launch = Launch {
+        name: name.to_owned(),
+        main: Arc::new(Mutex::new(Some(Box::new(main)))),
+        is_retried,
+    };
     match launcher.as_ref() {
         // If the launcher has ended, so has the process.
-        Some(launcher) => drop(launcher.send((name.to_owned(), Box::new(main)))),
+        Some(launcher) => drop(launcher.send(launch)),
         None => unreachable!("the launcher is started before the first connection"),
     }
 }
 
 /// Starts threads until the process ends.
 fn launch_threads(launches: &Receiver<Launch>) {
-    for (name, main) in launches {
-        if let Err(error) = thread::Builder::new().name(name).spawn(main) {
-            tracing::error!(%error, "no thread to connect to an NBD server");
+    let mut waiting: Vec<Launch> = Vec::new();
+    loop {
+        let received = match waiting.is_empty() {
+            true => launches.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            false => launches.recv_timeout(RETRY_INTERVAL),
+        };
+        match received {
+            Ok(launch) => waiting.push(launch),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
         }
+        waiting.retain(|launch| match launch.start() {
+            Ok(()) => false,
+            Err(error) => {
+                tracing::error!(%error, "no thread to connect to an NBD server");
+                launch.is_retried
+            }
+        });
+    }
+}
+
+impl Launch {
+    fn start(&self) -> io::Result<()> {
+        let main = self.main.clone();
+        let thread = thread::Builder::new().name(self.name.clone());
+        thread.spawn(move || {
+            let main = main.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(main) = main {
+                main();
+            }
+        })?;
+        Ok(())
     }
 }
