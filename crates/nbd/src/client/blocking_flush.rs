@@ -55,9 +55,8 @@ impl Disk {
 
     fn flush_answered(&self, deadline: Instant) -> io::Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
-        if let Some(wake) = self.only_queue()
-            && let Some(flushed) = self.flush_calls.call(&wake, left)
-        {
+        let by_queue = self.begin_flush_of_only_queue();
+        if let Some(flushed) = by_queue.and_then(|result| result.wait(left)) {
             return flushed;
         }
         let connected = match self.take_idle_connection() {

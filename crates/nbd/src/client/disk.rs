@@ -10,7 +10,7 @@ use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, connect};
 use super::connection::{Lost, send_disconnect};
 use super::connector::{Reconnection, Wake};
 use super::ending::{ENDING_WAIT, time_until_ended, wait_for_ending};
-use super::flush_calls::FlushCalls;
+use super::flush_calls::{FlushCalls, FlushResult};
 use super::handshake::Negotiated;
 use super::idle_connection::IdleConnection;
 use super::launcher;
@@ -292,12 +292,17 @@ impl Disk {
         self.cancellations.load(Ordering::Acquire) > 0
     }
 
-    /// The queue that has the connection, at a server that allows one.
-    pub(super) fn only_queue(&self) -> Option<Wake> {
-        match self.features.multi_conn {
-            true => None,
-            false => self.lock().queues.first().cloned(),
+    /// Has the queue flush that has the connection, at a server that allows one. `None`: there is no such queue.
+    pub(super) fn begin_flush_of_only_queue(&self) -> Option<FlushResult> {
+        if self.features.multi_conn {
+            return None;
         }
+        let state = self.lock();
+        let wake = state.queues.first()?;
+        // The queue has not been removed, which ends the calls.
+        let result = self.flush_calls.call();
+        wake();
+        Some(result)
     }
 
     pub(super) fn take_idle_connection(&self) -> Option<Connected> {

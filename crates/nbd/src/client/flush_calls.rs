@@ -2,13 +2,12 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use engine::{Errno, Op, Request};
 
-use super::connector::Wake;
 use super::queue::ClientQueue;
 
 /// The token of such a flush, which no request of a source has.
@@ -20,6 +19,20 @@ const NO_SOURCE: u32 = u32::MAX;
 /// A thread that waits for its flush.
 type Caller = Sender<Result<(), Errno>>;
 
+/// The result of a flush, once there is one.
+pub(super) struct FlushResult(Receiver<Result<(), Errno>>);
+
+impl FlushResult {
+    /// Waits for it. `None`: the queue has ended before.
+    pub fn wait(self, timeout: Duration) -> Option<io::Result<()>> {
+        match self.0.recv_timeout(timeout) {
+            Ok(result) => Some(result.map_err(io::Error::from)),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => Some(Err(io::ErrorKind::TimedOut.into())),
+        }
+    }
+}
+
 /// Flushes that the queue has not begun.
 #[derive(Default)]
 pub(super) struct FlushCalls {
@@ -28,19 +41,12 @@ pub(super) struct FlushCalls {
 }
 
 impl FlushCalls {
-    /// Has the queue that `wake` wakes flush, and waits for the result. `None`: the queue has ended before.
-    pub fn call(&self, wake: &Wake, timeout: Duration) -> Option<io::Result<()>> {
+    /// Has the queue flush when it is woken.
+    pub fn call(&self) -> FlushResult {
         let (caller, result) = channel();
         self.lock().push(caller);
         self.has_callers.store(true, Ordering::Release);
-        wake();
-        match result.recv_timeout(timeout) {
-            Ok(result) => Some(result.map_err(io::Error::from)),
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-                Some(Err(io::ErrorKind::TimedOut.into()))
-            }
-        }
+        FlushResult(result)
     }
 
     /// Whether a flush is to be begun.
