@@ -86,7 +86,9 @@ impl NamedBitmap {
 
     /// Refuses a bitmap that is in use, or removed already.
     pub fn check_not_busy(&self, list_copies: usize) -> Result<(), BitmapError> {
-        if self.removed || Arc::strong_count(&self.users) > list_copies {
+        // A new one is in fewer lists than others.
+        let has_user = self.successor.is_some() || Arc::strong_count(&self.users) > list_copies;
+        if self.removed || has_user {
             return Err(BitmapError::Busy(self.name.clone()));
         }
         Ok(())

@@ -361,20 +361,26 @@ fn a_bitmap_that_a_job_begins_to_use_is_changed_by_earlier_actions_only() {
     let disk = testing::attach(&mut io, &node);
     switch(&[add(&node, "b", true), add(&node, "other", true)]).unwrap();
     write(&mut io, &disk, 1);
-    let begin = || action(&node, "b", BitmapChange::BeginSuccessor);
-    let merge = BitmapChange::Merge(vec![(node.bitmaps().clone(), "b".to_owned())]);
-    for later in [
-        begin(),
-        action(&node, "b", BitmapChange::Clear),
-        action(&node, "b", BitmapChange::Remove),
-        action(&node, "b", BitmapChange::Enable(false)),
-        action(&node, "other", merge),
-    ] {
-        let refused = switch(&[begin(), later]).map(drop);
-        assert_eq!(refused, Err(BitmapError::Busy("b".to_owned())));
-        assert_eq!(dirty(&node, "b"), [1]);
+    let begin = |name| action(&node, name, BitmapChange::BeginSuccessor);
+    for name in ["b", "new"] {
+        let merge = BitmapChange::Merge(vec![(node.bitmaps().clone(), name.to_owned())]);
+        for later in [
+            begin(name),
+            action(&node, name, BitmapChange::Clear),
+            action(&node, name, BitmapChange::Remove),
+            action(&node, name, BitmapChange::Enable(false)),
+            action(&node, "other", merge),
+        ] {
+            let mut actions = vec![begin(name), later];
+            if name == "new" {
+                actions.insert(0, add(&node, name, true));
+            }
+            let refused = switch(&actions).map(drop);
+            assert_eq!(refused, Err(BitmapError::Busy(name.to_owned())));
+            assert_eq!(dirty(&node, "b"), [1]);
+        }
     }
-    let used = switch(&[action(&node, "b", BitmapChange::Clear), begin()]).unwrap();
+    let used = switch(&[action(&node, "b", BitmapChange::Clear), begin("b")]).unwrap();
     assert_eq!(used.len(), 1);
     let known = BitmapBits::new(node.size(), GRANULE).unwrap();
     used[0].mark_with_successor(&known).unwrap();
