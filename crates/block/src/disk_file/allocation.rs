@@ -40,10 +40,11 @@ impl DiskFile {
                 // The range may end behind the file.
                 None => (end, false),
                 Some(data) if data > at => (data, false),
-                // If it is a hole as well, another request has just punched it; the next round finds it.
+                // If it is a hole as well, another request has just punched it. The rest may be read as data.
                 Some(_) => {
                     let hole = self.seek_data_or_hole(SeekFrom::Hole(at))?;
-                    (hole.unwrap_or(end).max(at + 1), true)
+                    let hole = hole.filter(|hole| *hole > at);
+                    (hole.unwrap_or(end), true)
                 }
             };
             pieces.push(Allocation {
