@@ -1,5 +1,6 @@
 //! Jobs whose target is an export of a server that was started again: it may have lost what it had answered and not flushed.
 
+use rustix::process::Signal;
 use serde_json::json;
 use test_support::deadline::eventually;
 
@@ -135,4 +136,38 @@ fn target_of_a_failed_job_is_closed_without_its_server() {
     server.kill();
     assert!(completed(&mut client)["error"].is_string());
     assert_eq!(program.stop().code, Some(0));
+}
+
+/// What others have written to the same server is flushed.
+#[test]
+fn failed_job_leaves_the_flush_to_others_that_use_its_targets_server() {
+    let folder = Folder::new();
+    let Some(mut server) = start_qemu_nbd(&folder, 2 * BYTES) else {
+        return;
+    };
+    let (program, mut client) = start_with_disks(&folder, BYTES, "");
+    client.done("blockdev-add", node(&server, 0));
+    for (name, offset) in [("first", 0), ("second", BYTES)] {
+        let window = json!({"driver": "raw", "node-name": name, "file": "there",
+            "offset": offset, "size": BYTES});
+        client.done("blockdev-add", window);
+    }
+    let export = json!({"type": "vhost-user-blk", "id": "e", "node-name": "second", "writable": true,
+        "addr": {"type": "unix", "path": "e.sock"}});
+    client.done("block-export-add", export);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    guest.request(0, OUT, 5, 1);
+    let arguments = json!({"target": "first", "speed": 1 << 20});
+    client.done("blockdev-backup", backup("full", arguments));
+    await_progress(&mut client);
+    client.done("job-cancel", json!({"id": "j"}));
+    client.wait_for_event("BLOCK_JOB_CANCELLED");
+    server.kill();
+    program.signal(Signal::TERM);
+    let output = program.ended();
+    assert_eq!(
+        output.code,
+        Some(1),
+        "the guest's write was not flushed: {output:?}"
+    );
 }

@@ -343,3 +343,25 @@ fn mirror_that_is_not_ready_fails_when_its_guest_has_moved() {
     assert!(completed(&mut client).get("error").is_none());
     program.stop();
 }
+
+/// What is still to be copied would be written over what the guest, elsewhere, writes to the target.
+#[test]
+fn mirror_that_is_ready_copies_the_rest_before_its_guest_moves_or_fails() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
+    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    client.done("blockdev-mirror", mirror(json!({})));
+    client.wait_for_event("BLOCK_JOB_READY");
+    guest.request(0, OUT, 9, 77);
+    guest.log_dirty_pages(true);
+    let base = guest.stop(0);
+    assert_same_content(&folder, "disk.img", "copy.img");
+    guest.start(0, base);
+    client.done("job-pause", json!({"id": "j"}));
+    guest.request(0, OUT, 9, 78);
+    guest.stop(0);
+    let data = completed(&mut client);
+    let error = data["error"].as_str().unwrap_or_default();
+    assert!(error.contains("was migrated"), "{data}");
+    program.stop();
+}

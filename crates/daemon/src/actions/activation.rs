@@ -69,8 +69,11 @@ impl NodeActivator for MainThreadActivator {
         inactivated.unwrap_or_else(|| Err(NO_ANSWER.to_owned()))
     }
 
-    fn fail_unready_mirrors(&self, nodes: Vec<Arc<Node>>) {
-        self.run_and_wait(move |control| control.fail_unready_mirrors(&nodes));
+    fn settle_mirrors(&self, nodes: &[Arc<Node>], is_late: bool) -> bool {
+        let nodes = nodes.to_vec();
+        let settled = self.run_and_wait(move |control| control.settle_mirrors(&nodes, is_late));
+        // If it does not answer, it does that later.
+        settled.unwrap_or(true)
     }
 }
 

@@ -9,6 +9,7 @@ use copier::CopierReport;
 use iothread::{Errno, ErrorAction, IoStatus};
 use serde_json::json;
 
+use super::mirror::find_working_job;
 use super::users::{reattach_users, users_of_node};
 use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
@@ -52,21 +53,26 @@ impl MainThread {
         self.begin_end_of_job(number, JobOutcome::Failed(error));
     }
 
-    /// Fails mirrors behind these nodes that are still copying: their guest has moved.
-    pub fn fail_unready_mirrors(&mut self, nodes: &[Arc<Node>]) {
-        let is_unready = |job: &&Job| {
-            let is_of_nodes = job.disks.as_ref().is_some_and(|disks| {
-                let mut nodes = nodes.iter();
-                nodes.any(|node| node.leads_through(&disks.source))
-            });
-            is_of_nodes && job.mirror.is_some_and(|mirror| !mirror.is_ready)
+    /// Fails mirrors behind these nodes, whose guest moves, that are not ready; with `is_late` also those that have not copied everything.
+    /// False while one has something to copy.
+    pub fn settle_mirrors(&mut self, nodes: &[Arc<Node>], is_late: bool) -> bool {
+        let is_source = |source: &Node| nodes.iter().any(|node| node.leads_through(source));
+        let lacks_data = |job: &&Job| {
+            let mut disks = job.disks.iter();
+            job.mirror.is_some()
+                && job.outcome.is_none()
+                && disks.any(|disks| is_source(&disks.source))
+                && (!job.is_ready() || job.pending_bytes() > 0)
         };
-        let unready = self.objects.jobs.iter().filter(is_unready);
-        let numbers: Vec<u64> = unready.map(|job| job.number).collect();
-        for number in numbers {
+        let incomplete = self.objects.jobs.iter().filter(lacks_data);
+        let (waits, fails): (Vec<_>, Vec<_>) = incomplete
+            .map(|job| (job.number, job.is_ready() && !is_late))
+            .partition(|(_, waits)| *waits);
+        for (number, _) in fails {
             let error = "its guest was migrated before the target was complete";
             self.begin_end_of_job(number, JobOutcome::Failed(error.to_owned()));
         }
+        waits.is_empty()
     }
 
     fn on_job_error(&mut self, number: u64, failure: CopyFailure, action: ErrorAction) {
@@ -237,7 +243,7 @@ impl MainThread {
         };
         if has_failed && let Some(disks) = &objects.jobs[index].disks {
             let target = &disks.target;
-            if users_of_node(objects, target).is_empty() {
+            if !objects.is_disk_used_besides_job(target, number) {
                 target.forget_unflushed();
             }
         }
@@ -293,8 +299,10 @@ impl MainThread {
         job.check_verb(verb)?;
         match verb {
             JobVerb::CancelUnlessReady if job.is_ready() && job.outcome.is_none() => {
-                job.control.resume();
                 self.begin_end_of_mirror(number, MirrorEnd::Copy)?;
+                if let Some(job) = find_working_job(&mut self.objects, number) {
+                    job.control.resume();
+                }
             }
             JobVerb::Cancel | JobVerb::CancelUnlessReady => self.cancel_job_work(number),
             JobVerb::Complete => self.begin_end_of_mirror(number, MirrorEnd::SwitchOver)?,

@@ -349,7 +349,7 @@ impl MainThread {
 }
 
 /// A job whose work has not ended.
-fn find_working_job(objects: &mut DaemonObjects, number: u64) -> Option<&mut Job> {
+pub(super) fn find_working_job(objects: &mut DaemonObjects, number: u64) -> Option<&mut Job> {
     let mut jobs = objects.jobs.iter_mut();
     jobs.find(|job| job.number == number && job.outcome.is_none())
 }

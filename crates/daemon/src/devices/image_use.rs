@@ -13,6 +13,8 @@ use block::Node;
 
 /// How long a queue that starts waits for locks of another process, which is about to release them.
 const LOCK_TIME: Duration = Duration::from_secs(5);
+/// How long a queue that stops waits until mirrors that are ready have copied what the guest has written last.
+const MIRROR_TIME: Duration = Duration::from_secs(5);
 /// Time between two attempts.
 const INTERVAL: Duration = Duration::from_millis(10);
 
@@ -22,8 +24,9 @@ pub(crate) trait NodeActivator: Send + Sync {
     fn activate(&self, export: &str) -> Result<(), ActivationError>;
     /// Inactivates those that nothing else uses. They have been flushed.
     fn inactivate(&self, export: &str) -> Result<(), String>;
-    /// Fails mirrors behind these nodes that are still copying: the guest is about to write to the target from elsewhere.
-    fn fail_unready_mirrors(&self, nodes: Vec<Arc<Node>>);
+    /// Fails mirrors behind these nodes that are not ready, and with `is_late` those that have not copied everything: the guest is about
+    /// to write to the target from elsewhere. False while a mirror has something to copy.
+    fn settle_mirrors(&self, nodes: &[Arc<Node>], is_late: bool) -> bool;
 }
 
 /// Why nodes were not activated.
@@ -117,7 +120,7 @@ impl ImageUse {
         }
         let nodes = (self.nodes)();
         if is_migrating {
-            self.activator.fail_unready_mirrors(nodes.clone());
+            self.settle_mirrors(&nodes);
         }
         let flushed = nodes.iter().try_for_each(|node| {
             let flushed = node.flush_blocking();
@@ -131,6 +134,15 @@ impl ImageUse {
                 advice = "if the guest has moved, remove the cause and inactivate the node by blockdev-set-active",
                 "the queues have stopped, but the export keeps the locks of its images"
             );
+        }
+    }
+
+    /// Waits until mirrors have copied all, or fails them.
+    fn settle_mirrors(&self, nodes: &[Arc<Node>]) {
+        let begun = Instant::now();
+        let is_late = || begun.elapsed() >= MIRROR_TIME;
+        while !self.activator.settle_mirrors(nodes, is_late()) {
+            thread::sleep(INTERVAL);
         }
     }
 }

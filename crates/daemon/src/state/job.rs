@@ -381,6 +381,17 @@ impl DaemonObjects {
         disks.map(|disks| disks.source.clone()).collect()
     }
 
+    /// Whether an export, or a job other than this one, uses the disk below a node.
+    pub fn is_disk_used_besides_job(&self, node: &Node, number: u64) -> bool {
+        let mut exported = self.exports.iter().flat_map(|export| &export.disks);
+        let jobs = self.jobs.iter().filter(|job| job.number != number);
+        let mut of_jobs = jobs.flat_map(|job| &job.disks);
+        exported.any(|disk| disk.node.get().shares_disk_with(node))
+            || of_jobs.any(|disks| {
+                disks.source.shares_disk_with(node) || disks.target.shares_disk_with(node)
+            })
+    }
+
     /// Refuses a node that a job uses.
     pub fn check_not_used_by_job(&self, node: &Node) -> Result<(), BoxError> {
         match self.jobs.iter().find(|job| job.uses_node(node)) {
