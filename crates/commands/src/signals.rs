@@ -4,7 +4,7 @@
 //! A signal interrupts a blocking call. One that arrives just before the call does not, so a long wait is split into waits of
 //! [`POLL_INTERVAL`].
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest delay until a signal is noticed that arrived just before a blocking call.
@@ -13,6 +13,38 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 static TERMINATION_REQUESTED: AtomicBool = AtomicBool::new(false);
 static SUSPEND_REQUESTED: AtomicBool = AtomicBool::new(false);
 static RESUMED: AtomicBool = AtomicBool::new(false);
+
+/// Signals within this time are one, in milliseconds: timeout(1) sends its signal to a process and to its group.
+const REPETITION_MS: u64 = 500;
+
+/// The time of the first signal to terminate, in milliseconds of the monotonic clock; 0: none yet.
+static FIRST_MS: AtomicU64 = AtomicU64::new(0);
+
+/// Records the first signal to terminate. A later one ends the process. It may only store to atomics and call async-signal-safe
+/// functions, since it runs in a signal handler: see signal-safety(7).
+extern "C" fn record_termination(signal: libc::c_int) {
+    TERMINATION_REQUESTED.store(true, Ordering::Relaxed);
+    let now = monotonic_ms();
+    let first = FIRST_MS.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    if first.is_err_and(|first| now - first >= REPETITION_MS) {
+        // SAFETY: both are async-signal-safe, and have no preconditions.
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::raise(signal);
+        }
+    }
+}
+
+/// Milliseconds of the monotonic clock.
+fn monotonic_ms() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is valid for the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000
+}
 
 /// Sets the flag of a signal. It may only store to atomics, since it runs in a signal handler.
 extern "C" fn record_signal(signal: libc::c_int) {
@@ -26,15 +58,12 @@ extern "C" fn record_signal(signal: libc::c_int) {
     flag.store(true, Ordering::Relaxed);
 }
 
-/// Records the first Ctrl-C, SIGTERM or SIGHUP instead of ending the process. SIGHUP stays ignored under nohup(1).
+/// Records Ctrl-C, SIGTERM or SIGHUP instead of ending the process, which another one does, half a second later or more. SIGHUP stays
+/// ignored under nohup(1).
 pub fn record_termination_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         if signal != libc::SIGHUP || !is_ignored(signal) {
-            set_handler(
-                signal,
-                record_signal as *const () as usize,
-                libc::SA_RESETHAND,
-            );
+            set_handler(signal, record_termination as *const () as usize, 0);
         }
     }
 }
@@ -42,11 +71,7 @@ pub fn record_termination_signals() {
 /// Records Ctrl-Z, SIGCONT and changes of the terminal's size as well, for commands that draw on it. The first SIGQUIT is a
 /// request to terminate, so that the terminal is restored.
 pub fn record_terminal_signals() {
-    set_handler(
-        libc::SIGQUIT,
-        record_signal as *const () as usize,
-        libc::SA_RESETHAND,
-    );
+    set_handler(libc::SIGQUIT, record_termination as *const () as usize, 0);
     for signal in [libc::SIGTSTP, libc::SIGCONT, libc::SIGWINCH] {
         set_handler(signal, record_signal as *const () as usize, 0);
     }
@@ -105,7 +130,7 @@ fn is_ignored(signal: libc::c_int) -> bool {
 /// Sets the handler of a signal.
 fn set_handler(signal: libc::c_int, handler: libc::sighandler_t, flags: libc::c_int) {
     // SAFETY: the structure is one that sigaction(2) takes with all else zero; the handler, where it is not the
-    // default, does at most store to an atomic, which is allowed in a signal handler.
+    // default, stores to atomics and calls async-signal-safe functions, which is allowed in a signal handler.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;

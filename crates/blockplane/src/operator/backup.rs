@@ -85,7 +85,11 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         Kind::Full | Kind::FullWithNewBitmap(_) => {
             Target::of_full_copy(&client, &options.target, disk.bytes)?
         }
-        Kind::Incremental(bitmap) => target_of_last_backup(&options.target, bitmap)?,
+        Kind::Incremental(bitmap) => {
+            let target = target_of_last_backup(&options.target, bitmap)?;
+            target.check_is_not_larger(disk.bytes)?;
+            target
+        }
     };
     let name = target.name.clone();
     let begin = Instant::now();
@@ -156,21 +160,73 @@ fn copy(
 ) -> Result<u64> {
     // A name that no other run of this command has.
     let id = format!("backup-{}", std::process::id());
+    if let Kind::FullWithNewBitmap(bitmap) = kind {
+        remove_left_bitmaps(client, disk, bitmap)?;
+    }
     target.open(client, &id)?;
     let actions = actions(disk, kind, &id, options);
-    let copied = job::run(client, &id, "transaction", json!({"actions": actions}));
-    if copied.is_ok() {
-        target.keep();
-    }
-    if let (Err(_), Kind::FullWithNewBitmap(bitmap)) = (&copied, kind) {
-        // An error says what has failed before, or that the daemon is gone.
-        let bitmap = json!({"node": disk.node, "name": bitmap});
-        let _ = client.execute_with("block-dirty-bitmap-remove", bitmap);
+    let mut copied = job::run(client, &id, "transaction", json!({"actions": actions}));
+    if let Kind::FullWithNewBitmap(bitmap) = kind {
+        copied = copied.and_then(|bytes| {
+            let actions = renaming_actions(disk, bitmap, &id, options.persistent);
+            client.execute_to_end("transaction", json!({"actions": actions}))?;
+            Ok(bytes)
+        });
+        if copied.is_err() {
+            // An error says what has failed before, or that the daemon is gone.
+            let bitmap = json!({"node": disk.node, "name": unfinished(bitmap, &id)});
+            let _ = client.execute_to_end("block-dirty-bitmap-remove", bitmap);
+        }
     }
     match copied {
-        Ok(copied) => target.close(client, &id).map(|()| copied),
+        Ok(copied) => {
+            target.keep();
+            target.close(client, &id).map(|()| copied)
+        }
         Err(error) => Err(target.close_after(error, client, &id)),
     }
+}
+
+/// The name of a new bitmap until all is copied: if this command is killed before, or the daemon ends, there is no bitmap that says that
+/// the target needs only what has changed.
+fn unfinished(bitmap: &str, id: &str) -> String {
+    format!("{bitmap}.{id}")
+}
+
+/// Removes what earlier runs of this command have left, which were killed.
+fn remove_left_bitmaps(client: &mut Client, disk: &Disk, bitmap: &str) -> Result<()> {
+    for found in &disk.bitmaps {
+        let name = found["name"].as_str().unwrap_or_default();
+        let id = name.strip_prefix(bitmap);
+        let id = id.and_then(|rest| rest.strip_prefix('.'));
+        if let Some(id) = id.filter(|id| job::is_of_command(id))
+            && job::find_job(client, id)?.is_none()
+        {
+            let found = json!({"node": disk.node, "name": name});
+            client.execute_to_end("block-dirty-bitmap-remove", found)?;
+        }
+    }
+    Ok(())
+}
+
+/// The actions that give a new bitmap its name.
+fn renaming_actions(disk: &Disk, bitmap: &str, id: &str, persistent: bool) -> Vec<Value> {
+    let (node, old) = (&disk.node, unfinished(bitmap, id));
+    let action = |kind: &str, data: Value| json!({"type": kind, "data": data});
+    vec![
+        action(
+            "block-dirty-bitmap-add",
+            json!({"node": node, "name": bitmap, "persistent": persistent}),
+        ),
+        action(
+            "block-dirty-bitmap-merge",
+            json!({"node": node, "target": bitmap, "bitmaps": [old]}),
+        ),
+        action(
+            "block-dirty-bitmap-remove",
+            json!({"node": node, "name": old}),
+        ),
+    ]
 }
 
 /// The actions of the transaction that begins the job.
@@ -189,7 +245,7 @@ fn actions(disk: &Disk, kind: Kind<'_>, id: &str, options: &Options) -> Vec<Valu
         Kind::Full => {}
         Kind::FullWithNewBitmap(name) => actions.push(json!({
             "type": "block-dirty-bitmap-add",
-            "data": {"node": disk.node, "name": name, "persistent": options.persistent},
+            "data": {"node": disk.node, "name": unfinished(name, id), "persistent": options.persistent},
         })),
         Kind::Incremental(name) => backup["bitmap"] = json!(name),
     }

@@ -115,6 +115,18 @@ impl Client {
         self.execute_request(json!({"execute": command, "arguments": arguments}))
     }
 
+    /// The same; a signal to end this command does not end the wait.
+    ///
+    /// # Errors
+    /// See [`Client::execute`], but for [`Error::Interrupted`].
+    pub fn execute_to_end(&mut self, command: &str, arguments: Value) -> Result<Value> {
+        let mut reply = self.execute_with(command, arguments);
+        while let Err(Error::Interrupted) = reply {
+            reply = self.wait_for_reply();
+        }
+        reply
+    }
+
     /// Sends a complete request, to which the client adds the `id`, and returns the value of its reply.
     ///
     /// # Errors

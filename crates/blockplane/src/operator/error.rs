@@ -135,6 +135,17 @@ pub enum Error {
         /// The bitmap.
         bitmap: String,
     },
+    /// The file that an incremental backup renews is larger than the disk.
+    #[error(
+        "{} is larger than the disk, which was resized: cut it, or a copy of it, to the size of the disk (truncate -s {bytes} FILE)",
+        .path.display()
+    )]
+    TargetIsLarger {
+        /// The file.
+        path: PathBuf,
+        /// Bytes of the disk.
+        bytes: u64,
+    },
     /// An incremental backup with a bitmap that misses what is written.
     #[error(
         "bitmap '{bitmap}' of node '{node}' {}: TARGET would lack what was written. Remove it (blockplane bitmap … {node} {bitmap} \

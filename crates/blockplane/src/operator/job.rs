@@ -24,12 +24,8 @@ const MAX_REFUSALS: u32 = 50;
 /// not known.
 pub(crate) fn run(client: &mut Client, id: &str, command: &str, arguments: Value) -> Result<u64> {
     client.wait_without_limit();
-    let mut begun = client.execute_with(command, arguments);
-    // It is cancelled below.
-    while let Err(Error::Interrupted) = begun {
-        begun = client.wait_for_reply();
-    }
-    begun?;
+    // If this command is to end, the job is cancelled below.
+    client.execute_to_end(command, arguments)?;
     let bar = Bar::start(id);
     // It would be copied in vain.
     let mut refused = reason_against_completion(client, id)?;
@@ -121,9 +117,15 @@ fn result_of(client: &mut Client, id: &str) -> Result<u64> {
 
 /// An error of a command that begins a copy. If it was refused, with the job that another such command has left.
 pub(crate) fn refused_beside_other_job(client: &mut Client, error: Error) -> Error {
-    let Error::Command { .. } = error else {
+    let Error::Command { desc, .. } = &error else {
         return error;
     };
+    if !["busy", "in use", "lock"]
+        .iter()
+        .any(|word| desc.contains(word))
+    {
+        return error;
+    }
     let refused = Box::new(error);
     if let Some(job) = id_of_command(client, "query-jobs", "id") {
         return Error::OtherJob { refused, job };
@@ -141,17 +143,19 @@ fn id_of_command(client: &mut Client, query: &str, member: &str) -> Option<Strin
         .as_array()?
         .iter()
         .filter_map(|object| object[member].as_str());
-    let is_of_command = |name: &&str| {
-        let parts = name.split_once('-');
-        parts.is_some_and(|(kind, number)| {
-            ["backup", "mirror"].contains(&kind) && number.parse::<u32>().is_ok()
-        })
-    };
-    names.find(is_of_command).map(str::to_owned)
+    names.find(|name| is_of_command(name)).map(str::to_owned)
+}
+
+/// Whether this is a name that a backup or mirror command gives its job.
+pub(crate) fn is_of_command(name: &str) -> bool {
+    let parts = name.split_once('-');
+    parts.is_some_and(|(kind, number)| {
+        ["backup", "mirror"].contains(&kind) && number.parse::<u32>().is_ok()
+    })
 }
 
 /// The job among those of the daemon, until it has ended.
-fn find_job(client: &mut Client, id: &str) -> Result<Option<Value>> {
+pub(crate) fn find_job(client: &mut Client, id: &str) -> Result<Option<Value>> {
     let jobs = client.execute("query-jobs", Map::new())?;
     let mut jobs = jobs.as_array().into_iter().flatten();
     Ok(jobs.find(|job| job["id"] == id).cloned())

@@ -91,6 +91,21 @@ impl Target {
         self.options["driver"] == "nbd" || Path::new(&self.name).exists()
     }
 
+    /// Refuses a file that is larger than its disk, which was resized since the file was written.
+    ///
+    /// # Errors
+    /// [`Error::TargetIsLarger`].
+    pub fn check_is_not_larger(&self, bytes: u64) -> Result<()> {
+        let found = fs::metadata(&self.name).ok().filter(fs::Metadata::is_file);
+        match found.is_some_and(|found| found.len() > bytes) {
+            true => Err(Error::TargetIsLarger {
+                path: self.name.clone().into(),
+                bytes,
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Lets requests wait for a new connection for so many seconds, if it is an export of an NBD server.
     pub fn set_reconnect_delay(&mut self, seconds: u32) {
         if self.options["driver"] == "nbd" {
@@ -106,7 +121,7 @@ impl Target {
         let mut node = self.options.clone();
         node["node-name"] = json!(node_name);
         client.wait_at_least(OPEN_TIMEOUT);
-        let opened = client.execute_with("blockdev-add", node);
+        let opened = client.execute_to_end("blockdev-add", node);
         self.may_be_open = !matches!(opened, Err(Error::Command { .. }));
         opened.map(drop)
     }

@@ -28,6 +28,7 @@ mod control;
 mod create;
 mod ends;
 mod errors;
+mod first_run;
 mod killed;
 mod load;
 mod lost_writes;

@@ -1,0 +1,91 @@
+//! `blockplane backup --incremental` whose first run does not end: a later run must not copy only what has changed since.
+
+use rustix::process::Signal;
+use serde_json::json;
+use test_support::deadline::eventually;
+
+use crate::client::Client;
+use crate::process::{Folder, Process};
+use crate::{MIB, assert_same_content, start, start_with_disks};
+
+const LINE: &str = "backup qmp disk new.img --incremental b --persistent";
+
+/// The names of the disk's bitmaps.
+fn bitmaps(client: &mut Client) -> Vec<String> {
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    let mut nodes = nodes.as_array().unwrap().iter();
+    let disk = nodes.find(|node| node["node-name"] == "disk").unwrap();
+    let bitmaps = disk["dirty-bitmaps"].as_array().into_iter().flatten();
+    let names = bitmaps.map(|bitmap| bitmap["name"].as_str().unwrap().to_owned());
+    names.collect()
+}
+
+/// A slow first run that copies.
+fn begin_first_run(folder: &Folder, client: &mut Client) -> Process {
+    let line = format!("{LINE} --speed 1M");
+    let command = Process::spawn(folder.command(line.split_whitespace()));
+    eventually("something is copied", || {
+        client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
+    });
+    command
+}
+
+/// A new file is made, with a copy of all.
+fn assert_next_run_copies_all(folder: &Folder, client: &mut Client) {
+    let refused = folder.run(LINE);
+    assert!(refused.stderr.contains("new.img exists"), "{refused:?}");
+    std::fs::remove_file(folder.join("new.img")).unwrap();
+    let output = folder.run(LINE);
+    assert!(
+        output.assert_success().contains("full backup"),
+        "{output:?}"
+    );
+    assert_same_content(folder, "disk.img", "new.img");
+    assert_eq!(bitmaps(client), ["b"]);
+    let output = folder.run(LINE);
+    assert!(
+        output.assert_success().contains("incremental"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn run_after_a_killed_first_one_copies_all() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_bitmap_file(&folder);
+    let command = begin_first_run(&folder, &mut client);
+    command.signal(Signal::KILL);
+    command.ended();
+    let job = client.done("query-jobs", json!({}))[0]["id"].clone();
+    client.done("job-cancel", json!({"id": job}));
+    client.wait_for_event("BLOCK_JOB_CANCELLED");
+    client.done("blockdev-del", json!({"node-name": job}));
+    assert_eq!(
+        bitmaps(&mut client),
+        [format!("b.{}", job.as_str().unwrap())]
+    );
+    assert_next_run_copies_all(&folder, &mut client);
+    program.stop();
+}
+
+#[test]
+fn run_after_a_first_one_whose_daemon_has_ended_copies_all() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_bitmap_file(&folder);
+    let command = begin_first_run(&folder, &mut client);
+    assert_eq!(program.stop().code, Some(0));
+    assert_eq!(command.ended().code, Some(1));
+    let (program, mut client) = start(&folder, DISK);
+    assert_next_run_copies_all(&folder, &mut client);
+    program.stop();
+}
+
+const DISK: &str =
+    "--blockdev file,node-name=disk,filename=disk.img,cache.direct=off,bitmap-file=bitmaps";
+
+fn start_with_bitmap_file(folder: &Folder) -> (Process, Client) {
+    // It makes the files.
+    let (program, _) = start_with_disks(folder, 8 * MIB, "");
+    program.stop();
+    start(folder, DISK)
+}
