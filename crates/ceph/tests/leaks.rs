@@ -85,7 +85,9 @@ fn two_hundred_images_leave_no_thread_descriptor_or_watcher() {
     // The libraries keep some from the first time on.
     use_image(&connect(), &image);
     assert!(ceph::wait_for_connections(STUCK_AFTER));
-    let before = resources();
+    let mut before = resources();
+    // The library's own threads end with its connections.
+    before.retain(|name| !matches!(name.trim(), "ceph" | "ceph-log"));
     for _ in 0..CONNECTIONS {
         let connection = connect();
         for _ in 0..IMAGES {

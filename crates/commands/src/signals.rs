@@ -17,16 +17,22 @@ static RESUMED: AtomicBool = AtomicBool::new(false);
 /// Signals within this time are one, in milliseconds: timeout(1) sends its signal to a process and to its group.
 const REPETITION_MS: u64 = 500;
 
-/// The time of the first signal to terminate, in milliseconds of the monotonic clock; 0: none yet.
-static FIRST_MS: AtomicU64 = AtomicU64::new(0);
+/// The time of the first signal of each kind to terminate, by its number, in milliseconds of the monotonic clock; 0: none yet.
+static FIRST_MS: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
 
-/// Records the first signal to terminate. A later one ends the process. It may only store to atomics and call async-signal-safe
+/// Records the first signal of a kind to terminate. A later one ends the process. It may only store to atomics and call async-signal-safe
 /// functions, since it runs in a signal handler: see signal-safety(7).
 extern "C" fn record_termination(signal: libc::c_int) {
     TERMINATION_REQUESTED.store(true, Ordering::Relaxed);
     let now = monotonic_ms();
-    let first = FIRST_MS.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-    if first.is_err_and(|first| now - first >= REPETITION_MS) {
+    let Some(first) = usize::try_from(signal)
+        .ok()
+        .and_then(|index| FIRST_MS.get(index))
+    else {
+        return;
+    };
+    let first = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    if first.is_err_and(|first| now.saturating_sub(first) >= REPETITION_MS) {
         // SAFETY: both are async-signal-safe, and have no preconditions.
         unsafe {
             libc::signal(signal, libc::SIG_DFL);
@@ -58,8 +64,8 @@ extern "C" fn record_signal(signal: libc::c_int) {
     flag.store(true, Ordering::Relaxed);
 }
 
-/// Records Ctrl-C, SIGTERM or SIGHUP instead of ending the process, which another one does, half a second later or more. SIGHUP stays
-/// ignored under nohup(1).
+/// Records Ctrl-C, SIGTERM or SIGHUP instead of ending the process, which the same does again, half a second later or more. SIGHUP
+/// stays ignored under nohup(1).
 pub fn record_termination_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         if signal != libc::SIGHUP || !is_ignored(signal) {

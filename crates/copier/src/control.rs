@@ -18,6 +18,8 @@ pub struct CopierControl {
     /// A mirror is in sync, and its job decides whether it ends. Nothing is copied or flushed meanwhile: the decision is about the
     /// flush that was reported.
     pub awaits_end: AtomicBool,
+    /// The copier has been stopped: nothing of it is in flight.
+    pub stopped: AtomicBool,
     /// Bytes per second; 0: no limit.
     pub speed: AtomicU64,
     /// The guests to whose requests it gives way.

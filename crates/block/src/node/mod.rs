@@ -426,6 +426,12 @@ impl Node {
         })
     }
 
+    /// Whether something may have been written that was not flushed, where a flush may fail for lack of a server.
+    pub fn may_have_unflushed(&self) -> bool {
+        let nbd = self.disk_and_offset().0.driver.nbd();
+        nbd.is_some_and(|disk| disk.may_have_unflushed())
+    }
+
     /// Notes that what was written so far is of no use, so that the node can be closed although its server is gone.
     pub fn forget_unflushed(&self) {
         if let Some(disk) = self.disk_and_offset().0.driver.nbd() {

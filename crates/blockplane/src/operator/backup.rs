@@ -159,59 +159,80 @@ fn copy(
     options: &Options,
 ) -> Result<u64> {
     // A name that no other run of this command has.
-    let id = format!("backup-{}", std::process::id());
+    let id = format!("backup-{}", own_pid());
     if let Kind::FullWithNewBitmap(bitmap) = kind {
         remove_left_bitmaps(client, disk, bitmap)?;
     }
     target.open(client, &id)?;
     let actions = actions(disk, kind, &id, options);
-    let mut copied = job::run(client, &id, "transaction", json!({"actions": actions}));
-    if let Kind::FullWithNewBitmap(bitmap) = kind {
-        copied = copied.and_then(|bytes| {
-            let actions = renaming_actions(disk, bitmap, &id, options.persistent);
-            client.execute_to_end("transaction", json!({"actions": actions}))?;
-            Ok(bytes)
-        });
-        if copied.is_err() {
-            // An error says what has failed before, or that the daemon is gone.
-            let bitmap = json!({"node": disk.node, "name": unfinished(bitmap, &id)});
-            let _ = client.execute_to_end("block-dirty-bitmap-remove", bitmap);
-        }
+    let copied = job::run(client, &id, "transaction", json!({"actions": actions}));
+    if copied.is_ok() {
+        target.keep();
     }
+    let copied = match kind {
+        Kind::FullWithNewBitmap(bitmap) => copied
+            .and_then(|bytes| name_bitmap(client, disk, bitmap, options).map(|()| bytes))
+            .inspect_err(|_| {
+                // An error says what has failed before, or that the daemon is gone.
+                let bitmap = json!({"node": disk.node, "name": unfinished(bitmap, own_pid())});
+                let _ = client.execute_to_end("block-dirty-bitmap-remove", bitmap);
+            }),
+        Kind::Full | Kind::Incremental(_) => copied,
+    };
     match copied {
-        Ok(copied) => {
-            target.keep();
-            target.close(client, &id).map(|()| copied)
-        }
+        Ok(copied) => target.close(client, &id).map(|()| copied),
         Err(error) => Err(target.close_after(error, client, &id)),
     }
 }
 
 /// The name of a new bitmap until all is copied: if this command is killed before, or the daemon ends, there is no bitmap that says that
 /// the target needs only what has changed.
-fn unfinished(bitmap: &str, id: &str) -> String {
-    format!("{bitmap}.{id}")
+fn unfinished(bitmap: &str, pid: u32) -> String {
+    format!("{bitmap}{UNFINISHED}{pid}")
 }
 
-/// Removes what earlier runs of this command have left, which were killed.
+const UNFINISHED: &str = ".unfinished-";
+
+fn own_pid() -> u32 {
+    std::process::id()
+}
+
+/// Removes temporary bitmaps that killed runs of this command have left. A run that has not ended has a node for its target.
 fn remove_left_bitmaps(client: &mut Client, disk: &Disk, bitmap: &str) -> Result<()> {
+    let nodes = Disk::all(client)?;
     for found in &disk.bitmaps {
         let name = found["name"].as_str().unwrap_or_default();
-        let id = name.strip_prefix(bitmap);
-        let id = id.and_then(|rest| rest.strip_prefix('.'));
-        if let Some(id) = id.filter(|id| job::is_of_command(id))
-            && job::find_job(client, id)?.is_none()
+        let pid = name.strip_prefix(bitmap);
+        let pid = pid.and_then(|rest| rest.strip_prefix(UNFINISHED));
+        if let Some(Ok(pid)) = pid.map(str::parse::<u32>)
+            && nodes
+                .iter()
+                .all(|node| node.node != format!("backup-{pid}"))
         {
             let found = json!({"node": disk.node, "name": name});
-            client.execute_to_end("block-dirty-bitmap-remove", found)?;
+            match client.execute_to_end("block-dirty-bitmap-remove", found) {
+                // Another run has removed it.
+                Ok(_) | Err(Error::Command { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     Ok(())
 }
 
+/// Gives a new bitmap its name.
+fn name_bitmap(client: &mut Client, disk: &Disk, bitmap: &str, options: &Options) -> Result<()> {
+    let actions = renaming_actions(disk, bitmap, options.persistent);
+    let named = client.execute_to_end("transaction", json!({"actions": actions}));
+    named.map(drop).map_err(|error| Error::NoNewBitmap {
+        bitmap: bitmap.to_owned(),
+        reason: Box::new(error),
+    })
+}
+
 /// The actions that give a new bitmap its name.
-fn renaming_actions(disk: &Disk, bitmap: &str, id: &str, persistent: bool) -> Vec<Value> {
-    let (node, old) = (&disk.node, unfinished(bitmap, id));
+fn renaming_actions(disk: &Disk, bitmap: &str, persistent: bool) -> Vec<Value> {
+    let (node, old) = (&disk.node, unfinished(bitmap, own_pid()));
     let action = |kind: &str, data: Value| json!({"type": kind, "data": data});
     vec![
         action(
@@ -245,7 +266,7 @@ fn actions(disk: &Disk, kind: Kind<'_>, id: &str, options: &Options) -> Vec<Valu
         Kind::Full => {}
         Kind::FullWithNewBitmap(name) => actions.push(json!({
             "type": "block-dirty-bitmap-add",
-            "data": {"node": disk.node, "name": unfinished(name, id), "persistent": options.persistent},
+            "data": {"node": disk.node, "name": unfinished(name, own_pid()), "persistent": options.persistent},
         })),
         Kind::Incremental(name) => backup["bitmap"] = json!(name),
     }

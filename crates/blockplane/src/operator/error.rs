@@ -135,9 +135,21 @@ pub enum Error {
         /// The bitmap.
         bitmap: String,
     },
+    /// All was copied, but the bitmap for later runs could not be made.
+    #[error(
+        "TARGET has the whole disk, but there is no bitmap '{bitmap}' of what changes from now on: {reason}. Keep TARGET as a full backup, \
+         and begin again with another one for later runs"
+    )]
+    NoNewBitmap {
+        /// The bitmap.
+        bitmap: String,
+        /// Why there is none.
+        reason: Box<Error>,
+    },
     /// The file that an incremental backup renews is larger than the disk.
     #[error(
-        "{} is larger than the disk, which was resized: cut it, or a copy of it, to the size of the disk (truncate -s {bytes} FILE)",
+        "{} is larger than the disk ({bytes} bytes): it is not the file of the last backup, or the disk was resized since. Then cut a \
+         copy of it to that size, and name the copy",
         .path.display()
     )]
     TargetIsLarger {

@@ -120,10 +120,8 @@ pub(crate) fn refused_beside_other_job(client: &mut Client, error: Error) -> Err
     let Error::Command { desc, .. } = &error else {
         return error;
     };
-    if !["busy", "in use", "lock"]
-        .iter()
-        .any(|word| desc.contains(word))
-    {
+    let is_in_the_way = ["is busy", "in use", "\" lock", "Duplicate nodes"];
+    if !is_in_the_way.iter().any(|words| desc.contains(words)) {
         return error;
     }
     let refused = Box::new(error);
@@ -143,19 +141,17 @@ fn id_of_command(client: &mut Client, query: &str, member: &str) -> Option<Strin
         .as_array()?
         .iter()
         .filter_map(|object| object[member].as_str());
-    names.find(|name| is_of_command(name)).map(str::to_owned)
-}
-
-/// Whether this is a name that a backup or mirror command gives its job.
-pub(crate) fn is_of_command(name: &str) -> bool {
-    let parts = name.split_once('-');
-    parts.is_some_and(|(kind, number)| {
-        ["backup", "mirror"].contains(&kind) && number.parse::<u32>().is_ok()
-    })
+    let is_of_command = |name: &&str| {
+        let parts = name.split_once('-');
+        parts.is_some_and(|(kind, number)| {
+            ["backup", "mirror"].contains(&kind) && number.parse::<u32>().is_ok()
+        })
+    };
+    names.find(is_of_command).map(str::to_owned)
 }
 
 /// The job among those of the daemon, until it has ended.
-pub(crate) fn find_job(client: &mut Client, id: &str) -> Result<Option<Value>> {
+fn find_job(client: &mut Client, id: &str) -> Result<Option<Value>> {
     let jobs = client.execute("query-jobs", Map::new())?;
     let mut jobs = jobs.as_array().into_iter().flatten();
     Ok(jobs.find(|job| job["id"] == id).cloned())

@@ -69,11 +69,18 @@ impl NodeActivator for MainThreadActivator {
         inactivated.unwrap_or_else(|| Err(NO_ANSWER.to_owned()))
     }
 
-    fn settle_mirrors(&self, nodes: &[Arc<Node>], is_late: bool) -> bool {
-        let nodes = nodes.to_vec();
-        let settled = self.run_and_wait(move |control| control.settle_mirrors(&nodes, is_late));
-        // If it does not answer, it does that later.
-        settled.unwrap_or(true)
+    fn finish_or_fail_mirrors(&self, nodes: &[Arc<Node>], is_late: bool) -> bool {
+        let copied = nodes.to_vec();
+        let are_quiet =
+            self.run_and_wait(move |control| control.finish_or_fail_mirrors(&copied, is_late));
+        are_quiet.unwrap_or_else(|| {
+            // It does not answer, so mirrors fail when it does.
+            let nodes = nodes.to_vec();
+            run_on_main_thread(&self.0, move |control| {
+                control.finish_or_fail_mirrors(&nodes, true);
+            });
+            true
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
 use crate::errno_text::errno_text;
 use crate::error::BoxError;
-use crate::state::job::{Job, JobOutcome};
+use crate::state::job::{Job, JobDisks, JobOutcome};
 use crate::state::job_status::{JobStatus, JobVerb};
 use crate::state::mirror_job::MirrorEnd;
 
@@ -53,26 +53,32 @@ impl MainThread {
         self.begin_end_of_job(number, JobOutcome::Failed(error));
     }
 
-    /// Fails mirrors behind these nodes, whose guest moves, that are not ready; with `is_late` also those that have not copied everything.
-    /// False while one has something to copy.
-    pub fn settle_mirrors(&mut self, nodes: &[Arc<Node>], is_late: bool) -> bool {
-        let is_source = |source: &Node| nodes.iter().any(|node| node.leads_through(source));
-        let lacks_data = |job: &&Job| {
-            let mut disks = job.disks.iter();
-            job.mirror.is_some()
-                && job.outcome.is_none()
-                && disks.any(|disks| is_source(&disks.source))
-                && (!job.is_ready() || job.pending_bytes() > 0)
-        };
-        let incomplete = self.objects.jobs.iter().filter(lacks_data);
-        let (waits, fails): (Vec<_>, Vec<_>) = incomplete
-            .map(|job| (job.number, job.is_ready() && !is_late))
-            .partition(|(_, waits)| *waits);
-        for (number, _) in fails {
+    /// Fails mirrors behind these nodes, whose guest moves, that are not ready; with `is_late` also those that have not copied everything,
+    /// as those that are paused will not. False while a mirror may write to its target.
+    pub fn finish_or_fail_mirrors(&mut self, nodes: &[Arc<Node>], is_late: bool) -> bool {
+        let (mut are_quiet, mut incomplete) = (true, Vec::new());
+        for job in &self.objects.jobs {
+            let is_source = |source: &Node| nodes.iter().any(|node| node.leads_through(source));
+            let is_used = |disks: &JobDisks| is_source(&disks.source);
+            if job.mirror.is_none() || !job.disks.as_ref().is_some_and(is_used) {
+                continue;
+            }
+            let is_complete = job.is_ready() && job.pending_bytes() == 0;
+            are_quiet &= match job.outcome {
+                None => is_complete,
+                Some(JobOutcome::Completed) => true,
+                Some(_) => job.control.stopped.load(Ordering::Acquire),
+            };
+            let will_be_complete = job.is_ready() && !job.is_paused() && !is_late;
+            if job.outcome.is_none() && !is_complete && !will_be_complete {
+                incomplete.push(job.number);
+            }
+        }
+        for number in incomplete {
             let error = "its guest was migrated before the target was complete";
             self.begin_end_of_job(number, JobOutcome::Failed(error.to_owned()));
         }
-        waits.is_empty()
+        are_quiet
     }
 
     fn on_job_error(&mut self, number: u64, failure: CopyFailure, action: ErrorAction) {
@@ -137,6 +143,7 @@ impl MainThread {
             return;
         };
         let (copier, source) = (job.copier.take(), disks.source.clone());
+        let copier_control = job.control.clone();
         // Data of before the moment of a copy, or that counts as copied after a failure.
         let is_flushed = job.ends_as_copy() || job.clears_bitmap_after_failure();
         let copied_to = is_flushed.then(|| disks.target.clone());
@@ -151,6 +158,7 @@ impl MainThread {
                 if let Some(copier) = copier {
                     copier.stop();
                 }
+                copier_control.stopped.store(true, Ordering::Release);
                 reattach_users(&users);
                 match (copied_to, copy) {
                     (Some(target), Some(copy)) => flush_target(&target, &copy),
@@ -243,7 +251,9 @@ impl MainThread {
         };
         if has_failed && let Some(disks) = &objects.jobs[index].disks {
             let target = &disks.target;
-            if !objects.is_disk_used_besides_job(target, number) {
+            let is_of_job_only =
+                !disks.target_had_unflushed && !objects.is_disk_used_besides_job(target, number);
+            if is_of_job_only {
                 target.forget_unflushed();
             }
         }

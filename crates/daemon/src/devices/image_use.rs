@@ -15,6 +15,8 @@ use block::Node;
 const LOCK_TIME: Duration = Duration::from_secs(5);
 /// How long a queue that stops waits until mirrors that are ready have copied what the guest has written last.
 const MIRROR_TIME: Duration = Duration::from_secs(5);
+/// How long it waits in all: until requests of a failed mirror have ended, which a target that does not answer delays.
+const MIRROR_END_TIME: Duration = Duration::from_secs(20);
 /// Time between two attempts.
 const INTERVAL: Duration = Duration::from_millis(10);
 
@@ -25,8 +27,8 @@ pub(crate) trait NodeActivator: Send + Sync {
     /// Inactivates those that nothing else uses. They have been flushed.
     fn inactivate(&self, export: &str) -> Result<(), String>;
     /// Fails mirrors behind these nodes that are not ready, and with `is_late` those that have not copied everything: the guest is about
-    /// to write to the target from elsewhere. False while a mirror has something to copy.
-    fn settle_mirrors(&self, nodes: &[Arc<Node>], is_late: bool) -> bool;
+    /// to write to the target from elsewhere. False while a mirror may write there.
+    fn finish_or_fail_mirrors(&self, nodes: &[Arc<Node>], is_late: bool) -> bool;
 }
 
 /// Why nodes were not activated.
@@ -120,7 +122,7 @@ impl ImageUse {
         }
         let nodes = (self.nodes)();
         if is_migrating {
-            self.settle_mirrors(&nodes);
+            self.finish_or_fail_mirrors(&nodes);
         }
         let flushed = nodes.iter().try_for_each(|node| {
             let flushed = node.flush_blocking();
@@ -138,10 +140,17 @@ impl ImageUse {
     }
 
     /// Waits until mirrors have copied all, or fails them.
-    fn settle_mirrors(&self, nodes: &[Arc<Node>]) {
+    fn finish_or_fail_mirrors(&self, nodes: &[Arc<Node>]) {
         let begun = Instant::now();
         let is_late = || begun.elapsed() >= MIRROR_TIME;
-        while !self.activator.settle_mirrors(nodes, is_late()) {
+        while !self.activator.finish_or_fail_mirrors(nodes, is_late()) {
+            if begun.elapsed() >= MIRROR_END_TIME {
+                tracing::error!(
+                    export = self.export,
+                    "the target of a failed mirror does not answer: what it has been sent may be written after the guest has moved"
+                );
+                return;
+            }
             thread::sleep(INTERVAL);
         }
     }

@@ -173,7 +173,7 @@ fn job_info(job: &Job) -> Value {
 
 /// `BlockJobInfo` of a job.
 fn block_job_info(objects: &DaemonObjects, job: &Job) -> Value {
-    // Read before the offset, which does not change any more if it is not.
+    // Read before the offset, which does not change any more if the job is paused and not busy.
     let is_busy = job.is_busy();
     let mut info = job.event_data();
     info["busy"] = is_busy.into();

@@ -40,6 +40,8 @@ pub(crate) enum JobOutcome {
 pub(crate) struct JobDisks {
     pub source: Arc<Node>,
     pub target: Arc<Node>,
+    /// Others have written to the target's disk and not flushed, before the job.
+    pub target_had_unflushed: bool,
     /// Of the requests to the target, whose content does not matter any more.
     cancellation: Option<Cancellation>,
 }
@@ -47,6 +49,7 @@ pub(crate) struct JobDisks {
 impl JobDisks {
     pub fn new(source: Arc<Node>, target: Arc<Node>) -> Self {
         JobDisks {
+            target_had_unflushed: target.may_have_unflushed(),
             source,
             target,
             cancellation: None,

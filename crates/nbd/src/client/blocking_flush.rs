@@ -48,6 +48,12 @@ impl Disk {
         flushed
     }
 
+    /// Whether something was written and not flushed.
+    #[must_use]
+    pub fn may_have_unflushed(&self) -> bool {
+        self.has_unflushed.load(Ordering::Acquire)
+    }
+
     /// Has no later flush wait for what was written before: its content is of no use. The server may be gone.
     pub fn forget_unflushed(&self) {
         self.has_unflushed.store(false, Ordering::Release);

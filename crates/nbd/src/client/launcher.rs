@@ -4,6 +4,7 @@
 //! A sandbox takes privileges from the process, which no later thread can get back: new connections over TCP, for one. A
 //! daemon that is to connect to servers over TCP starts the launcher before. Otherwise the first disk starts it.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -21,6 +22,8 @@ struct Launch {
     main: Arc<Mutex<Option<ThreadMain>>>,
     /// Whether it is started later if it cannot be started now.
     is_retried: bool,
+    /// Whether it could not be started once, which is in the log.
+    has_failed: Cell<bool>,
 }
 
 /// The wait before threads are tried again that could not be started.
@@ -97,6 +100,7 @@ fn launch(name: &str, is_retried: bool, main: impl FnOnce() + Send + 'static) {
         name: name.to_owned(),
         main: Arc::new(Mutex::new(Some(Box::new(main)))),
         is_retried,
+        has_failed: Cell::new(false),
     };
     match launcher.as_ref() {
         // If the launcher has ended, so has the process.
@@ -121,7 +125,9 @@ fn launch_threads(launches: &Receiver<Launch>) {
         waiting.retain(|launch| match launch.start() {
             Ok(()) => false,
             Err(error) => {
-                tracing::error!(%error, "no thread to connect to an NBD server");
+                if !launch.has_failed.replace(true) {
+                    tracing::error!(%error, "no thread to connect to an NBD server");
+                }
                 launch.is_retried
             }
         });

@@ -268,7 +268,7 @@ fn a_stable_write_that_was_not_flushed_is_sent_again_to_a_server_without_fua() {
     assert_eq!(rig.wait(write), Ok(()));
     let expected = [command::WRITE, command::WRITE, command::FLUSH];
     for number in 0..2 {
-        let sent: Vec<_> = received.iter().take(3).collect();
+        let sent: Vec<_> = received.try_iter().take(3).collect();
         let offsets = [0, 1 << 20, 0];
         let expected: Vec<_> = (0..3)
             .map(|index| (number, expected[index], offsets[index]))

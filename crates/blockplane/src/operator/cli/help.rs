@@ -77,7 +77,7 @@ same, and the bitmap records from that moment; later runs copy what is dirty to 
 a copy of it. If such a run fails, TARGET is no backup until the next one has succeeded.
 
 On a terminal it shows progress. Ctrl-C cancels: an unfinished new file is removed, and the bitmap has what it had, or is \
-not there if this was its first run. If this command is killed, the file stays as well. The daemon opens TARGET: a new file \
+not there if this was its first run. If this command is killed, its job goes on, and the file stays. The daemon opens TARGET: a new file \
 belongs to its user, if this command may give it away. A shell script needs only the exit status.
 
 The exit status is 0 when TARGET has the disk of the moment, and 1 for any error.";
