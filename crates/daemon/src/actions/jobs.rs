@@ -67,7 +67,8 @@ impl MainThread {
             are_quiet &= match job.outcome {
                 None => is_complete,
                 Some(JobOutcome::Completed) => true,
-                Some(_) => job.control.stopped.load(Ordering::Acquire),
+                // Nothing is in flight of one that has not started; the thread that starts it may wait for this export.
+                Some(_) => job.is_starting || job.control.stopped.load(Ordering::Acquire),
             };
             let will_be_complete = job.is_ready() && !job.is_paused() && !is_late;
             if job.outcome.is_none() && !is_complete && !will_be_complete {
