@@ -11,6 +11,7 @@ use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::client::Client;
 use crate::operator::disk::Disk;
 use crate::operator::error::{Error, Result};
+use crate::operator::new_bitmap::{self, temporary_name};
 use crate::operator::target::Target;
 use crate::operator::{job, units};
 
@@ -150,6 +151,11 @@ fn target_of_last_backup(text: &Path, bitmap: &str) -> Result<Target> {
     }
 }
 
+/// The name of the job and of the target's node, which no other run of this command has.
+pub(super) fn name_of_run(pid: u32) -> String {
+    format!("backup-{pid}")
+}
+
 /// Adds the target as a node, runs the job, and removes the node; the bytes that were copied.
 fn copy(
     client: &mut Client,
@@ -158,10 +164,9 @@ fn copy(
     target: &mut Target,
     options: &Options,
 ) -> Result<u64> {
-    // A name that no other run of this command has.
-    let id = format!("backup-{}", own_pid());
+    let id = name_of_run(std::process::id());
     if let Kind::FullWithNewBitmap(bitmap) = kind {
-        remove_left_bitmaps(client, disk, bitmap)?;
+        new_bitmap::remove_left_ones(client, disk, bitmap)?;
     }
     target.open(client, &id)?;
     let actions = actions(disk, kind, &id, options);
@@ -171,83 +176,16 @@ fn copy(
     }
     let copied = match kind {
         Kind::FullWithNewBitmap(bitmap) => copied
-            .and_then(|bytes| name_bitmap(client, disk, bitmap, options).map(|()| bytes))
-            .inspect_err(|_| {
-                // An error says what has failed before, or that the daemon is gone.
-                let bitmap = json!({"node": disk.node, "name": unfinished(bitmap, own_pid())});
-                let _ = client.execute_to_end("block-dirty-bitmap-remove", bitmap);
-            }),
+            .and_then(|bytes| {
+                new_bitmap::give_name(client, disk, bitmap, options.persistent).map(|()| bytes)
+            })
+            .inspect_err(|_| new_bitmap::remove(client, disk, bitmap)),
         Kind::Full | Kind::Incremental(_) => copied,
     };
     match copied {
         Ok(copied) => target.close(client, &id).map(|()| copied),
         Err(error) => Err(target.close_after(error, client, &id)),
     }
-}
-
-/// The name of a new bitmap until all is copied: if this command is killed before, or the daemon ends, there is no bitmap that says that
-/// the target needs only what has changed.
-fn unfinished(bitmap: &str, pid: u32) -> String {
-    format!("{bitmap}{UNFINISHED}{pid}")
-}
-
-const UNFINISHED: &str = ".unfinished-";
-
-fn own_pid() -> u32 {
-    std::process::id()
-}
-
-/// Removes temporary bitmaps that killed runs of this command have left. A run that has not ended has a node for its target.
-fn remove_left_bitmaps(client: &mut Client, disk: &Disk, bitmap: &str) -> Result<()> {
-    let nodes = Disk::all(client)?;
-    for found in &disk.bitmaps {
-        let name = found["name"].as_str().unwrap_or_default();
-        let pid = name.strip_prefix(bitmap);
-        let pid = pid.and_then(|rest| rest.strip_prefix(UNFINISHED));
-        if let Some(Ok(pid)) = pid.map(str::parse::<u32>)
-            && nodes
-                .iter()
-                .all(|node| node.node != format!("backup-{pid}"))
-        {
-            let found = json!({"node": disk.node, "name": name});
-            match client.execute_to_end("block-dirty-bitmap-remove", found) {
-                // Another run has removed it.
-                Ok(_) | Err(Error::Command { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Gives a new bitmap its name.
-fn name_bitmap(client: &mut Client, disk: &Disk, bitmap: &str, options: &Options) -> Result<()> {
-    let actions = renaming_actions(disk, bitmap, options.persistent);
-    let named = client.execute_to_end("transaction", json!({"actions": actions}));
-    named.map(drop).map_err(|error| Error::NoNewBitmap {
-        bitmap: bitmap.to_owned(),
-        reason: Box::new(error),
-    })
-}
-
-/// The actions that give a new bitmap its name.
-fn renaming_actions(disk: &Disk, bitmap: &str, persistent: bool) -> Vec<Value> {
-    let (node, old) = (&disk.node, unfinished(bitmap, own_pid()));
-    let action = |kind: &str, data: Value| json!({"type": kind, "data": data});
-    vec![
-        action(
-            "block-dirty-bitmap-add",
-            json!({"node": node, "name": bitmap, "persistent": persistent}),
-        ),
-        action(
-            "block-dirty-bitmap-merge",
-            json!({"node": node, "target": bitmap, "bitmaps": [old]}),
-        ),
-        action(
-            "block-dirty-bitmap-remove",
-            json!({"node": node, "name": old}),
-        ),
-    ]
 }
 
 /// The actions of the transaction that begins the job.
@@ -266,7 +204,7 @@ fn actions(disk: &Disk, kind: Kind<'_>, id: &str, options: &Options) -> Vec<Valu
         Kind::Full => {}
         Kind::FullWithNewBitmap(name) => actions.push(json!({
             "type": "block-dirty-bitmap-add",
-            "data": {"node": disk.node, "name": unfinished(name, own_pid()), "persistent": options.persistent},
+            "data": {"node": disk.node, "name": temporary_name(name), "persistent": options.persistent},
         })),
         Kind::Incremental(name) => backup["bitmap"] = json!(name),
     }

@@ -25,6 +25,7 @@ pub mod info;
 pub mod interval_load;
 mod job;
 pub mod mirror;
+mod new_bitmap;
 pub mod qmp;
 mod request;
 pub mod sample;
