@@ -69,7 +69,7 @@ extern "C" fn record_signal(signal: libc::c_int) {
 pub fn record_termination_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         if signal != libc::SIGHUP || !is_ignored(signal) {
-            set_handler(signal, record_termination as *const () as usize, 0);
+            set_handler(signal, record_termination as *const () as usize);
         }
     }
 }
@@ -77,9 +77,9 @@ pub fn record_termination_signals() {
 /// Records Ctrl-Z, SIGCONT and changes of the terminal's size as well, for commands that draw on it. The first SIGQUIT is a
 /// request to terminate, so that the terminal is restored.
 pub fn record_terminal_signals() {
-    set_handler(libc::SIGQUIT, record_termination as *const () as usize, 0);
+    set_handler(libc::SIGQUIT, record_termination as *const () as usize);
     for signal in [libc::SIGTSTP, libc::SIGCONT, libc::SIGWINCH] {
-        set_handler(signal, record_signal as *const () as usize, 0);
+        set_handler(signal, record_signal as *const () as usize);
     }
 }
 
@@ -103,10 +103,10 @@ pub fn take_resumption() -> bool {
 
 /// Suspends this process, as Ctrl-Z does by default. Returns when it is resumed.
 pub fn suspend() {
-    set_handler(libc::SIGTSTP, libc::SIG_DFL, 0);
+    set_handler(libc::SIGTSTP, libc::SIG_DFL);
     // SAFETY: raise(3) has no preconditions.
     unsafe { libc::raise(libc::SIGTSTP) };
-    set_handler(libc::SIGTSTP, record_signal as *const () as usize, 0);
+    set_handler(libc::SIGTSTP, record_signal as *const () as usize);
 }
 
 /// Sleeps for `time`. Returns false, at once, if this command is to end.
@@ -134,13 +134,12 @@ fn is_ignored(signal: libc::c_int) -> bool {
 }
 
 /// Sets the handler of a signal.
-fn set_handler(signal: libc::c_int, handler: libc::sighandler_t, flags: libc::c_int) {
+fn set_handler(signal: libc::c_int, handler: libc::sighandler_t) {
     // SAFETY: the structure is one that sigaction(2) takes with all else zero; the handler, where it is not the
     // default, stores to atomics and calls async-signal-safe functions, which is allowed in a signal handler.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;
-        action.sa_flags = flags;
         libc::sigaction(signal, &raw const action, std::ptr::null_mut());
     }
 }

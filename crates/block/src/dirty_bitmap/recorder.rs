@@ -86,7 +86,7 @@ impl NamedBitmap {
 
     /// Refuses a bitmap that is in use, or removed already.
     pub fn check_not_busy(&self, list_copies: usize) -> Result<(), BitmapError> {
-        // A new one is in fewer lists than others.
+        // One that the same transaction has added is not in the node's list yet: the count alone misses its user.
         let has_user = self.successor.is_some() || Arc::strong_count(&self.users) > list_copies;
         if self.removed || has_user {
             return Err(BitmapError::Busy(self.name.clone()));

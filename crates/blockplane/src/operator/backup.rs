@@ -11,9 +11,8 @@ use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::client::Client;
 use crate::operator::disk::Disk;
 use crate::operator::error::{Error, Result};
-use crate::operator::new_bitmap::{self, temporary_name};
 use crate::operator::target::Target;
-use crate::operator::{job, units};
+use crate::operator::{job, new_bitmap, units};
 
 /// The command line of `blockplane backup`.
 #[derive(Clone, Debug, clap::Args)]
@@ -86,11 +85,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         Kind::Full | Kind::FullWithNewBitmap(_) => {
             Target::of_full_copy(&client, &options.target, disk.bytes)?
         }
-        Kind::Incremental(bitmap) => {
-            let target = target_of_last_backup(&options.target, bitmap)?;
-            target.check_is_not_larger(disk.bytes)?;
-            target
-        }
+        Kind::Incremental(bitmap) => target_of_last_backup(&options.target, bitmap, disk.bytes)?,
     };
     let name = target.name.clone();
     let begin = Instant::now();
@@ -139,21 +134,16 @@ fn check_is_complete(disk: &Disk, name: &str) -> Result<()> {
     })
 }
 
-/// The target that the last backup was written to, or a copy of it.
-fn target_of_last_backup(text: &Path, bitmap: &str) -> Result<Target> {
+/// The target that the last backup of a disk of so many bytes was written to, or a copy of it.
+fn target_of_last_backup(text: &Path, bitmap: &str, bytes: u64) -> Result<Target> {
     let target = Target::existing(text)?;
     match target.is_there() {
-        true => Ok(target),
+        true => target.check_is_not_larger(bytes).map(|()| target),
         false => Err(Error::NoLastBackup {
             path: target.name.clone().into(),
             bitmap: bitmap.to_owned(),
         }),
     }
-}
-
-/// The name of the job and of the target's node, which no other run of this command has.
-pub(super) fn name_of_run(pid: u32) -> String {
-    format!("backup-{pid}")
 }
 
 /// Adds the target as a node, runs the job, and removes the node; the bytes that were copied.
@@ -164,7 +154,7 @@ fn copy(
     target: &mut Target,
     options: &Options,
 ) -> Result<u64> {
-    let id = name_of_run(std::process::id());
+    let id = job::name_of_run("backup", std::process::id());
     if let Kind::FullWithNewBitmap(bitmap) = kind {
         new_bitmap::remove_left_ones(client, disk, bitmap)?;
     }
@@ -202,10 +192,14 @@ fn actions(disk: &Disk, kind: Kind<'_>, id: &str, options: &Options) -> Vec<Valu
     let mut actions = Vec::new();
     match kind {
         Kind::Full => {}
-        Kind::FullWithNewBitmap(name) => actions.push(json!({
-            "type": "block-dirty-bitmap-add",
-            "data": {"node": disk.node, "name": temporary_name(name), "persistent": options.persistent},
-        })),
+        Kind::FullWithNewBitmap(name) => {
+            let name = new_bitmap::temporary_name(name);
+            actions.push(new_bitmap::add_action(
+                &disk.node,
+                &name,
+                options.persistent,
+            ));
+        }
         Kind::Incremental(name) => backup["bitmap"] = json!(name),
     }
     actions.push(json!({"type": "blockdev-backup", "data": backup}));

@@ -115,13 +115,18 @@ fn result_of(client: &mut Client, id: &str) -> Result<u64> {
     }
 }
 
-/// An error of a command that begins a copy. If it was refused, with the job that another such command has left.
+/// The name of the job of a backup or mirror command, which no other process has.
+pub(crate) fn name_of_run(command: &str, pid: u32) -> String {
+    format!("{command}-{pid}")
+}
+
+/// An error of a command that begins a copy. If something is in use, with the job or node that another such command has left.
 pub(crate) fn refused_beside_other_job(client: &mut Client, error: Error) -> Error {
     let Error::Command { desc, .. } = &error else {
         return error;
     };
-    let is_in_the_way = ["is busy", "in use", "\" lock", "Duplicate nodes"];
-    if !is_in_the_way.iter().any(|words| desc.contains(words)) {
+    let conflicts = ["is busy", "in use", "\" lock", "Duplicate nodes"];
+    if !conflicts.iter().any(|text| desc.contains(text)) {
         return error;
     }
     let refused = Box::new(error);

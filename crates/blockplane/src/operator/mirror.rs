@@ -137,7 +137,7 @@ fn copy(
         target.set_reconnect_delay(RECONNECT_DELAY_SECONDS);
         target.open(client, node)?;
     }
-    let id = format!("mirror-{}", std::process::id());
+    let id = job::name_of_run("mirror", std::process::id());
     let copied = job::run(
         client,
         &id,

@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::operator::backup::name_of_run;
 use crate::operator::client::Client;
 use crate::operator::disk::Disk;
 use crate::operator::error::{Error, Result};
+use crate::operator::job::name_of_run;
 
 /// Between the name and the number of the process.
 const INFIX: &str = ".unfinished-";
@@ -24,7 +24,9 @@ pub(super) fn remove_left_ones(client: &mut Client, disk: &Disk, bitmap: &str) -
         let pid = name.strip_prefix(bitmap);
         let pid = pid.and_then(|rest| rest.strip_prefix(INFIX)?.parse().ok());
         if let Some(pid) = pid
-            && nodes.iter().all(|node| node.node != name_of_run(pid))
+            && nodes
+                .iter()
+                .all(|node| node.node != name_of_run("backup", pid))
         {
             let found = json!({"node": disk.node, "name": name});
             match client.execute_to_end("block-dirty-bitmap-remove", found) {
@@ -61,14 +63,17 @@ pub(super) fn give_name(
     })
 }
 
+/// The action that adds a bitmap.
+pub(super) fn add_action(node: &str, name: &str, persistent: bool) -> Value {
+    let bitmap = json!({"node": node, "name": name, "persistent": persistent});
+    json!({"type": "block-dirty-bitmap-add", "data": bitmap})
+}
+
 fn renaming_actions(node: &str, bitmap: &str, persistent: bool) -> [Value; 3] {
     let old = temporary_name(bitmap);
     let action = |kind: &str, data: Value| json!({"type": kind, "data": data});
     [
-        action(
-            "block-dirty-bitmap-add",
-            json!({"node": node, "name": bitmap, "persistent": persistent}),
-        ),
+        add_action(node, bitmap, persistent),
         action(
             "block-dirty-bitmap-merge",
             json!({"node": node, "target": bitmap, "bitmaps": [old]}),

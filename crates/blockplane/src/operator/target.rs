@@ -91,7 +91,7 @@ impl Target {
         self.options["driver"] == "nbd" || Path::new(&self.name).exists()
     }
 
-    /// Refuses a file that is larger than its disk, which was resized since the file was written.
+    /// Refuses a file that is larger than the disk: it is another file, or the disk was resized.
     ///
     /// # Errors
     /// [`Error::TargetIsLarger`].

@@ -1,21 +1,27 @@
-//! `blockplane backup --incremental` whose first run does not end: a later run must not copy only what has changed since.
+//! First runs of `blockplane backup --incremental` that do not end: a later run must not copy only what has changed since.
 
 use rustix::process::Signal;
 use serde_json::json;
-use test_support::deadline::eventually;
 
 use crate::client::Client;
 use crate::process::{Folder, Process};
-use crate::{MIB, assert_same_content, start, start_with_disks};
+use crate::{MIB, assert_same_content, await_progress, bitmaps, start, start_with_disks};
 
 const LINE: &str = "backup qmp disk new.img --incremental b --persistent";
 
+const DISK: &str =
+    "--blockdev file,node-name=disk,filename=disk.img,cache.direct=off,bitmap-file=bitmaps";
+
+fn start_with_bitmap_file(folder: &Folder) -> (Process, Client) {
+    // It makes the files.
+    let (program, _) = start_with_disks(folder, 8 * MIB, "");
+    program.stop();
+    start(folder, DISK)
+}
+
 /// The names of the disk's bitmaps.
-fn bitmaps(client: &mut Client) -> Vec<String> {
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    let mut nodes = nodes.as_array().unwrap().iter();
-    let disk = nodes.find(|node| node["node-name"] == "disk").unwrap();
-    let bitmaps = disk["dirty-bitmaps"].as_array().into_iter().flatten();
+fn bitmap_names(client: &mut Client) -> Vec<String> {
+    let bitmaps = bitmaps(client, "disk").into_iter();
     let names = bitmaps.map(|bitmap| bitmap["name"].as_str().unwrap().to_owned());
     names.collect()
 }
@@ -24,9 +30,7 @@ fn bitmaps(client: &mut Client) -> Vec<String> {
 fn begin_first_run(folder: &Folder, client: &mut Client) -> Process {
     let line = format!("{LINE} --speed 1M");
     let command = Process::spawn(folder.command(line.split_whitespace()));
-    eventually("something is copied", || {
-        client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
-    });
+    await_progress(client);
     command
 }
 
@@ -41,7 +45,7 @@ fn assert_next_run_copies_all(folder: &Folder, client: &mut Client) {
         "{output:?}"
     );
     assert_same_content(folder, "disk.img", "new.img");
-    assert_eq!(bitmaps(client), ["b"]);
+    assert_eq!(bitmap_names(client), ["b"]);
     let output = folder.run(LINE);
     assert!(
         output.assert_success().contains("incremental"),
@@ -61,7 +65,7 @@ fn run_after_a_killed_first_one_copies_all() {
     client.wait_for_event("BLOCK_JOB_CANCELLED");
     client.done("blockdev-del", json!({"node-name": job}));
     let temporary = job.as_str().unwrap().replace("backup", "b.unfinished");
-    assert_eq!(bitmaps(&mut client), [temporary]);
+    assert_eq!(bitmap_names(&mut client), [temporary]);
     assert_next_run_copies_all(&folder, &mut client);
     program.stop();
 }
@@ -76,14 +80,4 @@ fn run_after_a_first_one_whose_daemon_has_ended_copies_all() {
     let (program, mut client) = start(&folder, DISK);
     assert_next_run_copies_all(&folder, &mut client);
     program.stop();
-}
-
-const DISK: &str =
-    "--blockdev file,node-name=disk,filename=disk.img,cache.direct=off,bitmap-file=bitmaps";
-
-fn start_with_bitmap_file(folder: &Folder) -> (Process, Client) {
-    // It makes the files.
-    let (program, _) = start_with_disks(folder, 8 * MIB, "");
-    program.stop();
-    start(folder, DISK)
 }

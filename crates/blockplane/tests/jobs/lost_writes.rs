@@ -2,23 +2,14 @@
 
 use rustix::process::Signal;
 use serde_json::json;
-use test_support::deadline::eventually;
 
-use crate::client::Client;
 use crate::guest::{Guest, OUT};
 use crate::mirror::mirror;
 use crate::nbd_target::{node, start_qemu_nbd};
 use crate::process::{Folder, Process};
-use crate::{MIB, backup, bitmap, completed, start_with_disks};
+use crate::{MIB, await_progress, backup, bitmap, completed, start_with_disks};
 
 const BYTES: u64 = 8 * MIB;
-
-/// Waits until the job has copied something.
-fn await_progress(client: &mut Client) {
-    eventually("something is copied", || {
-        client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
-    });
-}
 
 /// What the server had answered and not flushed may be lost, whatever it says to a later flush.
 #[test]

@@ -54,6 +54,7 @@ mod waits;
 use client::Client;
 use process::{Folder, Process};
 use serde_json::{Value, json};
+use test_support::deadline::eventually;
 use test_support::{guest, process, qmp as client};
 
 const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
@@ -99,6 +100,13 @@ fn completed(client: &mut Client) -> Value {
     data
 }
 
+/// Waits until the job has copied something.
+fn await_progress(client: &mut Client) {
+    eventually("something is copied", || {
+        client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
+    });
+}
+
 /// The file has the same content as another one.
 #[track_caller]
 fn assert_same_content(folder: &Folder, one: &str, two: &str) {
@@ -107,13 +115,16 @@ fn assert_same_content(folder: &Folder, one: &str, two: &str) {
 }
 
 /// The bitmaps of a node.
-fn bitmap(client: &mut Client, node: &str, name: &str) -> Value {
+fn bitmaps(client: &mut Client, node: &str) -> Vec<Value> {
     let nodes = client.done("query-named-block-nodes", json!({}));
     let mut nodes = nodes.as_array().unwrap().iter();
     let found = nodes.find(|found| found["node-name"] == node).unwrap();
-    let mut bitmaps = found["dirty-bitmaps"].as_array().unwrap().iter();
-    bitmaps
-        .find(|bitmap| bitmap["name"] == name)
-        .unwrap()
-        .clone()
+    let bitmaps = found["dirty-bitmaps"].as_array().into_iter().flatten();
+    bitmaps.cloned().collect()
+}
+
+/// The bitmap of a node with this name.
+fn bitmap(client: &mut Client, node: &str, name: &str) -> Value {
+    let mut bitmaps = bitmaps(client, node).into_iter();
+    bitmaps.find(|bitmap| bitmap["name"] == name).unwrap()
 }

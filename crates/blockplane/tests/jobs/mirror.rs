@@ -346,7 +346,7 @@ fn mirror_that_is_not_ready_fails_when_its_guest_has_moved() {
 
 /// What is still to be copied would be written over what the guest, elsewhere, writes to the target.
 #[test]
-fn mirror_that_is_ready_copies_the_rest_before_its_guest_moves_or_fails() {
+fn ready_mirror_copies_the_rest_or_fails_before_its_guest_moves() {
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);

@@ -17,7 +17,9 @@ use crate::mirror::mirror;
 use crate::nbd_target::node;
 use crate::process::{Folder, Process};
 use crate::servers::Server;
-use crate::{MIB, assert_same_content, backup, bitmap, completed, start, start_with_disks};
+use crate::{
+    MIB, assert_same_content, await_progress, backup, bitmap, completed, start, start_with_disks,
+};
 
 const BYTES: u64 = 8 * MIB;
 
@@ -181,9 +183,7 @@ fn cancelled_backup_leaves_nothing_clean_that_its_target_may_lose() {
             json!({"target": "there", "bitmap": "b", "bitmap-mode": "always", "speed": 1});
         client.done("blockdev-backup", backup("bitmap", arguments));
         // The first part is copied before the limit of speed holds.
-        eventually("something is copied", || {
-            client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
-        });
+        await_progress(&mut client);
         client.done("job-cancel", json!({"id": "j"}));
         client.wait_for_event("BLOCK_JOB_CANCELLED");
         dirty(&mut client)

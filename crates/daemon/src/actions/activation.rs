@@ -69,10 +69,10 @@ impl NodeActivator for MainThreadActivator {
         inactivated.unwrap_or_else(|| Err(NO_ANSWER.to_owned()))
     }
 
-    fn finish_or_fail_mirrors(&self, nodes: &[Arc<Node>], is_late: bool) -> bool {
+    fn finish_or_fail_mirrors(&self, nodes: &[Arc<Node>], is_time_up: bool) -> bool {
         let copied = nodes.to_vec();
         let are_quiet =
-            self.run_and_wait(move |control| control.finish_or_fail_mirrors(&copied, is_late));
+            self.run_and_wait(move |control| control.finish_or_fail_mirrors(&copied, is_time_up));
         are_quiet.unwrap_or_else(|| {
             // It does not answer, so mirrors fail when it does.
             let nodes = nodes.to_vec();

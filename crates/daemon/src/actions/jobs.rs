@@ -53,9 +53,9 @@ impl MainThread {
         self.begin_end_of_job(number, JobOutcome::Failed(error));
     }
 
-    /// Fails mirrors behind these nodes, whose guest moves, that are not ready; with `is_late` also those that have not copied everything,
-    /// as those that are paused will not. False while a mirror may write to its target.
-    pub fn finish_or_fail_mirrors(&mut self, nodes: &[Arc<Node>], is_late: bool) -> bool {
+    /// Fails mirrors behind these nodes, whose guest is being migrated, that are not ready. A ready one may copy the rest, unless it is
+    /// paused or `is_time_up`. False while a mirror may write to its target.
+    pub fn finish_or_fail_mirrors(&mut self, nodes: &[Arc<Node>], is_time_up: bool) -> bool {
         let (mut are_quiet, mut incomplete) = (true, Vec::new());
         for job in &self.objects.jobs {
             let is_source = |source: &Node| nodes.iter().any(|node| node.leads_through(source));
@@ -70,7 +70,7 @@ impl MainThread {
                 // Nothing is in flight of one that has not started; the thread that starts it may wait for this export.
                 Some(_) => job.is_starting || job.control.stopped.load(Ordering::Acquire),
             };
-            let will_be_complete = job.is_ready() && !job.is_paused() && !is_late;
+            let will_be_complete = job.is_ready() && !job.is_paused() && !is_time_up;
             if job.outcome.is_none() && !is_complete && !will_be_complete {
                 incomplete.push(job.number);
             }

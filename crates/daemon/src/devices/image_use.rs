@@ -26,9 +26,9 @@ pub(crate) trait NodeActivator: Send + Sync {
     fn activate(&self, export: &str) -> Result<(), ActivationError>;
     /// Inactivates those that nothing else uses. They have been flushed.
     fn inactivate(&self, export: &str) -> Result<(), String>;
-    /// Fails mirrors behind these nodes that are not ready, and with `is_late` those that have not copied everything: the guest is about
-    /// to write to the target from elsewhere. False while a mirror may write there.
-    fn finish_or_fail_mirrors(&self, nodes: &[Arc<Node>], is_late: bool) -> bool;
+    /// Fails mirrors behind these nodes that are not ready, and with `is_time_up` all that have not copied everything: the guest is about
+    /// to write to the target from another host. False while a mirror may write there.
+    fn finish_or_fail_mirrors(&self, nodes: &[Arc<Node>], is_time_up: bool) -> bool;
 }
 
 /// Why nodes were not activated.
@@ -142,8 +142,8 @@ impl ImageUse {
     /// Waits until mirrors have copied all, or fails them.
     fn finish_or_fail_mirrors(&self, nodes: &[Arc<Node>]) {
         let begun = Instant::now();
-        let is_late = || begun.elapsed() >= MIRROR_TIME;
-        while !self.activator.finish_or_fail_mirrors(nodes, is_late()) {
+        let is_time_up = || begun.elapsed() >= MIRROR_TIME;
+        while !self.activator.finish_or_fail_mirrors(nodes, is_time_up()) {
             if begun.elapsed() >= MIRROR_END_TIME {
                 tracing::error!(
                     export = self.export,

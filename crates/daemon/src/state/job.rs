@@ -388,11 +388,9 @@ impl DaemonObjects {
     pub fn is_disk_used_besides_job(&self, node: &Node, number: u64) -> bool {
         let mut exported = self.exports.iter().flat_map(|export| &export.disks);
         let jobs = self.jobs.iter().filter(|job| job.number != number);
-        let mut of_jobs = jobs.flat_map(|job| &job.disks);
+        let mut of_jobs = jobs.flat_map(|job| &job.disks).flat_map(JobDisks::nodes);
         exported.any(|disk| disk.node.get().shares_disk_with(node))
-            || of_jobs.any(|disks| {
-                disks.source.shares_disk_with(node) || disks.target.shares_disk_with(node)
-            })
+            || of_jobs.any(|other| other.shares_disk_with(node))
     }
 
     /// Refuses a node that a job uses.
