@@ -12,7 +12,6 @@
 mod bench_guest;
 mod ci;
 mod copy;
-mod duplicates;
 mod experiment;
 mod fuzz;
 mod guests;
@@ -29,10 +28,9 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  ci      format, tidy, lints, duplicate dependencies, all tests, the interoperability suite, the guests, fuzzing,
-          simulation, models of threads, a few planted mistakes
-  check-fuzz, check-sim
-          fuzzing and simulation as ci has them: the same inputs and seeds each time
+  ci [--full]
+          what every change must pass: format, tidy, lints, all tests, the interoperability suite, guests, simulation, models of
+          threads; with --full also what takes longer
   demo    serve a disk to a real Linux guest, twice, and show what the guest saw
   deb     make the Debian package, in target/debian
   guests  boot guests by several versions of QEMU, firmware and Linux, on each of our devices; --help says how
@@ -53,6 +51,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next();
     match command.as_deref() {
+        Some("ci") => return ci::ci(arguments),
         Some("experiment") => return experiment::experiment(arguments),
         Some("fuzz") => return fuzz::fuzz(arguments),
         Some("guests") => return guests::guests(arguments),
@@ -63,9 +62,6 @@ fn main() -> ExitCode {
         _ => {}
     }
     match (command.as_deref(), arguments.next().as_deref()) {
-        (Some("ci"), None) => ci::ci(),
-        (Some("check-fuzz"), None) => exit_code(fuzz::check()),
-        (Some("check-sim"), None) => exit_code(sim::check()),
         (Some("demo"), None) => demo(),
         (Some("bench-guest"), only @ (None | Some("null-co" | "file"))) => {
             bench_guest::bench_guest(only)

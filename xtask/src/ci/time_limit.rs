@@ -1,15 +1,12 @@
-//! A limit of a step's time: a test that hangs fails its step, with the output so far, before CI ends the run without any.
+//! A limit of time: what hangs fails with its output so far, before CI ends the run without any.
 //!
-//! A step stays in the process group of the terminal, so that Ctrl-C ends it as well; timeout(1) would begin another one.
+//! A process stays in the process group of the terminal, so that Ctrl-C ends it as well; timeout(1) would begin another one.
 
 use std::io;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-
-/// Twice what the longest step takes on a slow machine; two such steps still end within the 90 minutes that CI has.
-pub(super) const STEP_LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// Waits for a process for so long. `None`: it has not ended by then, and was killed with all processes that it has started.
 pub(super) fn wait_within(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
@@ -47,19 +44,6 @@ fn with_descendants(id: u32) -> Vec<u32> {
     found
 }
 
-/// The tests that had begun and not ended. The test harness names one when it has run for a minute.
-pub(super) fn unfinished_tests(output: &str) -> Vec<&str> {
-    let long = output.lines().filter_map(|line| {
-        let name = line.strip_prefix("test ")?;
-        name.strip_suffix(" has been running for over 60 seconds")
-    });
-    let has_ended = |name: &str| {
-        let result = format!("test {name} ... ");
-        output.lines().any(|line| line.starts_with(&result))
-    };
-    long.filter(|name| !has_ended(name)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
@@ -88,15 +72,5 @@ mod tests {
         while std::fs::read(&sleep).is_ok_and(|text| !text.is_empty()) {
             deadline.check("the started process is killed");
         }
-    }
-
-    #[test]
-    fn tests_that_did_not_end_are_named() {
-        let output = "\
-test a::b has been running for over 60 seconds
-test c::d has been running for over 60 seconds
-test a::b ... FAILED
-";
-        assert_eq!(unfinished_tests(output), ["c::d"]);
     }
 }
