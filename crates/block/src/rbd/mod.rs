@@ -7,4 +7,5 @@ mod writer_lock;
 
 pub(crate) use disk::RbdDisk;
 pub use disk::RbdOptions;
-pub use status::{ImageStatus, WriterLockState};
+pub use status::ImageStatus;
+pub use writer_lock::WriterLockState;

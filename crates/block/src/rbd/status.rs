@@ -4,53 +4,8 @@ use std::sync::Arc;
 
 use ceph::{ConnectionStatus, ImageOptions, RequestStats};
 
-use super::RbdDisk;
-
-/// The state of an image's writer lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WriterLockState {
-    /// Not used (`locking=off`).
-    Off,
-    /// Not held: nothing has changed the image since it was opened, or since its last user left.
-    Released,
-    /// It is being acquired: requests wait for that.
-    Waiting,
-    /// Held.
-    Held,
-    /// The image has no such lock, and `locking=auto` goes on without.
-    Unsupported,
-    /// It was not acquired, and requests that change the image fail.
-    Refused {
-        /// The other client's address as Ceph writes it; `None`: for another reason, which is in the log.
-        owner_address: Option<String>,
-    },
-}
-
-impl WriterLockState {
-    /// Names of all states, as monitors have them.
-    pub const NAMES: [&'static str; 6] = [
-        "off",
-        "released",
-        "waiting",
-        "held",
-        "unsupported",
-        "refused",
-    ];
-
-    /// The name.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        let [off, released, waiting, held, unsupported, refused] = Self::NAMES;
-        match self {
-            WriterLockState::Off => off,
-            WriterLockState::Released => released,
-            WriterLockState::Waiting => waiting,
-            WriterLockState::Held => held,
-            WriterLockState::Unsupported => unsupported,
-            WriterLockState::Refused { .. } => refused,
-        }
-    }
-}
+use super::disk::RbdDisk;
+use super::writer_lock::WriterLockState;
 
 /// An image's state. It does not keep the image open.
 #[derive(Clone)]

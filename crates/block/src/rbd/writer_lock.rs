@@ -13,7 +13,6 @@ use ceph::Image;
 use engine::Errno;
 use engine::pool::Wake;
 
-use super::status::WriterLockState;
 use crate::disk_file::lock::Locking;
 
 /// How long an acquisition waits for another living process of this host: the source of a migration, or the old process of a
@@ -23,6 +22,52 @@ const WAIT_FOR_HOLDER: Duration = Duration::from_secs(10);
 const WAITING: u8 = 0;
 const HELD: u8 = 1;
 const REFUSED: u8 = 2;
+
+/// The state of an image's writer lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriterLockState {
+    /// Not used (`locking=off`).
+    Off,
+    /// Not held: nothing has changed the image since it was opened, or since its last user left.
+    Released,
+    /// It is being acquired: requests wait for that.
+    Waiting,
+    /// Held.
+    Held,
+    /// The image has no such lock, and `locking=auto` goes on without.
+    Unsupported,
+    /// It was not acquired, and requests that change the image fail.
+    Refused {
+        /// The other client's address as Ceph writes it; `None`: for another reason, which is in the log.
+        owner_address: Option<String>,
+    },
+}
+
+impl WriterLockState {
+    /// Names of all states, as monitors have them.
+    pub const NAMES: [&'static str; 6] = [
+        "off",
+        "released",
+        "waiting",
+        "held",
+        "unsupported",
+        "refused",
+    ];
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        let [off, released, waiting, held, unsupported, refused] = Self::NAMES;
+        match self {
+            WriterLockState::Off => off,
+            WriterLockState::Released => released,
+            WriterLockState::Waiting => waiting,
+            WriterLockState::Held => held,
+            WriterLockState::Unsupported => unsupported,
+            WriterLockState::Refused { .. } => refused,
+        }
+    }
+}
 
 /// The result of an acquisition, as one queue waits for it.
 pub(crate) struct LockAnswer {

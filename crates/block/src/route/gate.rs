@@ -7,7 +7,9 @@
 
 mod allowance;
 
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 
 use engine::{Errno, Request};
 
@@ -58,6 +60,21 @@ impl GatedRoute {
         self.allowance.take(request) || self.gate.try_pass(request)
     }
 
+    /// Waits until the gate lets a request pass, or the request bypasses it because its source stops or waits for it.
+    pub async fn wait_to_pass_or_bypass(&self, cx: &TaskContext, request: Request) {
+        let mut pass = self.gate.clone().wait_to_pass(cx.clone(), request);
+        let has_passed = poll_fn(|polled| match pass.as_mut().poll(polled) {
+            // It may have passed before its source stopped, and is counted then.
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending if cx.is_stopping() || cx.may_bypass_gates() => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        });
+        if !has_passed.await {
+            drop(pass);
+            self.gate.on_bypass(&request);
+        }
+    }
+
     /// The route with a gate in front of reads, and of what changes data, discards among it. Flushes do not wait.
     pub fn gate_data_requests(gate: Rc<dyn Gate>, below: Route) -> Route {
         let gated = Rc::new(GatedRoute::new(gate, below.clone()));
@@ -83,7 +100,7 @@ impl TaskNode for GatedRoute {
 
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
         Box::pin(async move {
-            cx.wait_at_gate(&self.gate, request).await;
+            self.wait_to_pass_or_bypass(&cx, request).await;
             cx.run_on_route(&self.below, request).await
         })
     }
@@ -91,10 +108,9 @@ impl TaskNode for GatedRoute {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::sync::{Arc, Mutex};
-    use std::task::{Poll, Waker};
+    use std::task::Waker;
 
     use engine::{Completion, Op};
 

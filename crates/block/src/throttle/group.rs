@@ -19,12 +19,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use self::account::AccountState;
 pub(super) use self::account::{Account, OpenAccount};
 use super::bucket::Bucket;
 use super::lease::Tokens;
 use super::limits::{LimitKind, ThrottleLimits};
 use super::stats::ThrottleStats;
+
+/// An account holds what its share of a limit gives in so many nanoseconds.
+const ACCOUNT_NS: f64 = 10e6;
 
 /// Disks that share limits: a `throttle-group` object.
 pub struct ThrottleGroup {
@@ -53,6 +55,18 @@ struct MemberState {
     active_accounts: u32,
     /// Debts (not positive) of queues that have ended, for the next one that asks.
     debt: Tokens,
+}
+
+/// The account of a queue, under the lock of its group.
+struct AccountState {
+    member: u64,
+    tokens: Tokens,
+    /// Whether tokens are distributed to it.
+    is_active: bool,
+    /// Its share of the group's tokens, of 1, as of the last distribution.
+    share: f64,
+    /// The first waiting request of each direction, to be woken when the limits change.
+    heads: [Option<Waker>; 2],
 }
 
 /// A node in its throttle group.

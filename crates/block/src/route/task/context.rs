@@ -7,15 +7,15 @@ use std::task::{Context, Poll};
 use engine::{Errno, Op, Request};
 
 use super::buffers::TaskBuffer;
-use super::executor::ExecutorShared;
-use super::io::{BackendRequest, IoFuture, RingRequest};
+use super::io::{BackendRequest, RingRequest};
+use super::io_future::IoFuture;
+use super::shared::ExecutorShared;
 use super::timers::TimerKey;
 use crate::clock::now_ns;
 use crate::disk_file::clone::CloneRange;
 use crate::lease::Lease;
 use crate::network::NetworkTarget;
 use crate::null_disk::fill_with_zeroes;
-use crate::route::gate::Gate;
 use crate::route::{FileTarget, LookupResult, OpHandler, Route};
 
 /// The interface of one async task to its iothread.
@@ -76,7 +76,7 @@ impl TaskContext {
             let below = match handler {
                 OpHandler::Gated(gated) => {
                     if !gated.try_pass(&request) {
-                        self.wait_at_gate(&gated.gate, request).await;
+                        gated.wait_to_pass_or_bypass(self, request).await;
                     }
                     &gated.below
                 }
@@ -90,27 +90,6 @@ impl TaskContext {
                 other => return other,
             };
             handler = below.handler(request.op);
-        }
-    }
-
-    /// Waits until a gate lets a request pass, or the request bypasses the gate because its source stops or waits for it.
-    pub async fn wait_at_gate(&self, gate: &Rc<dyn Gate>, request: Request) {
-        let mut pass = gate.clone().wait_to_pass(self.clone(), request);
-        let may_bypass_gate = || {
-            let bypass_before = self.shared.bypass_before.borrow();
-            bypass_before
-                .get(&self.source)
-                .is_some_and(|first| self.spawn_number < *first)
-        };
-        let has_passed = std::future::poll_fn(|cx| match pass.as_mut().poll(cx) {
-            // It may have passed before its source stopped, and is counted then.
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending if self.is_stopping() || may_bypass_gate() => Poll::Ready(false),
-            Poll::Pending => Poll::Pending,
-        });
-        if !has_passed.await {
-            drop(pass);
-            gate.on_bypass(&request);
         }
     }
 
@@ -201,6 +180,14 @@ impl TaskContext {
     /// Whether the source of the request is about to end: then the task must not wait for anything that may take for ever.
     pub fn is_stopping(&self) -> bool {
         self.shared.stopping.borrow().contains(&self.source)
+    }
+
+    /// Whether its request bypasses gates, since its source waits for the tasks that it has now.
+    pub fn may_bypass_gates(&self) -> bool {
+        let bypass_before = self.shared.bypass_before.borrow();
+        bypass_before
+            .get(&self.source)
+            .is_some_and(|first| self.spawn_number < *first)
     }
 
     /// Waits for a future, or until the source of the request is about to end.

@@ -1,16 +1,13 @@
 //! The executor of an iothread: spawns, polls and completes its async tasks, and hands out their requests to backends.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use engine::{Completion, Errno};
 
-use super::buffers::TaskBuffers;
 use super::context::TaskContext;
-use super::io::{BackendRequest, IoTable, SharedResource};
-use super::timers::TaskTimers;
+use super::io::{BackendRequest, SharedResource};
+use super::shared::{ExecutorShared, NO_TASK};
 use super::woken_blocks::WokenBlocks;
 use super::{LocalFuture, TaskNode, Wake};
 use crate::clock::now_ns;
@@ -18,22 +15,6 @@ use engine::Request;
 
 /// Most tasks that are polled in one phase, so that other queues get their turn.
 const POLL_BUDGET: usize = 256;
-
-/// In place of a task's index: no task runs.
-const NO_TASK: u32 = u32::MAX;
-
-/// State that async tasks and their executor share.
-pub(super) struct ExecutorShared {
-    /// The task that is polled.
-    pub current: Cell<u32>,
-    pub io: RefCell<IoTable>,
-    pub timers: RefCell<TaskTimers>,
-    pub buffers: RefCell<TaskBuffers>,
-    /// Places of sources that are about to end.
-    pub stopping: RefCell<Vec<u32>>,
-    /// By the source's place: its tasks with a smaller spawn number bypass their gates.
-    pub bypass_before: RefCell<BTreeMap<u32, u64>>,
-}
 
 /// How far an async task has come.
 enum TaskState {
@@ -78,14 +59,7 @@ impl Executor {
             free_tasks: Vec::new(),
             running: 0,
             spawned_count: 0,
-            shared: Rc::new(ExecutorShared {
-                current: Cell::new(NO_TASK),
-                io: RefCell::default(),
-                timers: RefCell::default(),
-                buffers: RefCell::default(),
-                stopping: RefCell::default(),
-                bypass_before: RefCell::default(),
-            }),
+            shared: Rc::new(ExecutorShared::new()),
             woken: WokenBlocks::new(wake),
             completed: Vec::new(),
             batch: Vec::new(),

@@ -4,15 +4,12 @@
 //! lower half, and [`token::TASKS`] in the upper one, which no source has.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use engine::uring::File;
 use engine::{Completion, Errno, Request};
 
-use super::executor::ExecutorShared;
 use crate::disk_file::DiskFile;
 use crate::disk_file::clone::CloneRange;
 use crate::lease::Lease;
@@ -112,6 +109,65 @@ pub(super) struct IoTable {
 }
 
 impl IoTable {
+    /// Puts a request of a task into the outbox, and returns the index of its entry. `outgoing` makes a backend request of it, with a token
+    /// and segments of its own: those of `request` are not used after this.
+    ///
+    /// # Safety
+    /// The list of segments has `iov_count` entries.
+    pub unsafe fn queue_request(
+        &mut self,
+        task: u32,
+        request: Request,
+        lease: Option<Lease>,
+        outgoing: impl FnOnce(Request) -> BackendRequest,
+    ) -> u32 {
+        let index = self.allocate_in_flight_entry(task);
+        // The list keeps its address until the entry is used again, even if the table grows.
+        let entry = &mut self.entries[index as usize];
+        entry.lease = lease;
+        let segments = &mut entry.segments;
+        segments.clear();
+        if request.iov_count > 0 {
+            let count = request.iov_count as usize;
+            // SAFETY: our caller's promise.
+            segments.extend_from_slice(unsafe { std::slice::from_raw_parts(request.iov, count) });
+        }
+        let outgoing = outgoing(Request {
+            iov: segments.as_mut_ptr(),
+            token: token::new(token::TASKS, index),
+            ..request
+        });
+        self.outbox.push_back(outgoing);
+        index
+    }
+
+    /// Ready with the result of a request, or else leaves the waker of its task in its entry.
+    pub fn poll_result(&mut self, index: u32, cx: &mut Context<'_>) -> Poll<Result<(), Errno>> {
+        match &mut self.entries[index as usize].state {
+            IoEntryState::Done(result) => Poll::Ready(*result),
+            IoEntryState::InFlight(waker) => {
+                match waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    None => *waker = Some(cx.waker().clone()),
+                }
+                Poll::Pending
+            }
+            IoEntryState::Free | IoEntryState::Abandoned => {
+                unreachable!("released by `free_or_abandon` only")
+            }
+        }
+    }
+
+    /// Frees an entry, now or when its request completes.
+    pub fn free_or_abandon(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        match entry.state {
+            IoEntryState::InFlight(_) => entry.state = IoEntryState::Abandoned,
+            IoEntryState::Done(_) => self.free_entry(index),
+            IoEntryState::Free | IoEntryState::Abandoned => unreachable!("released here only"),
+        }
+    }
+
     /// Takes an entry for a request of this task, and returns its index.
     fn allocate_in_flight_entry(&mut self, task: u32) -> u32 {
         self.in_flight += 1;
@@ -219,86 +275,10 @@ impl IoTable {
     }
 }
 
-/// The future of one request.
-pub(super) struct IoFuture {
-    shared: Rc<ExecutorShared>,
-    index: u32,
-}
-
-impl IoFuture {
-    /// Puts a request of the running task into the outbox. `outgoing` makes a backend request of it, with a token and
-    /// segments of its own: those of `request` are not used after this.
-    ///
-    /// # Safety
-    /// The list of segments has `iov_count` entries.
-    pub unsafe fn queue_request(
-        shared: &Rc<ExecutorShared>,
-        request: Request,
-        lease: Option<Lease>,
-        outgoing: impl FnOnce(Request) -> BackendRequest,
-    ) -> Self {
-        let task = shared.current.get();
-        let mut io = shared.io.borrow_mut();
-        let index = io.allocate_in_flight_entry(task);
-        // The list keeps its address until the entry is used again, even if the table grows.
-        let entry = &mut io.entries[index as usize];
-        entry.lease = lease;
-        let segments = &mut entry.segments;
-        segments.clear();
-        if request.iov_count > 0 {
-            let count = request.iov_count as usize;
-            // SAFETY: our caller's promise.
-            segments.extend_from_slice(unsafe { std::slice::from_raw_parts(request.iov, count) });
-        }
-        let outgoing = outgoing(Request {
-            iov: segments.as_mut_ptr(),
-            token: token::new(token::TASKS, index),
-            ..request
-        });
-        io.outbox.push_back(outgoing);
-        drop(io);
-        IoFuture {
-            shared: shared.clone(),
-            index,
-        }
-    }
-}
-
-impl Future for IoFuture {
-    type Output = Result<(), Errno>;
-
-    /// Ready with the result of the request, or else leaves the waker of the task in its entry.
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut io = self.shared.io.borrow_mut();
-        match &mut io.entries[self.index as usize].state {
-            IoEntryState::Done(result) => Poll::Ready(*result),
-            IoEntryState::InFlight(waker) => {
-                match waker {
-                    Some(waker) => waker.clone_from(cx.waker()),
-                    None => *waker = Some(cx.waker().clone()),
-                }
-                Poll::Pending
-            }
-            IoEntryState::Free | IoEntryState::Abandoned => unreachable!("released by `drop` only"),
-        }
-    }
-}
-
-impl Drop for IoFuture {
-    /// Frees the entry, now or when the abandoned request completes.
-    fn drop(&mut self) {
-        let mut io = self.shared.io.borrow_mut();
-        let entry = &mut io.entries[self.index as usize];
-        match entry.state {
-            IoEntryState::InFlight(_) => entry.state = IoEntryState::Abandoned,
-            IoEntryState::Done(_) => io.free_entry(self.index),
-            IoEntryState::Free | IoEntryState::Abandoned => unreachable!("released here only"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
     use crate::route::task::{LocalFuture, TaskContext, TaskNode};
     use crate::route::{OpHandler, Route};

@@ -17,6 +17,8 @@ mod buffers;
 mod context;
 mod executor;
 mod io;
+mod io_future;
+mod shared;
 mod timers;
 mod woken;
 mod woken_blocks;

@@ -6,24 +6,12 @@
 use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
-use super::distribution::{ACCOUNT_NS, return_tokens};
-use super::{GroupState, ThrottleMember};
+use super::distribution::return_tokens;
+use super::{ACCOUNT_NS, AccountState, GroupState, ThrottleMember};
 use crate::throttle::cost::{Cost, Direction};
 use crate::throttle::lease::{Lease, Tokens};
 use crate::throttle::limits::LimitKind;
 use crate::throttle::numbers::{as_f64, to_whole};
-
-/// The account of a queue, under the lock of its group.
-pub(super) struct AccountState {
-    pub member: u64,
-    pub tokens: Tokens,
-    /// Whether tokens are distributed to it.
-    pub is_active: bool,
-    /// Its share of the group's tokens, of 1, as of the last distribution.
-    pub share: f64,
-    /// The first waiting request of each direction, to be woken when the limits change.
-    pub heads: [Option<Waker>; 2],
-}
 
 /// The account of one queue of a member.
 pub(in crate::throttle) struct Account {

@@ -5,14 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use super::GroupState;
-use super::account::AccountState;
+use super::{ACCOUNT_NS, AccountState, GroupState};
 use crate::throttle::bucket::Bucket;
 use crate::throttle::lease::Tokens;
 use crate::throttle::numbers::as_f64;
-
-/// An account holds what its share of a limit gives in so many nanoseconds.
-pub(super) const ACCOUNT_NS: f64 = 10e6;
 
 impl GroupState {
     /// Distributes what the buckets let pass now to the active accounts, one of which is the caller's.

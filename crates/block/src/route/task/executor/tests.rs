@@ -1,11 +1,12 @@
 //! Tests of the executor.
 
 use super::super::buffers::MAX_BYTES;
-use super::super::io::IoFuture;
+use super::super::io_future::IoFuture;
 use super::*;
 use crate::route::Carrier;
 use crate::testing;
 use crate::token;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,38 @@
+//! State that the async tasks of an iothread share with their executor.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use super::buffers::TaskBuffers;
+use super::io::IoTable;
+use super::timers::TaskTimers;
+
+/// In place of a task's index: no task runs.
+pub(super) const NO_TASK: u32 = u32::MAX;
+
+/// State that async tasks and their executor share.
+pub(super) struct ExecutorShared {
+    /// The task that is polled.
+    pub current: Cell<u32>,
+    pub io: RefCell<IoTable>,
+    pub timers: RefCell<TaskTimers>,
+    pub buffers: RefCell<TaskBuffers>,
+    /// Places of sources that are about to end.
+    pub stopping: RefCell<Vec<u32>>,
+    /// By the source's place: its tasks with a smaller spawn number bypass their gates.
+    pub bypass_before: RefCell<BTreeMap<u32, u64>>,
+}
+
+impl ExecutorShared {
+    /// Without tasks.
+    pub fn new() -> Self {
+        ExecutorShared {
+            current: Cell::new(NO_TASK),
+            io: RefCell::default(),
+            timers: RefCell::default(),
+            buffers: RefCell::default(),
+            stopping: RefCell::default(),
+            bypass_before: RefCell::default(),
+        }
+    }
+}
