@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::counters::{BinBoundaries, Bins, SingleWriterU64};
-use crate::queue::RequestKind;
+use crate::queue::request_kind::RequestKind;
 
 /// Bins by kind.
 type KindBins = [Option<Arc<Bins>>; RequestKind::ALL.len()];

@@ -1,7 +1,8 @@
 //! Counting of completed requests in the statistics of their queue, and in its histograms with configured boundaries.
 
 use crate::queue::histograms::CachedBins;
-use crate::queue::stats::{KindStats, QueueStats, RequestKind};
+use crate::queue::request_kind::RequestKind;
+use crate::queue::stats::{KindStats, QueueStats};
 
 /// Counts the requests of a running queue. It has the queue's references to configured histograms.
 #[derive(Debug, Default)]

@@ -8,41 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::counters::{Histogram, SingleWriterU64};
 use crate::queue::histograms::{ConfiguredBins, ConfiguredHistograms};
+use crate::queue::request_kind::RequestKind;
 use crate::queue::zero_pages::{ZeroPage, Zeroable};
-
-/// Kinds of requests that have separate statistics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestKind {
-    /// Reads.
-    Read,
-    /// Writes and write-zeroes.
-    Write,
-    /// Flushes.
-    Flush,
-    /// Discards.
-    Unmap,
-}
-
-impl RequestKind {
-    /// All of them.
-    pub const ALL: [RequestKind; 4] = [
-        RequestKind::Read,
-        RequestKind::Write,
-        RequestKind::Flush,
-        RequestKind::Unmap,
-    ];
-
-    /// Its name in metrics, and in latencies from a monitor.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            RequestKind::Read => "read",
-            RequestKind::Write => "write",
-            RequestKind::Flush => "flush",
-            RequestKind::Unmap => "unmap",
-        }
-    }
-}
 
 /// Statistics of one kind of requests.
 #[derive(Debug)]
