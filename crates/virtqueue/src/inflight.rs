@@ -14,6 +14,7 @@
 
 mod packed;
 mod recorder;
+mod recovered_chain;
 mod region;
 mod split;
 #[cfg(test)]
@@ -23,5 +24,5 @@ pub(crate) use recorder::InflightRecorder;
 pub use region::InflightRegion;
 
 use packed::PackedRecord;
-use recorder::RecoveredChain;
+use recovered_chain::RecoveredChain;
 use split::SplitRecord;

@@ -87,7 +87,7 @@ impl PackedRing {
         if start.index >= size {
             return Err(RingError::BadBase { base, size });
         }
-        let used = |index| ring.flags(index) & ring::F_USED != 0;
+        let used = |index| ring.flags(index) & position::F_USED != 0;
         if base == 0 && !(0..size).any(used) {
             start = PackedPosition::START;
         }

@@ -1,23 +1,14 @@
 //! In-flight recorder of a queue, split or packed: records chains when they are popped, removes them when they are published, and
 //! after a crash pops those again that an earlier process left in the record.
 
-use super::{InflightRegion, PackedRecord, SplitRecord};
+use super::{InflightRegion, PackedRecord, RecoveredChain, SplitRecord};
 use crate::any_ring::AnyRing;
 use crate::chain::{Chain, ChainId};
 use crate::error::RingError;
 use crate::layout::{RingFeatures, RingLayout};
 use crate::memory::GuestMemory;
-use crate::packed::{PackedDescriptor, PackedPosition, PackedRing};
+use crate::packed::{PackedPosition, PackedRing};
 use crate::split::SplitRing;
-
-/// A chain that was in flight when the process before this one ended.
-#[derive(Debug)]
-pub(crate) struct RecoveredChain {
-    /// Its entry in the record. Split: its head.
-    pub entry: u16,
-    /// Packed: its descriptors as the driver made them available. Split: none, they are still in the table.
-    pub descriptors: Vec<PackedDescriptor>,
-}
 
 /// The record, in the format of its queue.
 #[derive(Debug)]

@@ -1,9 +1,12 @@
-//! PackedPosition in a packed queue's descriptor ring: index and wrap counter (section 2.8.1).
+//! Position in a packed queue's descriptor ring: index and wrap counter (section 2.8.1).
 //!
 //! A wrap counter of one bit distinguishes laps. It is 1 in the first, so a position is one of `2 * size`: two laps later it is the same
 //! again.
 
-use super::ring::{F_AVAIL, F_USED};
+/// `VIRTQ_DESC_F_AVAIL`: in a descriptor that the driver made available, its wrap counter.
+pub(super) const F_AVAIL: u16 = 1 << 7;
+/// `VIRTQ_DESC_F_USED`: the inverse of the above until the device has used the descriptor.
+pub(super) const F_USED: u16 = 1 << 15;
 
 /// A wrap counter's bit in the 16 bits of a position, as guest memory and vhost-user have it.
 const WRAP_BIT: u16 = 1 << 15;

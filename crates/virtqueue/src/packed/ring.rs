@@ -7,16 +7,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::position::PackedPosition;
+use super::position::{F_AVAIL, F_USED, PackedPosition};
 use crate::descriptor::DESCRIPTOR_LEN_BYTES;
 use crate::error::{RingError, RingPart};
 use crate::layout::{MAX_QUEUE_SIZE, RingLayout, find_ring_part};
 use crate::memory::GuestMemory;
-
-/// `VIRTQ_DESC_F_AVAIL`: in a descriptor that the driver made available, its wrap counter.
-pub(super) const F_AVAIL: u16 = 1 << 7;
-/// `VIRTQ_DESC_F_USED`: the inverse of the above until the device has used the descriptor.
-pub(super) const F_USED: u16 = 1 << 15;
 
 /// `struct pvirtq_event_suppress` (section 2.8.14).
 pub(super) const EVENT_LEN_BYTES: usize = 4;
