@@ -24,8 +24,7 @@ pub use front_end_handle::FrontEndHandle;
 pub use pause::{ConnectionHandover, PausedServer};
 pub use take_over::RestoredConnection;
 
-use front_end_server::FrontEndServer;
-use shared::ServerShared;
+use shared::{FrontEndServer, ServerShared};
 
 /// A running server. Dropping it stops it.
 pub struct Server {

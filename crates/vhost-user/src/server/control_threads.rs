@@ -16,8 +16,6 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-use super::shared::ServerShared;
-
 /// Stack of a thread: messages have at most 4 KiB.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -36,6 +34,15 @@ const START_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The key of the eventfd that ends the threads; those of servers are larger.
 const STOP_KEY: u64 = 0;
 
+/// A server, as the threads see it.
+pub(super) trait SocketOwner: Send + Sync {
+    /// Serves what a readable socket has, as long as that takes.
+    fn serve_readable_socket(&self);
+
+    /// Has its sockets watched again, none of which was served.
+    fn watch_again(&self);
+}
+
 /// The threads that serve the front-ends of all servers of a process. They end when this is dropped, after all servers.
 pub struct ControlThreads(Arc<ThreadsShared>);
 
@@ -50,7 +57,7 @@ struct ThreadsShared {
 #[derive(Default)]
 struct ThreadsState {
     /// By the key of their sockets.
-    servers: HashMap<u64, Weak<ServerShared>>,
+    servers: HashMap<u64, Weak<dyn SocketOwner>>,
     last_key: u64,
     /// Threads that wait for sockets, or are about to.
     waiting: usize,
@@ -76,7 +83,7 @@ impl ControlThreads {
     }
 
     /// Registers a server, whose sockets the threads wait for.
-    pub(super) fn register(&self, server: Weak<ServerShared>) -> Registration {
+    pub(super) fn register(&self, server: Weak<dyn SocketOwner>) -> Registration {
         let mut state = self.0.lock_state();
         state.last_key += 1;
         let key = state.last_key;
@@ -142,7 +149,7 @@ impl ThreadsShared {
             };
             self.lock_state().waiting -= 1;
             match self.start_thread_if_none_waits() {
-                Ok(()) => server.serve_if_idle(),
+                Ok(()) => server.serve_readable_socket(),
                 Err(error) => {
                     self.warn_of_first_failure(&error);
                     // To serve it might take for ever, and nothing would wait for the other sockets.
@@ -155,7 +162,7 @@ impl ThreadsShared {
     }
 
     /// The server of this key, if it has not ended.
-    fn find_server(&self, key: u64) -> Option<Arc<ServerShared>> {
+    fn find_server(&self, key: u64) -> Option<Arc<dyn SocketOwner>> {
         self.lock_state().servers.get(&key).and_then(Weak::upgrade)
     }
 

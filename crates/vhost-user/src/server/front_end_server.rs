@@ -12,13 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use unix_socket::listener::Listener;
 use vhost::vhost_user::Error;
 
-use super::shared::{MessageReader, ServerShared, lock_connection};
+use super::control_threads::SocketOwner;
+use super::shared::{FrontEndServer, MessageReader, ServerShared, lock_connection};
 use crate::backend_channel::BackendChannel;
 use crate::connection::Connection;
-use crate::device::VirtioDevice;
 
 /// How often front-ends are turned away while the queues of a disconnected one drain.
 const TURN_AWAY_PERIOD: Duration = Duration::from_millis(100);
@@ -26,20 +25,21 @@ const TURN_AWAY_PERIOD: Duration = Duration::from_millis(100);
 /// Most regions of a memory table, each with a descriptor; other messages bring one.
 const MAX_FDS_OF_MESSAGE: u32 = 8;
 
-/// What serves the front-ends of a socket.
-pub(super) struct FrontEndServer {
-    pub listener: Listener,
-    pub device: Arc<dyn VirtioDevice>,
-    /// Reads the messages of the present front-end, if there is one.
-    pub reader: Option<MessageReader>,
+impl SocketOwner for ServerShared {
+    /// Serves what front-ends have sent, unless a thread does so already, or the server is paused.
+    fn serve_readable_socket(&self) {
+        if let Some(mut server) = self.take_idle_unless_paused() {
+            server.serve_sent_messages(self);
+            self.put_idle(server);
+        }
+    }
+
+    fn watch_again(&self) {
+        self.watch_socket_unless_paused(&self.lock_state());
+    }
 }
 
 impl FrontEndServer {
-    /// Whether a front-end is connected.
-    pub fn is_connected(&self) -> bool {
-        self.reader.is_some()
-    }
-
     /// Serves the present front-end, or accepts one that has connected, until it has sent nothing more, it has disconnected, or the
     /// server is paused.
     pub fn serve_sent_messages(&mut self, shared: &ServerShared) {

@@ -7,11 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use unix_socket::listener::Listener;
 use vhost::vhost_user::BackendReqHandler;
 
 use super::control_threads::{ControlThreads, Registration};
-use super::front_end_server::FrontEndServer;
 use crate::connection::Connection;
+use crate::device::VirtioDevice;
 
 /// The wire library's reader of a connection's messages, which calls the [`Connection`].
 pub(super) type MessageReader = BackendReqHandler<Mutex<Connection>>;
@@ -40,6 +41,21 @@ pub(super) struct ServerState {
     pub reading_messages: bool,
     /// What serves front-ends, while no thread does: it waits for its socket to be readable, or is paused.
     pub idle: Option<FrontEndServer>,
+}
+
+/// What serves the front-ends of a socket.
+pub(super) struct FrontEndServer {
+    pub listener: Listener,
+    pub device: Arc<dyn VirtioDevice>,
+    /// Reads the messages of the present front-end, if there is one.
+    pub reader: Option<MessageReader>,
+}
+
+impl FrontEndServer {
+    /// Whether a front-end is connected.
+    pub fn is_connected(&self) -> bool {
+        self.reader.is_some()
+    }
 }
 
 impl ServerState {
@@ -91,22 +107,12 @@ impl ServerShared {
         }
     }
 
-    /// The same, for a socket that was readable before.
-    pub fn watch_again(&self) {
-        self.watch_socket_unless_paused(&self.lock_state());
-    }
-
-    /// Serves what front-ends have sent, unless a thread does so already, or the server is paused.
-    pub fn serve_if_idle(&self) {
+    /// Takes what serves front-ends, unless a thread does so already, or the server is paused.
+    pub fn take_idle_unless_paused(&self) -> Option<FrontEndServer> {
         let mut state = self.lock_state();
-        let server = match state.is_paused() {
+        match state.is_paused() {
             true => None,
             false => state.idle.take(),
-        };
-        drop(state);
-        if let Some(mut server) = server {
-            server.serve_sent_messages(self);
-            self.put_idle(server);
         }
     }
 
