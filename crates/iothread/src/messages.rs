@@ -1,6 +1,7 @@
 //! Messages between the control plane and an iothread: commands to it, and reports from its queues. No request waits for one.
 
 mod export_queues;
+mod queue_registration;
 mod reports;
 mod setup;
 
@@ -14,8 +15,8 @@ use virtqueue::queue_setup::{QueueCommand, StartError};
 use crate::affinity::AffinityError;
 use crate::socket_device::SocketDevice;
 
-pub(crate) use export_queues::QueueRegistration;
 pub use export_queues::{ExportQueues, IoStatus, ResumeAction};
+pub(crate) use queue_registration::QueueRegistration;
 pub use reports::{
     DroppedReports, ExportReporter, LastIoError, QueueReporter, Report, ReportSender,
     report_channel,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use engine::Errno;
 use telemetry::queue::QueueStats;
 
-use super::{DeviceCommand, ExportReporter, Message};
+use super::{DeviceCommand, Message};
 use crate::event_loop::Remote;
 
 /// How parked requests are resumed.
@@ -47,36 +47,6 @@ struct RegisteredQueue {
     remote: Remote<Message>,
     source_index: u32,
     stats: Arc<QueueStats>,
-}
-
-/// Registration of a queue with its export, which ends when this is dropped.
-pub(crate) struct QueueRegistration {
-    export: Arc<ExportReporter>,
-    stats: Arc<QueueStats>,
-}
-
-impl QueueRegistration {
-    /// Registers the queue with these statistics, which has this index on the iothread that `remote` leads to.
-    pub fn register(
-        export: Arc<ExportReporter>,
-        remote: &Remote<Message>,
-        source_index: u32,
-        stats: Arc<QueueStats>,
-    ) -> Self {
-        export.queues().lock_queues().push(RegisteredQueue {
-            remote: remote.clone(),
-            source_index,
-            stats: stats.clone(),
-        });
-        QueueRegistration { export, stats }
-    }
-}
-
-impl Drop for QueueRegistration {
-    fn drop(&mut self) {
-        let mut queues = self.export.queues().lock_queues();
-        queues.retain(|queue| !Arc::ptr_eq(&queue.stats, &self.stats));
-    }
 }
 
 /// Counts of the parked and late requests of an export, its I/O status, and its running queues.
@@ -152,6 +122,26 @@ impl ExportQueues {
 
     pub(crate) fn subtract_resumed(&self, requests: u32) {
         self.count.fetch_sub(requests.into(), Ordering::Relaxed);
+    }
+
+    /// Adds a running queue, which has this index on the iothread that `remote` leads to.
+    pub(super) fn add_queue(
+        &self,
+        remote: Remote<Message>,
+        source_index: u32,
+        stats: Arc<QueueStats>,
+    ) {
+        self.lock_queues().push(RegisteredQueue {
+            remote,
+            source_index,
+            stats,
+        });
+    }
+
+    /// Removes the queue with these statistics.
+    pub(super) fn remove_queue(&self, stats: &Arc<QueueStats>) {
+        self.lock_queues()
+            .retain(|queue| !Arc::ptr_eq(&queue.stats, stats));
     }
 
     fn lock_queues(&self) -> MutexGuard<'_, Vec<RegisteredQueue>> {

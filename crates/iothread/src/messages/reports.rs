@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use engine::Errno;
 use eventfd::Signaller;
 
-use super::ExportQueues;
+use super::export_queues::ExportQueues;
 use crate::on_error::{ErrorAction, ErrorPolicy};
 
 /// Limit of reports in the mailbox.
