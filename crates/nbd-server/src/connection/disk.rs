@@ -5,11 +5,8 @@ use iothread::{Completion, Errno};
 use nbd::server::{Operation, Refusal};
 use nbd::wire::NbdErrno;
 
-use super::Connection;
 use super::slots::{ReplyTail, Slot};
-
-/// The only disk of a connection.
-pub(super) const DISK: u32 = 0;
+use super::{Connection, DISK};
 
 impl Slot {
     /// The operation of the next part of the request; `None`: it does not need the disk.

@@ -34,6 +34,9 @@ use statistics::RequestCounter;
 /// Requests of a connection that are in flight, or whose reply was not sent.
 pub const DEPTH: u16 = 256;
 
+/// The only disk of a connection.
+const DISK: u32 = 0;
+
 /// Most bytes of a connection's buffers: 32 MiB of requests, and one more request of 32 MiB.
 const MAX_BUFFER_BYTES: usize = 2 * nbd::wire::MAX_PAYLOAD_BYTES as usize;
 

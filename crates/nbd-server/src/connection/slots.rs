@@ -1,11 +1,13 @@
 //! Slots: the requests of a connection, from their header to the last byte of their reply.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
+use block::Allocation;
+use block::dirty_bitmap::DirtyExtent;
 use nbd::server::{Operation, ReplyHeader};
 
 use super::DEPTH;
-use super::status::StatusResults;
 use crate::buffers::Buffer;
 
 /// A request.
@@ -35,6 +37,14 @@ pub(super) struct Slot {
     pub header: ReplyHeader,
     /// What follows the header.
     pub tail: ReplyTail,
+}
+
+/// The place for the results of a query of the block status.
+#[derive(Default)]
+pub(super) struct StatusResults {
+    pub allocations: Arc<Mutex<Vec<Allocation>>>,
+    /// For each bitmap that the client has chosen, in their order.
+    pub dirty: Arc<Mutex<Vec<Vec<DirtyExtent>>>>,
 }
 
 /// What follows the header of a reply.

@@ -8,9 +8,8 @@ use iothread::Errno;
 use nbd::server::{BlockStatusList, Operation};
 use nbd::wire::{STATE_DIRTY, allocation_state};
 
-use super::Connection;
-use super::disk::DISK;
 use super::slots::ReplyTail;
+use super::{Connection, DISK};
 use crate::contexts::MetaContext;
 
 /// Most ranges of one reply, of all its contexts together: a client asks again for the rest.
@@ -18,14 +17,6 @@ const MAX_STATUS_RANGES: usize = 4096;
 
 /// The depth of all data: there is one layer.
 const ONLY_LAYER: u32 = 1;
-
-/// The place for the results of a query.
-#[derive(Default)]
-pub(super) struct StatusResults {
-    allocations: Arc<Mutex<Vec<Allocation>>>,
-    /// For each bitmap that the client has chosen, in their order.
-    dirty: Arc<Mutex<Vec<Vec<DirtyExtent>>>>,
-}
 
 impl Connection {
     /// Queries the status of a range: a worker thread does.
