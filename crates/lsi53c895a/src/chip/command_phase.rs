@@ -1,12 +1,13 @@
 //! The command phase: the target receives a command, runs it as a task, and enters the status phase when that is done.
 
-use crate::chip::core::Chip;
+use crate::chip::Chip;
 use crate::chip::host_traits::{
     CheckConditionCause, PciBus, PhaseAfterCommand, TargetAndLun, Targets, TaskSlotId,
     TaskStartOutcome,
 };
-use crate::chip::scripts::PauseReason;
-use crate::chip::scsi_bus::{AfterMessages, TargetStage};
+use crate::chip::messages::AfterMessages;
+use crate::chip::pause_reason::PauseReason;
+use crate::chip::scsi_bus::TargetStage;
 
 const TASK_SET_FULL: u8 = 0x28;
 

@@ -5,10 +5,10 @@
 //! [`PauseReason::Memory`] ends the step, which is repeated when the reply is there, and finds it. So a step reads
 //! before it changes anything, and no step has more than one access under way.
 
-use crate::chip::core::Chip;
+use crate::chip::Chip;
 use crate::chip::host_traits::{DmaId, PciBus};
+use crate::chip::pause_reason::PauseReason;
 use crate::chip::registers::dstat;
-use crate::chip::scripts::PauseReason;
 
 /// Most that one access moves.
 pub const MAX_ACCESS_BYTES: usize = 4096;

@@ -4,11 +4,10 @@
 //! Buffers have fixed sizes, and lengths from the guest are only counted: a message that is longer than any supported
 //! one is received to its end and rejected.
 
-use crate::chip::core::Chip;
+use crate::chip::Chip;
 use crate::chip::host_traits::{
     CheckConditionCause, PciBus, ResetScope, TagAttribute, TargetAndLun, Targets,
 };
-use crate::chip::scsi_bus::AfterMessages;
 
 const COMMAND_COMPLETE: u8 = 0x00;
 const EXTENDED: u8 = 0x01;
@@ -41,6 +40,16 @@ const WIDTH_MAX: u8 = 1;
 
 /// Most bytes of a message that are kept; further ones are only counted.
 const MAX_KEPT_BYTES: usize = 8;
+
+/// The target's action after it has sent all its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterMessages {
+    Command,
+    Data,
+    Busy,
+    Status,
+    Free,
+}
 
 /// Assembles messages from bytes.
 #[derive(Default)]

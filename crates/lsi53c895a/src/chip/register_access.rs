@@ -3,7 +3,7 @@
 //! `read_register` and `write_register` serve the CPU, SCRIPTS and the chip's own DMA alike. They change state and
 //! return: nothing runs from in here, so a write that comes out of a running program cannot re-enter it.
 
-use crate::chip::core::Chip;
+use crate::chip::Chip;
 use crate::chip::register_effects;
 use crate::chip::registers::*;
 use crate::chip::scripts::ScriptsCpuState;

@@ -3,7 +3,7 @@
 //! A register write resets registers at once, but does not call targets: that waits for the next
 //! run. So a reset that is caused by a transfer does not interrupt that transfer.
 
-use crate::chip::core::Chip;
+use crate::chip::Chip;
 use crate::chip::host_traits::{PciBus, ResetScope, Targets};
 use crate::chip::memory_access::DmaState;
 use crate::chip::registers::{Registers, sist0};

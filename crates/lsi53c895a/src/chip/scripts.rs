@@ -11,22 +11,10 @@ mod register_ops;
 mod scsi_io;
 mod transfer_control;
 
-use crate::chip::core::Chip;
+use crate::chip::Chip;
 use crate::chip::host_traits::{PciBus, Targets};
+use crate::chip::pause_reason::PauseReason;
 use crate::chip::registers::{CCNTL1, DBC, DCNTL, DNAD, DSP, DSPS, SFS, ccntl1, dcntl, dstat};
-
-/// Why an instruction pauses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PauseReason {
-    /// The target requests no phase yet, or no target reselects.
-    Bus,
-    /// An access to memory is pending.
-    Memory,
-    /// The run's limit is used up.
-    Limit,
-    /// An interrupt or a reset ended it.
-    Stopped,
-}
 
 /// The state of the SCRIPTS processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,11 +7,11 @@
 //! After the last byte of a message ACK stays asserted until SCRIPTS clear it, so that ATN can still be raised to
 //! answer that message. Firmware does not always clear it; whatever needs the bus next does it then.
 
-use crate::chip::core::Chip;
+use crate::chip::Chip;
 use crate::chip::host_traits::{PciBus, TagAttribute, Targets, TaskSlotId};
-use crate::chip::messages::{MessageAssembler, MessagesToInitiator};
+use crate::chip::messages::{AfterMessages, MessageAssembler, MessagesToInitiator};
+use crate::chip::pause_reason::PauseReason;
 use crate::chip::registers::{DCNTL, SCID, SFBR, SIEN0, SSID, SSTAT1, dcntl, scid, sist0, sist1};
-use crate::chip::scripts::PauseReason;
 
 /// The lines MSG, C/D and I/O.
 pub mod phase {
@@ -53,16 +53,6 @@ pub enum TargetStage {
     /// No REQ: it waits for its task.
     Busy,
     Status,
-}
-
-/// The target's action after it has sent all its messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterMessages {
-    Command,
-    Data,
-    Busy,
-    Status,
-    Free,
 }
 
 /// The target on the bus, and its command.

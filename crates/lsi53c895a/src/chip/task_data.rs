@@ -9,11 +9,13 @@ use std::mem;
 
 use libc::iovec;
 
-use crate::chip::core::Chip;
+use crate::chip::Chip;
 use crate::chip::host_traits::{CheckConditionCause, PciBus, Targets, TaskSlotId};
 use crate::chip::memory_access::MAX_ACCESS_BYTES;
-use crate::chip::scripts::PauseReason;
-use crate::chip::tasks::MAX_SEGMENTS;
+use crate::chip::pause_reason::PauseReason;
+
+/// Most segments of one task.
+pub const MAX_SEGMENTS: usize = 4096;
 
 /// Bounce buffers in one task.
 const MAX_BOUNCES: usize = 256;

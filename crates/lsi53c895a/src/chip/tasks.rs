@@ -11,9 +11,6 @@ use crate::chip::task_data::TaskData;
 /// Most tasks of all targets. The next one ends with TASK SET FULL.
 pub const MAX_TASKS: usize = 256;
 
-/// Most segments of one task.
-pub const MAX_SEGMENTS: usize = 4096;
-
 /// The state of a slot and its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskSlotState {

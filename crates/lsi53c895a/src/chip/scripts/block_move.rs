@@ -4,9 +4,10 @@
 //! interrupt, or a jump to a handler of the program's with all that it needs to go on later in the registers RBC, UA,
 //! ESA and IA.
 
-use super::{MoveInProgress, PauseReason, ScriptsCpuState, sign_extend_24};
-use crate::chip::core::Chip;
+use super::{MoveInProgress, ScriptsCpuState, sign_extend_24};
+use crate::chip::Chip;
 use crate::chip::host_traits::{PciBus, Targets};
+use crate::chip::pause_reason::PauseReason;
 use crate::chip::registers::*;
 use crate::chip::scsi_bus::phase;
 

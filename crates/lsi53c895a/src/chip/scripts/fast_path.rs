@@ -4,9 +4,9 @@
 //!
 //! All other instructions are left to [`Chip::step_program`], before they have any effect.
 
-use crate::chip::core::{Chip, EVENT_CHECK_INTERVAL};
 use crate::chip::host_traits::PciBus;
 use crate::chip::registers::{DCNTL, DSP, SFS, dcntl};
+use crate::chip::{Chip, EVENT_CHECK_INTERVAL};
 
 impl Chip {
     /// Runs as long as instructions are short. True: the limit is reached, and other events must be checked first.

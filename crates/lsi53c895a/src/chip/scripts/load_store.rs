@@ -1,8 +1,9 @@
 //! Load and store instructions: move one to four bytes, within a word, between memory and the chip's registers.
 
-use super::{PauseReason, sign_extend_24};
-use crate::chip::core::Chip;
+use super::sign_extend_24;
+use crate::chip::Chip;
 use crate::chip::host_traits::PciBus;
+use crate::chip::pause_reason::PauseReason;
 use crate::chip::register_effects;
 use crate::chip::registers::{CTEST2, DRS, DSA, MMRS, MMWS, SCRATCHA, SCRATCHB, ctest2};
 

@@ -1,9 +1,10 @@
 //! Memory move instructions: copy bytes from memory to memory, or from or to the chip's registers in I/O space.
 
-use super::{MoveInProgress, PauseReason};
-use crate::chip::core::Chip;
+use super::MoveInProgress;
+use crate::chip::Chip;
 use crate::chip::host_traits::PciBus;
 use crate::chip::memory_access::MAX_ACCESS_BYTES;
+use crate::chip::pause_reason::PauseReason;
 use crate::chip::registers::{DMODE, DSPS, MMRS, MMWS, TEMP, dmode};
 
 /// A memory move under way.

@@ -1,6 +1,6 @@
 //! Register read/write instructions: arithmetic on the chip's own registers, SFBR, and immediate bytes.
 
-use crate::chip::core::Chip;
+use crate::chip::Chip;
 use crate::chip::register_effects;
 use crate::chip::registers::{CTEST2, SCNTL2, SFBR};
 

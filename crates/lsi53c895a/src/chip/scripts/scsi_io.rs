@@ -1,8 +1,9 @@
 //! I/O instructions, as initiator: select, wait for disconnect or reselect, set and clear.
 
-use super::{PauseReason, sign_extend_24};
-use crate::chip::core::Chip;
+use super::sign_extend_24;
+use crate::chip::Chip;
 use crate::chip::host_traits::{PciBus, Targets};
+use crate::chip::pause_reason::PauseReason;
 use crate::chip::registers::{
     DRS, DSA, DSP, ISTAT0, SCNTL0, SCNTL3, SDID, SXFER, istat0, scntl0, sist1,
 };

@@ -1,8 +1,9 @@
 //! Transfer control instructions: jump, call, return and interrupt, under conditions on phase, data and carry.
 
-use super::{PauseReason, sign_extend_24};
-use crate::chip::core::Chip;
+use super::sign_extend_24;
+use crate::chip::Chip;
 use crate::chip::host_traits::{PciBus, Targets};
+use crate::chip::pause_reason::PauseReason;
 use crate::chip::registers::{DSP, ISTAT0, SFBR, SSTAT1, TEMP, dstat, istat0};
 
 const RELATIVE: u32 = 1 << 23;
