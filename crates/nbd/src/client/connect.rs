@@ -12,9 +12,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tls::Session;
 
 use super::ending::wait_for_ending;
-use super::handshake::{Greeted, HandshakeError, Negotiated};
+use super::handshake::{Greeted, HandshakeError, Negotiated, ReplyStyle};
 use super::options::{ClientOptions, ClientTls, ServerAddress};
 use super::socket::{Encryption, Socket};
+use crate::wire::{EXTENDED_REQUEST_MAGIC, ExtendedRequest, REQUEST_MAGIC, Request, command};
 
 /// How long one attempt to connect may take, after the end of earlier connections.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,6 +71,30 @@ impl ConnectError {
 pub(super) struct Connected {
     pub socket: Socket,
     pub negotiated: Negotiated,
+}
+
+impl Connected {
+    /// Ends the session by the request for that, which has no reply. A socket that is full or broken is closed without.
+    pub fn disconnect(mut self) {
+        match self.negotiated.replies {
+            ReplyStyle::Extended => self.socket.send_last(
+                &ExtendedRequest {
+                    magic: EXTENDED_REQUEST_MAGIC,
+                    command: command::DISC,
+                    ..ExtendedRequest::default()
+                }
+                .encode(),
+            ),
+            ReplyStyle::Simple | ReplyStyle::Structured => self.socket.send_last(
+                &Request {
+                    magic: REQUEST_MAGIC,
+                    command: command::DISC,
+                    ..Request::default()
+                }
+                .encode(),
+            ),
+        }
+    }
 }
 
 /// Connects to the server and carries out the handshake, after the end of connections that this process has ended. Those are waited

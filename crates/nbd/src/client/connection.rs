@@ -3,43 +3,16 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use engine::Errno;
-
 use super::connect::Connected;
 use super::disk::Disk;
-use super::handshake::{Negotiated, ReplyStyle};
+use super::handshake::Negotiated;
 use super::inbox::Inbox;
+use super::lost::Lost;
 use super::now_ns;
 use super::outbox::{Outbox, SendEnd};
 use super::records::Records;
-use super::reply::Violation;
 use super::socket::Socket;
 use super::sockets::SocketSet;
-use crate::wire::{EXTENDED_REQUEST_MAGIC, ExtendedRequest, REQUEST_MAGIC, Request, command};
-
-/// Why a connection is of no more use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Lost {
-    #[error("the server has closed it")]
-    Closed,
-    #[error("{}", std::io::Error::from(*.0))]
-    Io(Errno),
-    #[error("the server violates the NBD protocol: {0}")]
-    Violation(#[from] Violation),
-    #[error("the server is ending")]
-    ServerEnds,
-    #[error("guest memory of a request was gone when part of it was sent")]
-    UnreadableMemory,
-    #[error("the server answers none of many requests that are not wanted any more")]
-    Unanswered,
-}
-
-impl Lost {
-    /// Whether the server may have crashed: also if it is silent. Otherwise this side has ended the connection.
-    pub fn may_be_a_crash(self) -> bool {
-        self != Lost::UnreadableMemory
-    }
-}
 
 /// A connection.
 pub(super) struct Connection {
@@ -170,27 +143,5 @@ impl Connection {
             sockets.remove(self.socket.as_fd());
         }
         self.socket
-    }
-}
-
-/// Sends the request to end the session, which has no reply. A socket that is full or broken is closed without.
-pub(super) fn send_disconnect(socket: &mut Socket, replies: ReplyStyle) {
-    match replies {
-        ReplyStyle::Extended => socket.send_last(
-            &ExtendedRequest {
-                magic: EXTENDED_REQUEST_MAGIC,
-                command: command::DISC,
-                ..ExtendedRequest::default()
-            }
-            .encode(),
-        ),
-        ReplyStyle::Simple | ReplyStyle::Structured => socket.send_last(
-            &Request {
-                magic: REQUEST_MAGIC,
-                command: command::DISC,
-                ..Request::default()
-            }
-            .encode(),
-        ),
     }
 }

@@ -7,16 +7,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, connect};
-use super::connection::{Lost, send_disconnect};
-use super::connector::{Reconnection, Wake};
 use super::ending::{ENDING_WAIT, time_until_ended, wait_for_ending};
+use super::features::Features;
 use super::flush_calls::{FlushCalls, FlushResult};
 use super::handshake::Negotiated;
 use super::idle_connection::IdleConnection;
-use super::launcher;
+use super::lost::Lost;
 use super::options::ClientOptions;
+use super::reconnection::Reconnection;
 use super::socket::Socket;
-use crate::wire::transmission_flag;
+use super::{Wake, launcher};
 
 /// The pause between two attempts to open.
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
@@ -28,56 +28,6 @@ pub struct OpenError {
     options: String,
     error: ConnectError,
     hint: &'static str,
-}
-
-/// What an export can do, apart from reads and writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Features {
-    /// It is read-only.
-    pub read_only: bool,
-    /// Flushes do something.
-    pub flush: bool,
-    /// Writes can be stable when they are answered.
-    pub fua: bool,
-    /// Ranges can be discarded.
-    pub trim: bool,
-    /// Ranges can be zeroed without sending zeroes.
-    pub write_zeroes: bool,
-    /// Several connections see the same disk, and a flush on one holds for all.
-    pub multi_conn: bool,
-}
-
-impl Features {
-    fn of(negotiated: &Negotiated) -> Self {
-        Features {
-            read_only: negotiated.has(transmission_flag::READ_ONLY),
-            flush: negotiated.has(transmission_flag::SEND_FLUSH),
-            fua: negotiated.has(transmission_flag::SEND_FUA),
-            trim: negotiated.has(transmission_flag::SEND_TRIM),
-            write_zeroes: negotiated.has(transmission_flag::SEND_WRITE_ZEROES),
-            multi_conn: negotiated.has(transmission_flag::CAN_MULTI_CONN),
-        }
-    }
-
-    /// The names of the protocol of what requests depend on and `now` lacks.
-    fn lost_in(self, now: Features) -> Option<String> {
-        let lost = [
-            ("NBD_FLAG_SEND_FLUSH", self.flush && !now.flush),
-            ("NBD_FLAG_SEND_FUA", self.fua && !now.fua),
-            ("NBD_FLAG_SEND_TRIM", self.trim && !now.trim),
-            (
-                "NBD_FLAG_SEND_WRITE_ZEROES",
-                self.write_zeroes && !now.write_zeroes,
-            ),
-            (
-                "NBD_FLAG_CAN_MULTI_CONN",
-                self.multi_conn && !now.multi_conn,
-            ),
-        ];
-        let lost = lost.iter().filter(|(_, is_lost)| *is_lost);
-        let names: Vec<&str> = lost.map(|(name, _)| *name).collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    }
 }
 
 struct State {
@@ -363,12 +313,8 @@ impl Disk {
     /// Ends the connection that no queue uses, as the protocol has it.
     fn close_idle_connection(&self) {
         let idle = self.lock().idle.take();
-        if let Some(Connected {
-            mut socket,
-            negotiated,
-        }) = idle
-        {
-            send_disconnect(&mut socket, negotiated.replies);
+        if let Some(idle) = idle {
+            idle.disconnect();
         }
     }
 

@@ -6,15 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::{Errno, Op, Request};
-
-use super::queue::ClientQueue;
-
-/// The token of such a flush, which no request of a source has.
-pub(super) const FLUSH_TOKEN: u64 = u64::MAX;
-
-/// In place of its source, of which it has none.
-const NO_SOURCE: u32 = u32::MAX;
+use engine::Errno;
 
 /// A thread that waits for its flush.
 type Caller = Sender<Result<(), Errno>>;
@@ -63,34 +55,5 @@ impl FlushCalls {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Caller>> {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ClientQueue {
-    /// Begins a flush for other threads, if they wait for one and none is under way.
-    #[cold]
-    pub(super) fn begin_requested_flush(&mut self) {
-        if !self.flush_callers.is_empty() || self.room() == 0 {
-            return;
-        }
-        self.flush_callers = self.disk.flush_calls.take();
-        let flush = Request::without_data(Op::Flush, 0, 0, FLUSH_TOKEN);
-        // SAFETY: a flush has no segments.
-        if unsafe { self.start(&flush, NO_SOURCE, None) }.is_err() {
-            unreachable!("there is room");
-        }
-    }
-
-    /// Reports the end of a flush to the threads that wait for it, and takes it out of the completions.
-    #[cold]
-    pub(super) fn report_requested_flush(&mut self) {
-        let end = self.done.iter().position(|done| done.token == FLUSH_TOKEN);
-        if let Some(index) = end {
-            let result = self.done.remove(index).result;
-            for caller in self.flush_callers.drain(..) {
-                // It may have stopped waiting.
-                let _ = caller.send(result);
-            }
-        }
     }
 }

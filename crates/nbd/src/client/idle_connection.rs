@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 
 use super::connect::Connected;
-use super::connector::Reconnection;
+use super::reconnection::Reconnection;
 
 /// The place of the connection that no queue uses.
 pub(super) struct IdleConnection {

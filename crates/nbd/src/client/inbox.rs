@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use engine::Errno;
 use libc::iovec;
 
-use super::connection::Lost;
 use super::handshake::ReplyStyle;
+use super::lost::Lost;
 use super::record::State;
 use super::records::Records;
 use super::reply::{MAX_REPLY_BYTES, Reply, ReplyContent, Violation};

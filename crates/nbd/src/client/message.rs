@@ -3,7 +3,8 @@
 use engine::Op;
 use libc::iovec;
 
-use super::disk::{Disk, Features};
+use super::disk::Disk;
+use super::features::Features;
 use super::handshake::{Negotiated, ReplyStyle};
 use super::record::{Record, Step};
 use super::segments::append_part;
@@ -12,22 +13,7 @@ use crate::wire::{self, command, command_flag};
 /// Zeroes to send.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
-/// The most bytes of a header.
-pub(super) const HEADER_BYTES: usize = wire::ExtendedRequest::BYTES;
-
 impl Record {
-    /// Whether the data of the piece is in the segments.
-    pub fn sends_segments(&self) -> bool {
-        self.step == Step::Request && self.request.op == Op::Write
-    }
-
-    /// Whether the data of the piece is zeroes, which the server cannot write itself.
-    pub fn sends_zeroes(&self, features: Features) -> bool {
-        self.step == Step::Request
-            && matches!(self.request.op, Op::WriteZeroes { .. })
-            && !features.write_zeroes
-    }
-
     /// Writes the header of the piece. `slot` is the index of the record.
     pub fn encode(&mut self, slot: u32, disk: &Disk, connection: &Negotiated) {
         let features = disk.features();

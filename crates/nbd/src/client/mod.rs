@@ -11,22 +11,23 @@
 //! disconnected.
 
 mod blocking_flush;
-mod bounded_waits;
 mod connect;
 mod connection;
 mod connector;
 mod disk;
 mod ending;
+mod features;
 mod flush_calls;
 mod handshake;
 mod idle_connection;
 mod inbox;
 pub mod launcher;
+mod lost;
 mod message;
 mod options;
-mod outage;
 mod outbox;
 mod queue;
+mod reconnection;
 mod record;
 mod records;
 mod reply;
@@ -35,17 +36,21 @@ mod segments;
 mod socket;
 mod sockets;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-pub use bounded_waits::STOP_WAIT;
 pub use connect::ConnectError;
-pub use disk::{Disk, Features, OpenError};
+pub use disk::{Disk, OpenError};
+pub use features::Features;
 pub use handshake::{BlockSizes, HandshakeError, Negotiated, ReplyStyle};
 pub use options::{ClientOptions, ClientTls, ServerAddress};
-pub use queue::{ClientQueue, MAX_IN_FLIGHT};
+pub use queue::{ClientQueue, MAX_IN_FLIGHT, STOP_WAIT};
 pub use request_group::{Cancellation, RequestGroup};
 pub use sockets::SocketSet;
 pub use tls::{ClientCredentials, ServerName};
+
+/// Wakes the thread of a queue.
+type Wake = Arc<dyn Fn() + Send + Sync>;
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

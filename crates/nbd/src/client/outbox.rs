@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use engine::Errno;
 use libc::iovec;
 
-use super::connection::Lost;
 use super::disk::Disk;
 use super::handshake::Negotiated;
+use super::lost::Lost;
 use super::record::State;
 use super::records::Records;
 use super::socket::Socket;

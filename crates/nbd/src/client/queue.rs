@@ -1,5 +1,9 @@
 //! Requests of one thread to one export: sends them, and returns their completions to that thread.
 
+mod bounded_waits;
+mod outage;
+mod requested_flush;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,24 +12,26 @@ use std::sync::mpsc::Sender;
 
 use engine::{Completion, Errno, Full, Op, Request};
 
-use super::bounded_waits::Stop;
-use super::connection::{Connection, Lost};
-use super::connector::Wake;
+use super::connection::Connection;
 use super::disk::Disk;
 use super::ending::EndingConnection;
-use super::now_ns;
-use super::outage::Outage;
+use super::lost::Lost;
 use super::outbox::Outbox;
 use super::record::State;
 use super::records::Records;
 use super::request_group::RequestGroup;
 use super::sockets::SocketSet;
+use super::{Wake, now_ns};
+use bounded_waits::Stop;
+use outage::Outage;
+
+pub use bounded_waits::STOP_WAIT;
 
 /// Most requests in flight in a queue.
 pub const MAX_IN_FLIGHT: u32 = 256;
 
 /// The connection of a queue.
-pub(super) enum Link {
+enum Link {
     Up(Connection),
     Down(Outage),
     /// The server allows one connection, which another queue has: all requests fail.
@@ -37,29 +43,29 @@ pub(super) enum Link {
 /// Dropping it waits for nothing, so the owner of the buffers drops it when nothing is in flight. The connection is kept by the
 /// disk.
 pub struct ClientQueue {
-    pub(super) disk: Arc<Disk>,
-    pub(super) sockets: Option<Rc<SocketSet>>,
-    pub(super) wake: Wake,
-    pub(super) link: Link,
-    pub(super) records: Records,
-    pub(super) outbox: Outbox,
+    disk: Arc<Disk>,
+    sockets: Option<Rc<SocketSet>>,
+    wake: Wake,
+    link: Link,
+    records: Records,
+    outbox: Outbox,
     /// Requests that wait until overlapping writes that may be carried out late are answered, in order.
-    pub(super) held: VecDeque<u32>,
+    held: VecDeque<u32>,
     /// Unanswered requests that change data and may be carried out late.
-    pub(super) late_writes: usize,
+    late_writes: usize,
     /// Requests that were given up and are not answered.
-    pub(super) given_up: usize,
+    given_up: usize,
     /// Since when no request was answered, if a connection has broken since.
-    pub(super) outage_since_ns: Option<u64>,
+    outage_since_ns: Option<u64>,
     /// Completions for the next reap.
-    pub(super) done: Vec<Completion>,
+    done: Vec<Completion>,
     /// Requests whose piece was answered, while they are processed.
     answered: Vec<u32>,
     next_order: u64,
     /// Sources that are to end.
-    pub(super) stops: Vec<Stop>,
+    stops: Vec<Stop>,
     /// Threads that wait for the flush that is under way.
-    pub(super) flush_callers: Vec<Sender<Result<(), Errno>>>,
+    flush_callers: Vec<Sender<Result<(), Errno>>>,
     /// An event of the sockets has not been looked at.
     has_event: bool,
 }
@@ -164,7 +170,7 @@ impl ClientQueue {
 
     /// Notes that the server may carry out what it has not answered late: a request that was given up, or an old copy of one that
     /// is sent again on another connection.
-    pub(super) fn note_late_write(&mut self, slot: u32) {
+    fn note_late_write(&mut self, slot: u32) {
         let record = self.records.get_mut(slot);
         if record.changes_data() && !record.is_late_write {
             record.is_late_write = true;

@@ -7,16 +7,20 @@ use std::sync::Arc;
 use engine::{Errno, Op, Request};
 use libc::iovec;
 
-use super::disk::{Disk, Features};
-use super::message::HEADER_BYTES;
+use super::disk::Disk;
+use super::features::Features;
 use super::request_group::RequestGroup;
 use super::segments::copy_from;
+use crate::wire::ExtendedRequest;
 
 /// Most bytes of a range that is discarded or zeroed in one piece.
 const MAX_RANGE_BYTES: u64 = 1 << 30;
 
 /// Most bytes of zeroes that are sent in one piece, to a server that cannot write zeroes itself.
 const MAX_SENT_ZEROES: u64 = 1 << 20;
+
+/// The most bytes of a header.
+const HEADER_BYTES: usize = ExtendedRequest::BYTES;
 
 /// The state of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +128,18 @@ impl Record {
     /// Whether the piece is a read, which has data in its reply.
     pub fn is_read(&self) -> bool {
         self.request.op == Op::Read
+    }
+
+    /// Whether the data of the piece is in the segments.
+    pub fn sends_segments(&self) -> bool {
+        self.step == Step::Request && self.request.op == Op::Write
+    }
+
+    /// Whether the data of the piece is zeroes, which the server cannot write itself.
+    pub fn sends_zeroes(&self, features: Features) -> bool {
+        self.step == Step::Request
+            && matches!(self.request.op, Op::WriteZeroes { .. })
+            && !features.write_zeroes
     }
 
     /// Whether the request changes the disk's data.

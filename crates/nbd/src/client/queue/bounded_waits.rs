@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use engine::{Completion, Errno};
 
-use super::connection::Lost;
-use super::queue::{ClientQueue, Link, MAX_IN_FLIGHT};
-use super::record::{Record, State};
-use super::{nanoseconds, now_ns};
+use super::{ClientQueue, Link, MAX_IN_FLIGHT};
+use crate::client::lost::Lost;
+use crate::client::record::{Record, State};
+use crate::client::{nanoseconds, now_ns};
 
 /// How long requests of a source that is to end, or of a cancelled job, wait for an answer before they are given up. Those of the source
 /// wait as long for a connection.

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use engine::{Completion, Errno};
 
-use super::connect::ATTEMPT_TIMEOUT;
-use super::connection::{Connection, Lost};
-use super::connector::Reconnection;
-use super::ending::{ENDING_WAIT, EndingConnection, GIVEN_UP_WAIT, time_until_ended};
-use super::queue::{ClientQueue, Link};
-use super::record::State;
-use super::{nanoseconds, now_ns};
+use super::{ClientQueue, Link};
+use crate::client::connect::ATTEMPT_TIMEOUT;
+use crate::client::connection::Connection;
+use crate::client::ending::{ENDING_WAIT, EndingConnection, GIVEN_UP_WAIT, time_until_ended};
+use crate::client::lost::Lost;
+use crate::client::reconnection::Reconnection;
+use crate::client::record::State;
+use crate::client::{connector, nanoseconds, now_ns};
 
 /// A connection that breaks within this time is not replaced at once.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
@@ -60,7 +61,7 @@ impl ClientQueue {
         let options = self.disk.options();
         let wait = time_until_ended(options) + options.reconnect_delay.max(ATTEMPT_TIMEOUT);
         Outage {
-            reconnection: Reconnection::start(&self.disk, None, Duration::ZERO, self.wake.clone()),
+            reconnection: connector::start(&self.disk, None, Duration::ZERO, self.wake.clone()),
             deadline_ns: Some(now_ns().saturating_add(nanoseconds(wait))),
         }
     }
@@ -86,7 +87,7 @@ impl ClientQueue {
         let socket = connection.into_socket();
         let wait = self.ending_wait();
         let old = EndingConnection::begin(socket, self.disk.options(), wait);
-        let reconnection = Reconnection::start(&self.disk, Some(old), pause, self.wake.clone());
+        let reconnection = connector::start(&self.disk, Some(old), pause, self.wake.clone());
         self.link = Link::Down(Outage {
             reconnection,
             deadline_ns: Some(deadline_ns),
