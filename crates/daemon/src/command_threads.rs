@@ -2,7 +2,7 @@
 //! commands, and finishes the command when the wait is over.
 //!
 //! The nodes that such a command works on are reserved meanwhile
-//! ([`crate::state::objects::DaemonObjects::reserve_nodes`]), so that no other command changes them.
+//! ([`crate::state::DaemonObjects::reserve_nodes`]), so that no other command changes them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -11,13 +11,13 @@ use std::time::Duration;
 use block::{Node, NodeError};
 use options::ExportOptions;
 
-use crate::actions::node;
 use crate::control::{MainThread, MainThreadMessage, run_on_main_thread};
 use crate::devices::image_use::{ActivationError, NodeActivator};
+use crate::disk::locking::to_block_locking;
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
-use crate::state::objects::DaemonObjects;
 
 /// How long a front-end's thread waits for the main thread, which may wait for that thread in a live upgrade.
 const MAIN_THREAD_TIME: Duration = Duration::from_secs(5);
@@ -180,10 +180,8 @@ impl DaemonObjects {
         let mut nodes = self.nodes.iter_mut();
         if let Some(open) = nodes.find(|open| open.node.name() == name) {
             if let Some(file) = open.options.driver.file_options() {
-                open.node.take_image_locks_if_enabled(
-                    &file.filename,
-                    node::to_block_locking(file.locking),
-                )?;
+                open.node
+                    .take_image_locks_if_enabled(&file.filename, to_block_locking(file.locking))?;
             }
             open.options.settings.active = true;
             // Another program may have written while the node was inactive.

@@ -13,10 +13,10 @@ use iothread::{IothreadHandle, OnError};
 
 use super::users::{NodeUser, check_no_export_draining, users_of_node};
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::job::BitmapMode;
 use crate::state::mirror_job::MirrorJob;
 use crate::state::node::OpenNode;
-use crate::state::objects::DaemonObjects;
 
 /// The part of a disk that is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

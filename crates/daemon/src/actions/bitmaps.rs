@@ -13,7 +13,7 @@ use block::dirty_bitmap::{self, BitmapAction, BitmapChange, BitmapUse, SaveKind}
 use super::users::{NodeUser, check_no_export_draining, reattach_users, users_of_node};
 use crate::disk::bitmap_file::BitmapFile;
 use crate::error::BoxError;
-use crate::state::objects::DaemonObjects;
+use crate::state::DaemonObjects;
 
 /// Changes of bitmaps that were checked as far as the state allows.
 pub(crate) struct BitmapPlan {

@@ -22,8 +22,8 @@ use crate::devices::virtio_blk::VhostUserBlkDevice;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::export::{Export, ExportState};
-use crate::state::objects::DaemonObjects;
 
 /// The reply to `GET_ID` without a `serial`, the same as that of QEMU's vhost-user-blk server.
 const DEFAULT_SERIAL: &str = "vhost_user_blk";

@@ -12,10 +12,10 @@ use iothread::IoStatus;
 
 use super::backup::JobPlan;
 use crate::control::{MainThread, run_on_main_thread};
+use crate::state::DaemonObjects;
 use crate::state::job::{Job, JobDisks, JobOutcome};
 use crate::state::job_status::JobStatus;
 use crate::state::job_work::JobWork;
-use crate::state::objects::DaemonObjects;
 
 impl JobPlan {
     /// The job, which has not started.

@@ -24,9 +24,9 @@ use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
 use crate::disk::exported_disk::GuestDevice;
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::job::{Job, JobOutcome};
 use crate::state::mirror_job::{MirrorEnd, MirrorJob};
-use crate::state::objects::DaemonObjects;
 
 /// Bytes that are copied at once unless `buf-size` says so: QEMU's default.
 const DEFAULT_BUFFER_BYTES: u64 = 16 << 20;

@@ -23,9 +23,10 @@ use crate::disk::aio::AioChoices;
 use crate::disk::bitmap_file::BitmapFile;
 use crate::disk::faults;
 use crate::disk::lock_retry::ImageLockRetry;
+use crate::disk::locking::to_block_locking;
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::node::OpenNode;
-use crate::state::objects::DaemonObjects;
 use crate::state::throttle_group::GroupsOfNewNodes;
 use crate::state::tls::TlsOfNewNode;
 
@@ -466,14 +467,5 @@ fn block_file_options_choosing_aio(
             false => block::Locking::Off,
         },
         force_share: options.settings.force_share,
-    }
-}
-
-/// Converts the locking mode of the options into that of the block layer.
-pub(crate) fn to_block_locking(locking: options::Locking) -> block::Locking {
-    match locking {
-        options::Locking::Auto => block::Locking::Auto,
-        options::Locking::On => block::Locking::On,
-        options::Locking::Off => block::Locking::Off,
     }
 }

@@ -10,8 +10,9 @@ use options::ExportOptions;
 
 use super::backup::JobPlan;
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::job::JobDisks;
-use crate::state::objects::{DEFAULT_IOTHREAD, DaemonObjects};
+use crate::state::objects::DEFAULT_IOTHREAD;
 
 /// A node to which an iothread sends requests.
 type Sender = (Arc<Node>, String);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use block::{Node, NodeError};
 use options::{BlockdevOptions, Discard, Driver, RbdAuthMode, RbdOptions};
 
-use crate::actions::node::to_block_locking;
+use crate::disk::locking::to_block_locking;
 use crate::error::BoxError;
-use crate::state::objects::DaemonObjects;
+use crate::state::DaemonObjects;
 use crate::state::secret::Secret;
 
 /// What opening an image needs from the state, so that it can be done on any thread.

@@ -15,10 +15,11 @@ use crate::devices::export_server::ExportFrontEndHandle;
 use crate::disk::aio::AioChoices;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
 use crate::disk::faults;
+use crate::disk::locking::to_block_locking;
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
-use crate::state::objects::DaemonObjects;
 use crate::state::throttle_group::GroupsOfNewNodes;
 use crate::state::tls::TlsOfNewNode;
 
@@ -483,11 +484,10 @@ fn transfer_image_locks(reopened: &[ReopenedNode]) -> Result<(), BoxError> {
     });
     let mut transferred: Vec<(&ReopenedNode, &FileOptions)> = Vec::new();
     for (new, file) in files {
-        let lockings = [held_locking(&new.options), new.old_locking].map(node::to_block_locking);
+        let lockings = [held_locking(&new.options), new.old_locking].map(to_block_locking);
         if let Err(error) = new.node.move_locks_from(&new.old, &file.filename, lockings) {
             for (new, file) in transferred {
-                let lockings =
-                    [new.old_locking, held_locking(&new.options)].map(node::to_block_locking);
+                let lockings = [new.old_locking, held_locking(&new.options)].map(to_block_locking);
                 // The old nodes held them a moment ago. This fails only if another process got in between.
                 let _ = new.old.move_locks_from(&new.node, &file.filename, lockings);
             }

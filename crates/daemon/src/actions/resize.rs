@@ -11,8 +11,8 @@ use block::{Node, ResizeError};
 use crate::devices::export_server::ExportFrontEndHandle;
 use crate::disk::exported_disk::GuestDevice;
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::export::check_no_export_draining;
-use crate::state::objects::DaemonObjects;
 
 /// A planned resize of a node, and of all other nodes of the same disk whose size follows. The nodes are reserved until it is
 /// done.

@@ -23,7 +23,7 @@ use super::one_connection::check_iothreads_of_backups;
 use super::users::{reattach_users, wait_for_requests_of_users};
 use super::writes_under_way::WritesUnderWay;
 use crate::error::BoxError;
-use crate::state::objects::DaemonObjects;
+use crate::state::DaemonObjects;
 
 /// Changes that were checked as far as the state allows.
 pub(crate) struct TransactionPlan {

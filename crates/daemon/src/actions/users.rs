@@ -7,8 +7,8 @@ use block::{Faults, NoHangGuard, Node};
 use crate::devices::export_server::ExportFrontEndHandle;
 use crate::disk::exported_disk::NodeSlot;
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::export;
-use crate::state::objects::DaemonObjects;
 
 /// An export whose requests reach a node, through one of its disks.
 pub(crate) struct NodeUser {

@@ -7,5 +7,6 @@ pub(crate) mod export_stats;
 pub(crate) mod exported_disk;
 pub(crate) mod faults;
 pub(crate) mod lock_retry;
+pub(crate) mod locking;
 pub(crate) mod pr_file;
 pub(crate) mod replaced_file;

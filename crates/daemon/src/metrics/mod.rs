@@ -23,7 +23,7 @@ use unix_socket::listener::AllowedPeers;
 use crate::error::BoxError;
 use crate::openmetrics::{HttpListener, HttpPageSource, HttpServer, MetricsTextFormat};
 use crate::service::InheritedAndUsedSockets;
-use crate::state::objects::DaemonObjects;
+use crate::state::DaemonObjects;
 
 /// The running metrics endpoint.
 pub(crate) struct MetricsEndpoint {

@@ -10,9 +10,9 @@ use options::Driver;
 use telemetry::queue::QueueStats;
 
 use crate::disk::export_stats::ExportStats;
+use crate::state::DaemonObjects;
 use crate::state::export::Export;
 use crate::state::iothread::Iothread;
-use crate::state::objects::DaemonObjects;
 
 /// All objects at one moment.
 #[derive(Default)]

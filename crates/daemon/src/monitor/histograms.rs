@@ -9,7 +9,7 @@ use telemetry::queue::{QueueStats, RequestKind};
 
 use super::str_arg_or_empty;
 use crate::control::MainThread;
-use crate::state::objects::DaemonObjects;
+use crate::state::DaemonObjects;
 
 /// Kinds of requests that have histograms, in the order in which they are set, each with its argument of the command and
 /// its member of `BlockDeviceStats`.

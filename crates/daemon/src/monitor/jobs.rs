@@ -9,9 +9,9 @@ use super::job_arguments::read_speed;
 use super::str_arg_or_empty;
 use crate::actions::mirror::reason_against_completion;
 use crate::control::MainThread;
+use crate::state::DaemonObjects;
 use crate::state::job::Job;
 use crate::state::job_status::{JobStatus, JobVerb};
-use crate::state::objects::DaemonObjects;
 
 /// The commands for jobs.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {

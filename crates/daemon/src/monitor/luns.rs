@@ -19,8 +19,8 @@ use crate::control::MainThread;
 use crate::devices::export_server;
 use crate::devices::virtio_scsi::VirtioScsiController;
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::export::{Export, ExportState};
-use crate::state::objects::DaemonObjects;
 
 /// The commands for LUNs.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {

@@ -1,5 +1,6 @@
 //! The QMP interface: collects the commands, events and types of the submodules; names, arguments and results are those of QEMU.
 
+mod bitmap_actions;
 mod bitmap_types;
 mod bitmaps;
 mod blkdebug;

@@ -17,8 +17,8 @@ use super::{option_types, str_arg_or_empty};
 use crate::actions::node::{OpenPlan, OpenedNodes};
 use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
+use crate::state::DaemonObjects;
 use crate::state::node::OpenNode;
-use crate::state::objects::DaemonObjects;
 
 /// The commands for block nodes.
 pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {

@@ -11,7 +11,7 @@ use super::str_arg_or_empty;
 use super::tls_properties;
 use super::{export_properties, iothread_properties, secret_properties, throttle_group_properties};
 use crate::control::MainThread;
-use crate::state::objects::DaemonObjects;
+use crate::state::DaemonObjects;
 
 /// The object that a path names.
 enum ResolvedQomPath {

@@ -6,8 +6,8 @@ use qmp::Error;
 
 use super::error_conversion::error_of_invalid_options;
 use crate::control::MainThread;
+use crate::state::DaemonObjects;
 use crate::state::node::OpenNode;
-use crate::state::objects::DaemonObjects;
 
 /// Ids and names of all running objects, against which options of new ones are validated.
 pub(super) fn names_of_running_objects(

@@ -15,9 +15,9 @@ use telemetry::queue::QueueStats;
 use super::histograms;
 use super::images::image_info;
 use crate::control::MainThread;
+use crate::state::DaemonObjects;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
-use crate::state::objects::DaemonObjects;
 use totals::QueueTotals;
 
 /// The command for statistics.

@@ -8,7 +8,7 @@ use block::dirty_bitmap::{BitmapChange, BitmapError, BitmapMemory};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type};
 use serde_json::{Value, json};
 
-use super::bitmaps::{error_of_bitmap, read_action};
+use super::bitmap_actions::{error_of_bitmap, read_action};
 use super::error_conversion::error_of_failed_action;
 use super::job_arguments::{on_error, read_speed, report_failed_copy};
 use super::{job_types, mirror, str_arg_or_empty};

@@ -11,10 +11,10 @@ use nbd::client::Cancellation;
 use qmp::ServerHandle;
 use serde_json::{Value, json};
 
+use super::DaemonObjects;
 use super::job_status::{JobStatus, JobVerb};
 use super::job_work::JobWork;
 use super::mirror_job::{MirrorEnd, MirrorJob};
-use super::objects::DaemonObjects;
 use crate::error::BoxError;
 
 /// When the bits of what was copied are cleared.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use block::Node;
 use telemetry::queue::QueueStats;
 
-use super::objects::DaemonObjects;
+use super::DaemonObjects;
 
 impl DaemonObjects {
     /// The statistics of all queues whose requests reach a node.

@@ -10,8 +10,8 @@ use nbd_server::{NbdListener, NbdServer, ServerSettings};
 use options::{NbdServerAddr, NbdServerOptions};
 use unix_socket::listener::AllowedPeers;
 
+use super::DaemonObjects;
 use super::export::ExportRemoval;
-use super::objects::DaemonObjects;
 use crate::error::BoxError;
 
 /// The running server.

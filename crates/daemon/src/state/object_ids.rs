@@ -1,7 +1,8 @@
 //! Objects of all types by their id: an id belongs to one object, and an object that is in use cannot be removed.
 
+use super::DaemonObjects;
 use super::export::Export;
-use super::objects::{DEFAULT_IOTHREAD, DaemonObjects};
+use super::objects::DEFAULT_IOTHREAD;
 use crate::error::BoxError;
 
 impl DaemonObjects {

@@ -2,8 +2,8 @@
 
 use block::Node;
 
+use super::DaemonObjects;
 use super::job::Job;
-use super::objects::DaemonObjects;
 use crate::error::BoxError;
 
 impl DaemonObjects {

@@ -11,7 +11,7 @@ use block::Node;
 use nbd::client::ServerAddress;
 use options::{ExportKind, NbdServerAddr, SocketAddr};
 
-use super::objects::DaemonObjects;
+use super::DaemonObjects;
 
 impl DaemonObjects {
     /// The node that is exported by the own NBD server to the node of driver `nbd` that this one leads to, if it does.

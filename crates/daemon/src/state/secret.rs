@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use options::{MAX_SECRET_BYTES, SecretBytes, SecretFormat, SecretOptions};
 
-use super::objects::DaemonObjects;
+use super::DaemonObjects;
 use crate::error::BoxError;
 
 /// A secret, with its content.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use block::{LimitKind, RateLimit, ThrottleGroup, ThrottleLimits};
 use options::{BlockdevOptions, NodeRef, ThrottleGroupOptions};
 
+use super::DaemonObjects;
 use super::node::OpenNode;
-use super::objects::DaemonObjects;
 use crate::error::BoxError;
 
 /// A throttle group with its present options.

@@ -14,7 +14,7 @@ use tls::{
     ClientCredentials, CredentialFiles, CredentialsError, MAX_FILE_BYTES, ServerCredentials,
 };
 
-use super::objects::DaemonObjects;
+use super::DaemonObjects;
 use super::secret::{SecretFiles, read_at_most, warn_if_readable_by_all};
 use crate::error::BoxError;
 

@@ -15,8 +15,8 @@ use crate::devices::scsi_unit::{
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_scsi_unit_stats};
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::export::{Export, ExportState};
-use crate::state::objects::DaemonObjects;
 
 /// Maximum number of tasks of the chip.
 const MAX_TASKS: u16 = 256;

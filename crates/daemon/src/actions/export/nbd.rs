@@ -14,8 +14,8 @@ use crate::devices::scsi_unit::check_writable;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::export::{Export, ExportState};
-use crate::state::objects::DaemonObjects;
 
 /// The block size that is best for most disks.
 const PREFERRED_BLOCK_BYTES: u32 = 4096;

@@ -8,8 +8,8 @@ use options::{Driver, ExportKind, ExportOptions, ExportedBitmap, NbdExportOption
 
 use crate::devices::export_server::ExportServer;
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::export::ExportState;
-use crate::state::objects::DaemonObjects;
 
 /// Begins to use the bitmaps of an export. A process that takes over gets them from the old one when that has stopped: there are none
 /// until [`begin_use_after_restore`].

@@ -13,8 +13,8 @@ use crate::devices::queues::QueueStarter;
 use crate::devices::virtio_scsi::{VhostUserScsiDevice, VirtioScsiController};
 use crate::disk::export_stats::ExportStats;
 use crate::error::BoxError;
+use crate::state::DaemonObjects;
 use crate::state::export::{Export, ExportState};
-use crate::state::objects::DaemonObjects;
 
 /// Creates the export and starts its server.
 pub(crate) fn create_and_start_export(

@@ -4,7 +4,7 @@
 use options::{ChardevOptions, MonitorOptions, ToJsonError};
 use serde_json::Value;
 
-use crate::state::objects::DaemonObjects;
+use crate::state::DaemonObjects;
 
 /// All options, in an order in which they can be applied.
 pub(crate) fn command_line_for_objects(
