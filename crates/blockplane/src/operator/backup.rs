@@ -7,10 +7,11 @@ use std::time::Instant;
 use commands::signals;
 use serde_json::{Value, json};
 
-use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::client::Client;
 use crate::operator::disk::Disk;
 use crate::operator::error::{Error, Result};
+use crate::operator::monitor_args::MonitorArgs;
+use crate::operator::output::print_and_flush;
 use crate::operator::target::Target;
 use crate::operator::{job, new_bitmap, units};
 

@@ -4,9 +4,10 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::disk::Disk;
 use crate::operator::error::{Error, Result};
+use crate::operator::monitor_args::MonitorArgs;
+use crate::operator::output::print_and_flush;
 use crate::operator::table::ColumnAlign::{Left, Right};
 use crate::operator::table::TextTable;
 use crate::operator::units::format_bytes;

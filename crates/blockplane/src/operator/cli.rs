@@ -3,14 +3,11 @@
 mod help;
 
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Write};
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 use crate::operator::{backup, bitmap, info, mirror, qmp, top, upgrade};
 
@@ -53,25 +50,6 @@ enum OperatorCommand {
     Upgrade(upgrade::Options),
 }
 
-/// The monitor's socket and time limit, which most commands take.
-#[derive(Clone, Debug, clap::Args)]
-pub struct MonitorArgs {
-    /// The socket of the daemon's monitor: path=… of its --chardev
-    #[arg(value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
-    pub socket: PathBuf,
-    /// Time limit for each reply, but not for jobs; 0: no limit
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = commands::time::parse_duration)]
-    pub timeout: Duration,
-}
-
-impl MonitorArgs {
-    /// Connects to the monitor.
-    pub(crate) fn connect(&self) -> Result<Client> {
-        let timeout = (!self.timeout.is_zero()).then_some(self.timeout);
-        Client::connect(&self.socket, timeout)
-    }
-}
-
 /// The definitions of all commands, for manual pages and completions.
 #[must_use]
 pub fn command_definitions() -> clap::Command {
@@ -109,12 +87,6 @@ fn run_parsed_command(command: &OperatorCommand) -> Result<()> {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
         done => done,
     }
-}
-
-/// Prints a text and a line break, and flushes.
-pub(crate) fn print_and_flush(out: &mut impl Write, text: &str) -> Result<()> {
-    let written = writeln!(out, "{text}").and_then(|()| out.flush());
-    written.map_err(Error::io("print the result"))
 }
 
 #[cfg(test)]

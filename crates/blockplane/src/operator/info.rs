@@ -6,9 +6,10 @@ use std::io::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
+use crate::operator::monitor_args::MonitorArgs;
+use crate::operator::output::print_and_flush;
 
 /// The command line of `blockplane info`.
 #[derive(Clone, Debug, clap::Args)]

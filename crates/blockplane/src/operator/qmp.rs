@@ -4,9 +4,10 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::{Map, Value};
 
-use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
+use crate::operator::monitor_args::MonitorArgs;
+use crate::operator::output::print_and_flush;
 use crate::operator::{request, schema};
 
 /// The command line of `blockplane qmp`.

@@ -5,6 +5,7 @@ mod rows;
 mod screen;
 mod svg;
 mod terminal;
+mod view_state;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -12,14 +13,16 @@ use std::time::{Duration, Instant};
 
 use commands::{signals, time};
 
-use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 use crate::operator::interval_load::DaemonLoad;
+use crate::operator::monitor_args::MonitorArgs;
+use crate::operator::output::print_and_flush;
 use crate::operator::sample::Sample;
 use on_demand_sampler::OnDemandSampler;
-use screen::{LineStyle, ScreenSize, StyledLine, ViewState};
+use screen::{LineStyle, ScreenSize, StyledLine};
 use terminal::{Key, Terminal};
+use view_state::ViewState;
 
 /// The command line of `blockplane top`.
 #[derive(Clone, Debug, clap::Args)]

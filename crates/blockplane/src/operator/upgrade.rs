@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::operator::cli::print_and_flush;
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
+use crate::operator::output::print_and_flush;
 use crate::operator::units;
 
 /// The command line of `blockplane upgrade`.

@@ -1,6 +1,6 @@
 //! Lines of the list of exports in `blockplane top`: exports in the chosen order, with images, throttled nodes, units, queues.
 
-use super::screen::ViewState;
+use super::view_state::ViewState;
 use crate::operator::image::Image;
 use crate::operator::interval_load::{DaemonLoad, ExportLoad, IntervalLoad};
 use crate::operator::throttle::ThrottleLoad;
