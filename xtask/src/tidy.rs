@@ -1,227 +1,87 @@
-//! `cargo xtask tidy`: rules of style and structure for sources and documents, as a ratchet.
-//!
-//! Each rule makes findings. A finding that was there when its rule came is an exception in `xtask/tidy.toml`, with a
-//! number: how many lines are too long, how often a word is written. Less than that number is an error as well, so
-//! that exceptions only become fewer. The folder `tidy` has a file for each rule.
+//! `cargo xtask tidy`: rules of style and structure that rustfmt and clippy do not have. The folder `tidy` has a file for each.
 
 mod circles;
-mod dead_files;
-mod exceptions;
 mod floors;
 mod headers;
 mod lengths;
-mod manifest;
 mod modules;
+mod packages;
 mod scan;
-mod settings;
 mod tokens;
-mod tree;
 mod words;
 
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
 
 use crate::root;
-use exceptions::Exceptions;
 use modules::Modules;
-use settings::Settings;
-use tree::Tree;
 
-/// Settings and exceptions, relative to the repository's root.
-const FILE: &str = "xtask/tidy.toml";
+/// Texts of files by path, relative to the repository's root.
+type Files = BTreeMap<String, String>;
 
-const USAGE: &str = "\
-usage: cargo xtask tidy [--update | --record | --circles]
-
-Checks rules of style and structure, in tracked files. xtask/tidy.toml lists words, the floors of crates,
-and exceptions.
-
-  --update   lower the exceptions to what is still there, and remove those that no longer apply; add none
-  --record   write all exceptions anew: only when a rule is new
-  --circles  print the circles of modules, and the uses that make them
-";
-
-/// A place that breaks a rule.
-#[derive(Debug)]
-struct Finding {
-    rule: &'static str,
-    /// The subject of an exception: a file, or something of a file.
-    subject: String,
-    /// How bad it is; an exception allows as much.
-    number: usize,
-    path: String,
-    line: usize,
-    /// The error, and what to do.
-    text: String,
-}
-
-/// Numbers of lines as text, the first of them if there are many.
-fn listed(lines: &[usize]) -> String {
-    let numbers: Vec<String> = lines.iter().take(20).map(usize::to_string).collect();
-    let more = if numbers.len() < lines.len() {
-        ", …"
-    } else {
-        ""
-    };
-    let plural = if lines.len() == 1 { "" } else { "s" };
-    format!("line{plural} {}{more}", numbers.join(", "))
-}
-
-/// `cargo xtask tidy …`.
-pub(crate) fn tidy(mut arguments: impl Iterator<Item = String>) -> ExitCode {
-    let option = arguments.next();
-    let result = match (option.as_deref(), arguments.next()) {
-        (None, None) => check(),
-        (Some("--update"), None) => rewrite(Exceptions::lowered),
-        (Some("--record"), None) => rewrite(|_, findings| Exceptions::of(findings)),
-        (Some("--circles"), None) => Source::read(&root()).map(|source| {
-            eprint!("{}", circles::report(&source.modules));
-        }),
-        _ => {
-            eprint!("{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(errors) => {
-            eprintln!("{errors}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Checks all rules. The error is a line for each violation, and their count.
+/// Checks all rules. The error is a line for each violation.
 pub(crate) fn check() -> Result<(), String> {
-    let source = Source::read(&root())?;
-    let errors = source.exceptions.compare(&source.findings());
-    match errors.len() {
-        0 => Ok(()),
-        count => Err(format!("{}\ntidy: {count} errors", errors.join("\n"))),
+    let root = root().canonicalize().map_err(|error| error.to_string())?;
+    let files = tracked_files(&root)?;
+    let packages = packages::packages(&root, &files)?;
+    let modules = Modules::new(&files, packages.iter().flat_map(|package| &package.roots));
+    let mut errors = circles::check(&modules);
+    errors.extend(floors::check(&packages));
+    errors.extend(headers::check(&files));
+    errors.extend(lengths::check(&files, &modules.product()));
+    errors.extend(modules.unreached().map(|file| {
+        format!("{file}:1: no target reaches this file; declare it as a module, or delete it")
+    }));
+    errors.extend(words::check(&files));
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "{}\ntidy: {} errors\n",
+            errors.join("\n"),
+            errors.len()
+        )),
     }
 }
 
-/// Writes the exceptions anew, and checks by these.
-fn rewrite(exceptions: impl Fn(&Exceptions, &[Finding]) -> Exceptions) -> Result<(), String> {
-    let source = Source::read(&root())?;
-    let exceptions = exceptions(&source.exceptions, &source.findings());
-    let text = exceptions.write_into(&source.text);
-    std::fs::write(&source.file, text).map_err(|error| format!("{FILE}: {error}"))?;
-    check()
+/// The tracked Rust sources, documents and manifests of a repository, as they are on disk.
+fn tracked_files(root: &Path) -> Result<Files, String> {
+    let mut git = Command::new("git");
+    git.args([
+        "ls-files",
+        "-z",
+        "--",
+        "*.rs",
+        "*.md",
+        "Cargo.toml",
+        "*/Cargo.toml",
+    ]);
+    let output = git.current_dir(root).output();
+    let output = output.map_err(|error| format!("cannot start git: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let mut files = Files::new();
+    for path in String::from_utf8_lossy(&output.stdout).split_terminator('\0') {
+        match std::fs::read_to_string(root.join(path)) {
+            Ok(text) => _ = files.insert(path.to_owned(), text),
+            // Deleted, and still tracked.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("{path}: {error}")),
+        }
+    }
+    Ok(files)
 }
 
-/// All that the rules look at.
-struct Source {
-    file: PathBuf,
-    text: String,
-    settings: Settings,
-    exceptions: Exceptions,
-    tree: Tree,
-    packages: Vec<manifest::Package>,
-    modules: Modules,
-}
-
-impl Source {
-    fn read(root: &Path) -> Result<Self, String> {
-        let file = root.join(FILE);
-        let text = std::fs::read_to_string(&file).map_err(|error| format!("{FILE}: {error}"))?;
-        let tree = Tree::tracked(root)?;
-        let packages = manifest::packages(&tree)?;
-        Ok(Source {
-            settings: Settings::parse(&text).map_err(|error| format!("{FILE}: {error}"))?,
-            exceptions: Exceptions::parse(&text).map_err(|error| format!("{FILE}: {error}"))?,
-            modules: Modules::new(&tree, &packages),
-            file,
-            text,
-            tree,
-            packages,
-        })
-    }
-
-    fn findings(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        findings.extend(circles::check(&self.modules));
-        findings.extend(dead_files::check(&self.modules));
-        findings.extend(floors::check(&self.packages, &self.settings.floors));
-        findings.extend(headers::check(&self.tree));
-        findings.extend(lengths::check_files(&self.tree, &self.modules.product()));
-        findings.extend(lengths::check_lines(&self.tree));
-        findings.extend(words::check(&self.tree, &self.settings.words));
-        findings
-    }
+/// The files whose names end so, with their texts.
+fn ending_with<'f>(files: &'f Files, end: &str) -> impl Iterator<Item = (&'f str, &'f str)> {
+    let files = files.iter().filter(move |(path, _)| path.ends_with(end));
+    files.map(|(path, text)| (path.as_str(), text.as_str()))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::fs;
-    use std::process::Command;
-
-    use super::*;
-
-    const SETTINGS: &str = r#"
-floors = [["b"], ["a"]]
-words = [{ word = "frob", also = ["frobs"], instead = "sent" }]
-
-[exceptions.dead-files]
-"b/dead.rs" = 1
-"#;
-
-    #[test]
-    fn every_rule_is_checked() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let root = folder.path();
-        let write = |path: &str, text: &str| {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-            fs::write(path, text).expect("a file");
-        };
-        write(FILE, SETTINGS);
-        write("a/Cargo.toml", "[package]\nname = \"a\"\n");
-        write(
-            "b/Cargo.toml",
-            "[package]\nname = \"b\"\n[dependencies]\na.path = \"../a\"\n",
-        );
-        write("a/src/lib.rs", "//! A header.\nmod c;\nmod d;\n");
-        write(
-            "a/src/c.rs",
-            &format!("//! What.\n{}use crate::d;\n", "\n".repeat(500)),
-        );
-        write(
-            "a/src/d.rs",
-            &format!("//! It frobs.\nuse crate::c;\n// {}\n", "-".repeat(140)),
-        );
-        write("b/dead.rs", "//! A header.\n");
-        for arguments in [&["init", "--quiet"][..], &["add", "."]] {
-            let git = Command::new("git")
-                .args(arguments)
-                .current_dir(root)
-                .status();
-            assert!(git.is_ok_and(|status| status.success()), "{arguments:?}");
-        }
-        write("untracked.rs", "");
-
-        let source = Source::read(root).expect("a tree");
-        let findings = source.findings();
-        let found: BTreeSet<(&str, &str)> = findings
-            .iter()
-            .map(|one| (one.rule, &one.subject[..]))
-            .collect();
-        let expected = [
-            ("circles", "a/src/lib.rs"),
-            ("circles", "a/src/lib.rs: c"),
-            ("circles", "a/src/lib.rs: d"),
-            ("dead-files", "b/dead.rs"),
-            ("file-length", "a/src/c.rs"),
-            ("floors", "b/Cargo.toml: a"),
-            ("headers", "a/src/c.rs"),
-            ("line-length", "a/src/d.rs"),
-            ("words", "a/src/d.rs: frob"),
-        ];
-        assert_eq!(found, BTreeSet::from(expected));
-        assert_eq!(
-            source.exceptions.compare(&findings).len(),
-            expected.len() - 1
-        );
-    }
+fn files(files: &[(&str, &str)]) -> Files {
+    let owned = |&(path, text): &(&str, &str)| (path.to_owned(), text.to_owned());
+    files.iter().map(owned).collect()
 }

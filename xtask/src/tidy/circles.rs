@@ -1,317 +1,230 @@
-//! Circles between the modules of a crate: those right below its root, with all that is in them.
+//! Circles between the modules of a crate of the product, at each level: children of one module that use each other.
 //!
-//! A circle is a set of modules each of which reaches each other one by uses (a strongly connected component). A use
-//! of what the root re-exports by name is a use of the module that it comes from. Unit tests do not count, nor does
-//! the root itself, nor what [`scan`](super::scan) cannot see: re-exports by glob, and `macro_rules` that are in
-//! scope without a path.
-//!
-//! Each module of a circle is an exception, and so is the size of a crate's largest circle: two circles that become
-//! one are noticed by that size.
+//! A use from anywhere inside a child to anywhere inside another child counts. A use of what a module re-exports by name is one of
+//! the module that it comes from, and a use of the parent itself is none of its children. Unit tests do not count, nor does what
+//! [`scan`](super::scan) cannot see: re-exports by glob, and `macro_rules` that are in scope without a path.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::Finding;
 use super::modules::{Modules, Target};
 
-/// Finds the modules that are in circles, and the size of each crate's largest circle.
-pub(super) fn check(modules: &Modules) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut find = |subject: &str, number, Place { file, line }: &Place, text| {
-        findings.push(Finding {
-            rule: "circles",
-            subject: subject.to_owned(),
-            number,
-            path: file.clone(),
-            line: *line,
-            text,
-        });
-    };
-    for (target, uses) in uses_of_targets(modules) {
-        let circles = uses.circles();
-        for &module in circles.iter().flatten() {
-            let way = uses.way_back(module);
-            let subject = format!("{}: {module}", target.root);
-            let text = format!(
-                "{} is a circle; move what both need to a module that uses neither",
-                way.join(" → ")
-            );
-            find(&subject, 1, &uses.places(way[0], way[1])[0], text);
-        }
-        if let Some(largest) = circles.iter().max_by_key(|circle| circle.len()) {
-            let names: Vec<&str> = largest.iter().copied().collect();
-            let text = format!(
-                "the largest circle has the modules {}; see 'cargo xtask tidy --circles'",
-                names.join(", ")
-            );
-            let place = Place {
-                file: target.root.clone(),
-                line: 1,
-            };
-            find(&target.root, largest.len(), &place, text);
-        }
-    }
-    findings
-}
+/// The names from a crate's root to a module.
+type ModulePath<'m> = Vec<&'m str>;
 
-/// All circles as text, with the uses that make them.
-pub(super) fn report(modules: &Modules) -> String {
-    let mut text = String::new();
-    for (target, uses) in uses_of_targets(modules) {
-        for circle in uses.circles() {
-            let names: Vec<&str> = circle.iter().copied().collect();
-            let _ = writeln!(
-                text,
-                "{}: {} modules: {}",
-                target.root,
-                circle.len(),
-                names.join(", ")
-            );
-            for (&(from, to), places) in &uses.places {
-                if circle.contains(from) && circle.contains(to) {
-                    let Place { file, line } = &places[0];
-                    let _ = writeln!(
-                        text,
-                        "    {file}:{line}: {from} → {to} ({} in all)",
-                        places.len()
-                    );
-                }
-            }
-        }
-    }
-    text
-}
-
-/// A place that uses another module.
-#[derive(Debug)]
-struct Place {
-    file: String,
-    line: usize,
-}
-
-/// The uses between the top-level modules of a target.
-#[derive(Debug, Default)]
-struct Uses<'m> {
-    places: BTreeMap<(&'m str, &'m str), Vec<Place>>,
-    next: BTreeMap<&'m str, BTreeSet<&'m str>>,
-}
-
-/// The targets that are crates of the product, with their uses.
-fn uses_of_targets(modules: &Modules) -> impl Iterator<Item = (&Target, Uses<'_>)> {
+/// Finds circles: a shortest one for each group of modules.
+pub(super) fn check(modules: &Modules) -> Vec<String> {
     let targets = modules.targets.iter();
-    let targets = targets.filter(|target| target.root.split('/').any(|part| part == "src"));
-    targets.map(|target| (target, Uses::new(modules, target)))
+    let product = targets
+        .filter(|target| target.root.starts_with("crates/") && target.root.contains("/src/"));
+    let mut errors = Vec::new();
+    for target in product {
+        for uses in UsesOfSiblings::of_crate(modules, target).values() {
+            errors.extend(uses.circles());
+        }
+    }
+    errors
 }
 
-impl<'m> Uses<'m> {
-    fn new(modules: &'m Modules, target: &'m Target) -> Self {
-        let root = &modules.scans[&target.root];
-        let tops: BTreeSet<&str> = root
-            .modules
-            .iter()
-            .filter(|top| top.path.len() == 1)
-            .map(|top| &top.path[0][..])
-            .collect();
-        // A name that the root imports, and the module that it comes from.
-        let imports = root.imports.iter().filter_map(|import| {
-            let mut segments = import.segments.iter().map(|segment| &segment[..]);
-            let module = segments.find(|segment| !["crate", "self"].contains(segment))?;
-            tops.contains(module).then_some((&import.name[..], module))
-        });
-        let imports: BTreeMap<&str, &str> = imports.collect();
-        let mut uses = Uses::default();
+/// The uses between the children of one module, with a place for each.
+#[derive(Debug, Default)]
+struct UsesOfSiblings<'m> {
+    next: BTreeMap<&'m str, BTreeMap<&'m str, String>>,
+}
+
+impl<'m> UsesOfSiblings<'m> {
+    /// By parent.
+    fn of_crate(modules: &'m Modules, target: &'m Target) -> BTreeMap<ModulePath<'m>, Self> {
+        let names = Names::new(modules, target);
+        let mut uses: BTreeMap<ModulePath<'_>, Self> = BTreeMap::new();
         for module in target.modules.iter().filter(|module| !module.test) {
-            for used in modules.scans[&module.file]
-                .paths
-                .iter()
-                .filter(|used| !used.test)
-            {
-                let inside = module.path.iter().chain(&used.inside).map(|name| &name[..]);
-                let inside: Vec<&str> = inside.collect();
-                let (Some(&from), Some(name)) =
-                    (inside.first(), below_root(&inside, &used.segments))
-                else {
-                    continue;
-                };
-                let to = tops.get(name).or_else(|| imports.get(name));
-                if let Some(&to) = to.filter(|&&to| to != from) {
-                    let place = Place {
-                        file: module.file.clone(),
-                        line: used.line,
-                    };
-                    uses.places.entry((from, to)).or_default().push(place);
-                    uses.next.entry(from).or_default().insert(to);
+            let paths = modules.scans[&module.file].paths.iter();
+            for used in paths.filter(|used| !used.test) {
+                let from = inside(&module.path, &used.inside);
+                let to = names.resolve(&from, &used.segments, 0);
+                let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+                if let (Some(child), Some(other)) = (from.get(common), to.get(common)) {
+                    let of_parent = uses.entry(from[..common].to_vec()).or_default();
+                    let of_child = of_parent.next.entry(child).or_default();
+                    of_child
+                        .entry(other)
+                        .or_insert_with(|| format!("{}:{}", module.file, used.line));
                 }
             }
         }
         uses
     }
 
-    fn places(&self, from: &'m str, to: &'m str) -> &[Place] {
-        &self.places[&(from, to)]
+    fn circles(&self) -> Vec<String> {
+        let mut found: BTreeSet<&str> = BTreeSet::new();
+        let mut errors = Vec::new();
+        for &module in self.next.keys() {
+            let Some(circle) = self.shortest_circle(module) else {
+                continue;
+            };
+            if circle.iter().any(|module| found.contains(module)) {
+                continue;
+            }
+            found.extend(&circle);
+            let steps = circle
+                .windows(2)
+                .map(|step| (step[1], &self.next[step[0]][step[1]]));
+            let steps: Vec<(&str, &String)> = steps.collect();
+            let names: Vec<String> = steps
+                .iter()
+                .map(|(name, at)| format!("{name} ({at})"))
+                .collect();
+            errors.push(format!(
+                "{}: {module} → {} is a circle of modules; move what both need to a module that uses neither",
+                steps[0].1,
+                names.join(" → ")
+            ));
+        }
+        errors
     }
 
-    fn next(&self, module: &'m str) -> impl Iterator<Item = &'m str> {
-        self.next.get(module).into_iter().flatten().copied()
-    }
-
-    /// The modules that this one reaches, each with the one before it on a shortest way.
-    fn reached(&self, from: &'m str) -> BTreeMap<&'m str, &'m str> {
-        let mut reached = BTreeMap::new();
-        let mut queue = std::collections::VecDeque::from([from]);
-        while let Some(module) = queue.pop_front() {
-            for next in self.next(module) {
-                reached.entry(next).or_insert_with(|| {
+    /// A shortest way from a module back to itself, both ends included.
+    fn shortest_circle(&self, module: &'m str) -> Option<Vec<&'m str>> {
+        let mut before = BTreeMap::new();
+        let mut queue = VecDeque::from([module]);
+        while let Some(at) = queue.pop_front() {
+            for &next in self.next.get(at).into_iter().flat_map(BTreeMap::keys) {
+                before.entry(next).or_insert_with(|| {
                     queue.push_back(next);
-                    module
+                    at
                 });
             }
         }
-        reached
-    }
-
-    fn circles(&self) -> Vec<BTreeSet<&'m str>> {
-        let reached: BTreeMap<&str, _> = self
-            .next
-            .keys()
-            .map(|&from| (from, self.reached(from)))
-            .collect();
-        let reaches =
-            |from: &str, to: &str| reached.get(from).is_some_and(|all| all.contains_key(to));
-        let mut circles: Vec<BTreeSet<&str>> = Vec::new();
-        for (&module, others) in &reached {
-            let known = circles.iter().any(|circle| circle.contains(module));
-            if reaches(module, module) && !known {
-                circles.push(
-                    others
-                        .keys()
-                        .copied()
-                        .filter(|other| reaches(other, module))
-                        .collect(),
-                );
-            }
-        }
-        circles
-    }
-
-    /// A shortest way from a module of a circle back to it, both ends included.
-    fn way_back(&self, module: &'m str) -> Vec<&'m str> {
-        let reached = self.reached(module);
         let mut way = vec![module];
-        let mut at = reached[module];
+        let mut at = *before.get(module)?;
         while at != module {
             way.push(at);
-            at = reached[at];
+            at = before[at];
         }
         way.push(module);
         way.reverse();
-        way
+        Some(way)
     }
 }
 
-/// The first name below the root that a path leads to, if it leaves the top-level module by the root.
-fn below_root<'p>(inside: &[&str], segments: &'p [String]) -> Option<&'p str> {
-    let mut depth = inside.len();
-    for segment in segments {
-        match segment.as_str() {
-            "crate" => depth = 0,
-            "self" => {}
-            "super" => depth = depth.checked_sub(1)?,
-            name => return (depth == 0).then_some(name),
+/// The modules of a crate, and the names that they import.
+struct Names<'m> {
+    modules: BTreeSet<ModulePath<'m>>,
+    imports: BTreeMap<(ModulePath<'m>, &'m str), &'m [String]>,
+}
+
+/// Longest chain of re-exports that is followed; `use a::a` leads to itself.
+const MAX_IMPORTS: usize = 8;
+
+impl<'m> Names<'m> {
+    fn new(modules: &'m Modules, target: &'m Target) -> Self {
+        let mut names = Names {
+            modules: BTreeSet::new(),
+            imports: BTreeMap::new(),
+        };
+        for module in &target.modules {
+            let scan = &modules.scans[&module.file];
+            names.modules.insert(inside(&module.path, &[]));
+            let declared = scan.modules.iter();
+            names
+                .modules
+                .extend(declared.map(|declared| inside(&module.path, &declared.path)));
+            for import in &scan.imports {
+                let name = (inside(&module.path, &import.inside), &import.name[..]);
+                names.imports.insert(name, &import.segments);
+            }
         }
+        names
     }
-    None
+
+    /// The module where the path of a use ends: the innermost that it names, or that has what it names.
+    fn resolve(&self, from: &[&'m str], segments: &'m [String], imports: usize) -> ModulePath<'m> {
+        let mut at = from.to_vec();
+        for segment in segments {
+            match segment.as_str() {
+                "crate" => at.clear(),
+                "self" => {}
+                "super" => _ = at.pop(),
+                name => {
+                    at.push(name);
+                    if self.modules.contains(&at) {
+                        continue;
+                    }
+                    at.pop();
+                    let import = self.imports.get(&(at.clone(), name));
+                    return match import.filter(|_| imports < MAX_IMPORTS) {
+                        Some(import) => self.resolve(&at, import, imports + 1),
+                        None => at,
+                    };
+                }
+            }
+        }
+        at
+    }
+}
+
+/// The path of an inline module of a file, or of an item in it.
+fn inside<'m>(module: &'m [String], inside: &'m [String]) -> ModulePath<'m> {
+    module.iter().chain(inside).map(String::as_str).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::{manifest::packages, tree::Tree};
+    use crate::tidy::files;
 
-    fn modules(files: &[(&str, &str)]) -> Modules {
-        let manifest = ("a/Cargo.toml", "[package]\nname = \"a\"\n");
-        let tree = Tree::of(&[&[manifest], files].concat());
-        let packages = packages(&tree).expect("valid manifests");
-        Modules::new(&tree, &packages)
-    }
-
-    fn subjects(modules: &Modules) -> Vec<(String, usize)> {
-        let found = check(modules).into_iter();
-        found
-            .map(|finding| (finding.subject, finding.number))
-            .collect()
+    fn circles(sources: &[(&str, &str)]) -> Vec<String> {
+        let root = "crates/a/src/lib.rs".to_owned();
+        check(&Modules::new(&files(sources), [&root]))
     }
 
     #[test]
-    fn a_circle_is_found_through_deeper_modules_and_re_exports() {
-        let modules = modules(&[
+    fn circles_are_found_at_every_level_and_through_re_exports() {
+        let found = circles(&[
             (
-                "a/src/lib.rs",
+                "crates/a/src/lib.rs",
                 "mod b;\nmod c;\nmod d;\nmod e;\npub use d::Thing as Other;\n",
             ),
-            ("a/src/b.rs", "mod deep;\n"),
-            ("a/src/b/deep.rs", "\nuse super::super::c::X;\n"),
-            ("a/src/c.rs", "use crate::Other;\n"),
-            ("a/src/d.rs", "mod inner { fn f() { crate::b::g() } }\n"),
-            ("a/src/e.rs", "use crate::b;\n"),
-        ]);
-        let expected = [
-            ("a/src/lib.rs: b", 1),
-            ("a/src/lib.rs: c", 1),
-            ("a/src/lib.rs: d", 1),
-            ("a/src/lib.rs", 3),
-        ];
-        assert_eq!(
-            subjects(&modules),
-            expected.map(|(subject, number)| (subject.to_owned(), number))
-        );
-        let first = &check(&modules)[0];
-        assert_eq!((&first.path[..], first.line), ("a/src/b/deep.rs", 2));
-        assert!(
-            first.text.starts_with("b → c → d → b is a circle"),
-            "{}",
-            first.text
-        );
-        let report = report(&modules);
-        assert!(
-            report.starts_with("a/src/lib.rs: 3 modules: b, c, d\n"),
-            "{report}"
-        );
-        assert!(
-            report.contains("    a/src/c.rs:1: c → d (1 in all)\n"),
-            "{report}"
-        );
-    }
-
-    #[test]
-    fn separate_circles_are_reported_separately() {
-        let modules = modules(&[
-            ("a/src/main.rs", "mod b;\nmod c;\nmod d;\nmod e;\n"),
-            ("a/src/b.rs", "use crate::{c, d};\n"),
-            ("a/src/c.rs", "use super::b;\n"),
-            ("a/src/d.rs", "use crate::e::X;\n"),
-            ("a/src/e.rs", "use crate::d::Y;\n"),
-        ]);
-        let largest = subjects(&modules).pop();
-        assert_eq!(largest, Some(("a/src/main.rs".to_owned(), 2)));
-        assert_eq!(subjects(&modules).len(), 5);
-    }
-
-    #[test]
-    fn unit_tests_and_the_way_down_make_no_circle() {
-        let modules = modules(&[
-            ("a/src/lib.rs", "mod b;\nmod c;\nfn f() {}\n"),
+            ("crates/a/src/b.rs", "mod deep;\nmod low;\n"),
             (
-                "a/src/b.rs",
-                "use crate::c;\nuse crate::f;\nmod deep { use super::super::b; }\n",
+                "crates/a/src/b/deep.rs",
+                "\nuse super::super::c::X;\nuse super::low;\n",
+            ),
+            ("crates/a/src/b/low.rs", "fn f() { crate::b::deep::g() }\n"),
+            ("crates/a/src/c.rs", "use crate::Other;\n"),
+            (
+                "crates/a/src/d.rs",
+                "mod inner { fn f() { crate::b::g() } }\n",
+            ),
+            ("crates/a/src/e.rs", "use crate::b;\n"),
+        ]);
+        let begins = [
+            "crates/a/src/b/deep.rs:2: b → c (crates/a/src/b/deep.rs:2) → d (crates/a/src/c.rs:1) → b (crates/a/src/d.rs:1) is",
+            "crates/a/src/b/deep.rs:3: deep → low (crates/a/src/b/deep.rs:3) → deep (crates/a/src/b/low.rs:1) is",
+        ];
+        assert_eq!(found.len(), begins.len(), "{found:?}");
+        for (found, begin) in found.iter().zip(begins) {
+            assert!(found.starts_with(begin), "{found}");
+        }
+    }
+
+    #[test]
+    fn unit_tests_parents_and_the_way_down_make_no_circle() {
+        let found = circles(&[
+            (
+                "crates/a/src/lib.rs",
+                "mod b;\nmod c;\nuse a::a;\nfn f() {}\n",
             ),
             (
-                "a/src/c.rs",
+                "crates/a/src/b.rs",
+                "use crate::{a, c};\nuse crate::f;\nmod deep { use super::super::b; }\n",
+            ),
+            (
+                "crates/a/src/c.rs",
                 "mod b;\nmod d { use super::b; }\n#[cfg(test)]\nmod tests { use crate::b; }\n#[cfg(test)]\nmod more;\n",
             ),
-            ("a/src/c/b.rs", ""),
-            ("a/src/c/more.rs", "use crate::b;\n"),
+            ("crates/a/src/c/b.rs", "use super::X;\n"),
+            ("crates/a/src/c/more.rs", "use crate::b;\n"),
         ]);
-        assert_eq!(subjects(&modules), []);
+        assert_eq!(found, [""; 0]);
     }
 }

@@ -1,41 +1,54 @@
 //! Floors: each crate uses crates of lower floors only, tests aside, and is on one floor.
 
-use std::collections::BTreeMap;
+use super::packages::Package;
 
-use super::manifest::Package;
-use super::settings::Place;
-use super::{FILE, Finding};
+/// Crates from the bottom up.
+const FLOORS: &[&[&str]] = &[
+    // basis
+    &["commands", "telemetry"],
+    // mechanisms, one each
+    &[
+        "engine",
+        "lsi-driver",
+        "sandbox",
+        "tls",
+        "unix-socket",
+        "virtqueue",
+    ],
+    // network storage; signals to front-ends
+    &["ceph", "eventfd", "nbd"],
+    // nodes; protocols; options
+    &["block", "options", "qmp", "vhost-user"],
+    // what SCSI controllers share; manual pages
+    &["manual", "scsi"],
+    // devices of virtqueues
+    &["virtio-blk", "virtio-scsi"],
+    // queues
+    &["iothread"],
+    // NBD; jobs; PCI devices
+    &["copier", "nbd-server", "vfio-user"],
+    &["lsi53c895a", "test-support"],
+    &["daemon"],
+    // programs, guests
+    &["bench", "blockplane", "guest"],
+    // checks of all that
+    &["fuzz", "interleavings", "interop", "sim", "xtask"],
+];
 
-pub(super) fn check(packages: &[Package], floors: &[Vec<Place>]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut find = |path: &str, line, name: &str, text| {
-        findings.push(Finding {
-            rule: "floors",
-            subject: format!("{path}: {name}"),
-            number: 1,
-            path: path.to_owned(),
-            line,
-            text,
-        });
-    };
-    let mut floor_of = BTreeMap::new();
-    for (places, floor) in floors.iter().zip(0usize..) {
-        for Place { package, line } in places {
-            if !packages.iter().any(|known| known.name == *package) {
-                find(
-                    FILE,
-                    *line,
-                    package,
-                    format!("there is no package '{package}'; remove it"),
-                );
-            } else if floor_of.insert(&package[..], floor).is_some() {
-                find(
-                    FILE,
-                    *line,
-                    package,
-                    format!("'{package}' is on two floors; remove one"),
-                );
-            }
+const THIS_FILE: &str = "xtask/src/tidy/floors.rs";
+
+pub(super) fn check(packages: &[Package]) -> Vec<String> {
+    check_floors(packages, FLOORS)
+}
+
+fn check_floors(packages: &[Package], floors: &[&[&str]]) -> Vec<String> {
+    let floor_of = |name: &str| floors.iter().position(|floor| floor.contains(&name));
+    let mut errors = Vec::new();
+    for &name in floors.iter().copied().flatten() {
+        if !packages.iter().any(|package| package.name == name) {
+            errors.push(format!(
+                "{THIS_FILE}:1: there is no package '{name}'; remove it"
+            ));
         }
     }
     for Package {
@@ -45,72 +58,55 @@ pub(super) fn check(packages: &[Package], floors: &[Vec<Place>]) -> Vec<Finding>
         ..
     } in packages
     {
-        let Some(&floor) = floor_of.get(&name[..]) else {
-            let text = format!("'{name}' is on no floor; add it to {FILE}, above all that it uses");
-            find(manifest, 1, name, text);
+        let Some(floor) = floor_of(name) else {
+            errors.push(format!("{manifest}:1: '{name}' is on no floor; add it to {THIS_FILE}, above all that it uses"));
             continue;
         };
-        for (used, &line) in dependencies {
-            let Some(&below) = floor_of.get(&used[..]).filter(|&&below| below >= floor) else {
-                continue;
-            };
-            let text = format!(
-                "'{name}' on floor {floor} uses '{used}' on floor {below}; move what both need to a crate below, \
-                 or change the floors in {FILE}"
-            );
-            find(manifest, line, used, text);
+        for used in dependencies {
+            if let Some(above) = floor_of(used).filter(|used| *used >= floor) {
+                errors.push(format!(
+                    "{manifest}:1: '{name}' on floor {floor} uses '{used}' on floor {above}; move what both need to a crate \
+                     below, or change the floors in {THIS_FILE}"
+                ));
+            }
         }
     }
-    findings
+    errors
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn package(name: &str, uses: &[&str]) -> Package {
-        Package {
+    #[test]
+    fn a_crate_uses_lower_floors_only_and_is_on_one() {
+        let package = |name: &str, uses: &[&str]| Package {
             name: name.to_owned(),
             manifest: format!("{name}/Cargo.toml"),
             roots: Vec::new(),
-            dependencies: uses.iter().map(|&used| (used.to_owned(), 9)).collect(),
-        }
-    }
-
-    fn subjects(packages: &[Package], floors: &[&[&str]]) -> Vec<String> {
-        let place = |&package: &&str| Place {
-            package: package.to_owned(),
-            line: 1,
+            dependencies: uses.iter().map(|&used| used.to_owned()).collect(),
         };
-        let floors = floors.iter().map(|floor| floor.iter().map(place).collect());
-        let found = check(packages, &floors.collect::<Vec<_>>());
-        found.into_iter().map(|finding| finding.subject).collect()
-    }
-
-    #[test]
-    fn dependency_on_a_higher_floor_is_found() {
         let packages = [
             package("a", &["libc"]),
             package("b", &["a", "c", "d"]),
             package("c", &["a"]),
             package("d", &["b", "c"]),
+            package("e", &[]),
         ];
-        let found = subjects(&packages, &[&["a"], &["b", "c"], &["d"]]);
-        assert_eq!(found, ["b/Cargo.toml: c", "b/Cargo.toml: d"]);
-    }
-
-    #[test]
-    fn each_package_is_on_one_floor() {
-        let packages = [package("a", &[]), package("b", &[])];
-        assert_eq!(subjects(&packages, &[&["a"], &["b"]]), [""; 0]);
-        assert_eq!(subjects(&packages, &[&["a"]]), ["b/Cargo.toml: b"]);
-        assert_eq!(
-            subjects(&packages, &[&["a", "b"], &["a"]]),
-            ["xtask/tidy.toml: a"]
-        );
-        assert_eq!(
-            subjects(&packages, &[&["a", "b", "c"]]),
-            ["xtask/tidy.toml: c"]
+        let found = check_floors(&packages, &[&["a"], &["b", "c"], &["d", "f"]]);
+        let begins = [
+            "xtask/src/tidy/floors.rs:1: there is no package 'f'",
+            "b/Cargo.toml:1: 'b' on floor 1 uses 'c' on floor 1",
+            "b/Cargo.toml:1: 'b' on floor 1 uses 'd' on floor 2",
+            "e/Cargo.toml:1: 'e' is on no floor",
+        ];
+        assert_eq!(found.len(), begins.len(), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .zip(begins)
+                .all(|(found, begin)| found.starts_with(begin)),
+            "{found:?}"
         );
     }
 }

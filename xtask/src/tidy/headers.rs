@@ -3,8 +3,7 @@
 //! A header such as "Which thread runs a queue" is half of a question. The rule goes by the first word, so that it
 //! also refuses a sentence that begins with "When": turn that around.
 
-use super::Finding;
-use super::tree::Tree;
+use super::{Files, ending_with};
 
 /// First words of clauses that lack their main clause.
 const HEADLESS: [&str; 11] = [
@@ -12,30 +11,20 @@ const HEADLESS: [&str; 11] = [
     "Why",
 ];
 
-pub(super) fn check(tree: &Tree) -> impl Iterator<Item = Finding> {
-    tree.ending_with(".rs").filter_map(|(path, text)| {
-        Some(Finding {
-            rule: "headers",
-            subject: path.to_owned(),
-            number: 1,
-            path: path.to_owned(),
-            line: 1,
-            text: mistake(text)?,
-        })
-    })
+pub(super) fn check(files: &Files) -> impl Iterator<Item = String> {
+    ending_with(files, ".rs")
+        .filter_map(|(path, text)| Some(format!("{path}:1: {}", mistake(text)?)))
 }
 
 /// The mistake in the header of a file.
 fn mistake(text: &str) -> Option<String> {
-    let first = text.lines().next().unwrap_or_default();
-    let Some(header) = first.strip_prefix("//! ") else {
+    let Some(header) = text.strip_prefix("//! ") else {
         return Some(
             "the file does not begin with '//! '; say what it is and why it is there".to_owned(),
         );
     };
     let word = header.split(|c: char| !c.is_alphabetic()).next()?;
-    let headless = HEADLESS.contains(&word);
-    headless.then(|| {
+    HEADLESS.contains(&word).then(|| {
         format!("the header begins with '{word}'; begin with a noun phrase or a sentence's subject")
     })
 }
@@ -46,16 +35,14 @@ mod tests {
 
     #[test]
     fn missing_and_headless_headers_are_found() {
-        let files = [
-            ("fine.rs", "//! Whatsoever: a noun phrase.\n"),
-            ("late.rs", "use a::b;\n//! A header.\n"),
-            ("none.rs", ""),
-            ("what.rs", "//! What's wrong.\n"),
-            ("which.rs", "//! Which thread runs a queue.\n"),
-        ];
-        let found: Vec<String> = check(&Tree::of(&files))
-            .map(|finding| finding.path)
-            .collect();
-        assert_eq!(found, ["late.rs", "none.rs", "what.rs", "which.rs"]);
+        assert_eq!(mistake("//! Whatsoever: a noun phrase.\n"), None);
+        for wrong in [
+            "use a::b;\n//! A header.\n",
+            "",
+            "//! What's wrong.\n",
+            "//! Which thread runs a queue.\n",
+        ] {
+            assert!(mistake(wrong).is_some(), "{wrong}");
+        }
     }
 }

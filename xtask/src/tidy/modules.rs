@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::manifest::Package;
 use super::scan::{Declaration, Scan, scan};
-use super::tree::Tree;
+use super::{Files, ending_with};
 
 /// All Rust files, scanned, and the targets that they belong to.
 #[derive(Debug)]
@@ -31,12 +30,13 @@ pub(super) struct Module {
 }
 
 impl Modules {
-    pub(super) fn new(tree: &Tree, packages: &[Package]) -> Self {
-        let files = tree.ending_with(".rs");
+    /// The targets that begin with these files.
+    pub(super) fn new<'r>(files: &Files, roots: impl IntoIterator<Item = &'r String>) -> Self {
+        let files = ending_with(files, ".rs");
         let scans = files
             .map(|(path, text)| (path.to_owned(), scan(text)))
             .collect();
-        let roots = packages.iter().flat_map(|package| &package.roots);
+        let roots = roots.into_iter();
         let targets = roots.map(|root| target(&scans, root)).collect();
         Modules { scans, targets }
     }
@@ -148,12 +148,11 @@ fn join<'p>(folder: &'p str, parts: impl Iterator<Item = &'p str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::manifest::packages;
+    use crate::tidy::files;
 
     #[test]
     fn modules_are_found_where_the_compiler_finds_them() {
-        let tree = Tree::of(&[
-            ("a/Cargo.toml", "[package]\nname = \"a\"\n"),
+        let files = files(&[
             ("a/src/lib.rs", "mod b;\nmod c;\nmod inline { mod d; }\n"),
             (
                 "a/src/b.rs",
@@ -169,8 +168,8 @@ mod tests {
             ("a/src/b/e.rs", ""),
             ("a/tests/t.rs", "#[path = \"../src/c/e.rs\"]\nmod e;\n"),
         ]);
-        let packages = packages(&tree).expect("valid manifests");
-        let modules = Modules::new(&tree, &packages);
+        let roots = ["a/src/lib.rs", "a/tests/t.rs"].map(str::to_owned);
+        let modules = Modules::new(&files, &roots);
         let unreached: Vec<&str> = modules.unreached().collect();
         assert_eq!(unreached, ["a/src/b/e.rs", "a/src/dead.rs"]);
         let lib = modules.targets[0].modules.iter();

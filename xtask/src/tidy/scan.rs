@@ -12,12 +12,12 @@ pub(super) struct Scan {
     pub(super) modules: Vec<Declaration>,
     /// Paths in `use` and elsewhere.
     pub(super) paths: Vec<UsedPath>,
-    /// Imports outside of inline modules and functions: names by which others may reach something else.
+    /// Imports outside of functions: names by which others may reach something else.
     pub(super) imports: Vec<Import>,
 }
 
 /// A module that a file declares.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Declaration {
     /// The inline modules of the file around it, from the outermost, and its own name.
     pub(super) path: Vec<String>,
@@ -30,7 +30,7 @@ pub(super) struct Declaration {
 }
 
 /// A path that begins with `crate`, `self` or `super`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct UsedPath {
     /// The inline modules of the file around it.
     pub(super) inside: Vec<String>,
@@ -43,6 +43,8 @@ pub(super) struct UsedPath {
 /// An imported name, and what it stands for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Import {
+    /// The inline modules of the file around it.
+    pub(super) inside: Vec<String>,
     pub(super) name: String,
     pub(super) segments: Vec<String>,
 }
@@ -88,21 +90,25 @@ pub(super) fn scan(source: &str) -> Scan {
                 });
                 module = inline.then(|| name.to_owned());
             }
-            "use" if scopes.is_empty() => {
+            "use" if scopes.iter().all(|scope| scope.module.is_some()) => {
                 let mut leaves = Vec::new();
                 use_tree(&tokens, at + 1, &[], &mut leaves);
-                scan.imports
-                    .extend(leaves.into_iter().map(|leaf| leaf.import));
+                let inside: Vec<String> = inside.collect();
+                scan.imports.extend(leaves.into_iter().map(|leaf| Import {
+                    inside: inside.clone(),
+                    name: leaf.name,
+                    segments: leaf.segments,
+                }));
             }
             "crate" | "self" | "super" if !follows_colons(&tokens, at) => {
                 let mut leaves = Vec::new();
                 at = use_tree(&tokens, at, &[], &mut leaves);
                 let inside: Vec<String> = inside.collect();
                 // A lone `self` is a variable, a lone `super` a glob import.
-                leaves.retain(|leaf| leaf.import.segments.len() > 1);
+                leaves.retain(|leaf| leaf.segments.len() > 1);
                 scan.paths.extend(leaves.into_iter().map(|leaf| UsedPath {
                     inside: inside.clone(),
-                    segments: leaf.import.segments,
+                    segments: leaf.segments,
                     test,
                     line: leaf.line,
                 }));
@@ -171,7 +177,8 @@ fn attribute(tokens: &[Token<'_>], at: usize, attributes: &mut Attributes) -> us
 /// A path at the end of a tree such as `a::{b, c as d}`.
 #[derive(Debug)]
 struct Leaf {
-    import: Import,
+    name: String,
+    segments: Vec<String>,
     line: usize,
 }
 
@@ -215,8 +222,11 @@ fn use_tree(
         name = word(tokens, at + 1).unwrap_or_default().to_owned();
         at += 2;
     }
-    let import = Import { name, segments };
-    leaves.push(Leaf { import, line });
+    leaves.push(Leaf {
+        name,
+        segments,
+        line,
+    });
     at
 }
 
@@ -224,70 +234,65 @@ fn use_tree(
 mod tests {
     use super::*;
 
-    fn paths(source: &str) -> Vec<(String, bool, usize)> {
-        let of = |path: UsedPath| {
-            let all = [&path.inside[..], &path.segments].concat();
-            (all.join("::"), path.test, path.line)
-        };
-        scan(source).paths.into_iter().map(of).collect()
-    }
-
-    #[test]
-    fn paths_of_imports_and_expressions_are_found() {
-        let source = "use crate::{a::{self, B}, c as d};\n\
-                      fn f(x: &crate::e::F<'_>) { super::g::h(x); crate::i!(); }\n\
-                      // crate::no\n\
-                      pub(crate) use self::j::*; const S: &str = \"crate::no\";";
-        let found: Vec<String> = paths(source).into_iter().map(|path| path.0).collect();
-        let all = "crate::a crate::a::B crate::c crate::e::F super::g::h crate::i self::j";
-        assert_eq!(found, all.split(' ').collect::<Vec<_>>());
-    }
-
     #[test]
     fn paths_know_their_inline_modules_and_whether_they_are_tests() {
-        let source = "mod a {\n use super::b;\n}\nuse crate::c;\n\
-                      #[cfg(test)]\nuse crate::d;\nuse crate::e;\n\
-                      #[cfg(test)]\nmod tests {\n mod deep { use crate::f; }\n}\nuse crate::g;";
-        let expected = [
-            ("a::super::b", false, 2),
-            ("crate::c", false, 4),
-            ("crate::d", true, 6),
-            ("crate::e", false, 7),
-            ("tests::deep::crate::f", true, 10),
-            ("crate::g", false, 12),
-        ];
-        assert_eq!(
-            paths(source),
-            expected.map(|(path, test, line)| (path.into(), test, line))
-        );
-    }
-
-    #[test]
-    fn modules_are_found_with_their_files() {
-        let source =
-            "#[cfg(test)]\n#[path = \"x/y.rs\"]\npub(crate) mod a;\nmod b { mod c; }\nmod d;";
-        let module = |path: &str, inline, file: Option<&str>, test| Declaration {
-            path: path.split(' ').map(str::to_owned).collect(),
-            inline,
-            file: file.map(str::to_owned),
-            test,
-        };
-        let expected = [
-            module("a", false, Some("x/y.rs"), true),
-            module("b", true, None, false),
-            module("b c", false, None, false),
-            module("d", false, None, false),
-        ];
-        assert_eq!(scan(source).modules, expected);
-    }
-
-    #[test]
-    fn imports_know_the_names_that_they_give() {
-        let imports = scan("pub use a::{B, C as D};\nfn f() { use e::F; }").imports;
-        let found: Vec<(&str, String)> = imports
-            .iter()
-            .map(|import| (import.name.as_str(), import.segments.join("::")))
+        let source = "use crate::{a::{self, B}, c as d};\n\
+                      fn f(x: &crate::e::F<'_>) { super::g::h(x); self.x; crate::i!(); }\n\
+                      // crate::no\n\
+                      pub(crate) use self::j::*; const S: &str = \"crate::no\";\n\
+                      mod k {\n use super::l;\n}\n\
+                      #[cfg(test)]\nuse crate::m;\n\
+                      #[cfg(test)]\nmod tests {\n mod deep { use crate::n; }\n}\nuse crate::o;";
+        let paths = scan(source).paths.into_iter();
+        let found: Vec<String> = paths
+            .map(|path| {
+                let names = [&path.inside[..], &path.segments].concat().join("::");
+                format!("{}{} {names}", path.line, if path.test { "t" } else { "" })
+            })
             .collect();
-        assert_eq!(found, [("B", "a::B".to_owned()), ("D", "a::C".to_owned())]);
+        let expected = [
+            "1 crate::a",
+            "1 crate::a::B",
+            "1 crate::c",
+            "2 crate::e::F",
+            "2 super::g::h",
+            "2 crate::i",
+            "4 self::j",
+            "6 k::super::l",
+            "9t crate::m",
+            "12t tests::deep::crate::n",
+            "14 crate::o",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn modules_and_imports_are_found() {
+        let source = "#[cfg(test)]\n#[path = \"x/y.rs\"]\npub(crate) mod a;\nmod b { mod c; pub use d::E as F; }\nfn g() { use h::I; }";
+        let scan = scan(source);
+        let modules = scan.modules.iter();
+        let modules: Vec<_> = modules
+            .map(|one| {
+                (
+                    one.path.join(" "),
+                    one.inline,
+                    one.file.as_deref(),
+                    one.test,
+                )
+            })
+            .collect();
+        let expected = [
+            ("a".to_owned(), false, Some("x/y.rs"), true),
+            ("b".to_owned(), true, None, false),
+            ("b c".to_owned(), false, None, false),
+        ];
+        assert_eq!(modules, expected);
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let import = Import {
+            inside: names(&["b"]),
+            name: "F".to_owned(),
+            segments: names(&["d", "E"]),
+        };
+        assert_eq!(scan.imports, [import]);
     }
 }
