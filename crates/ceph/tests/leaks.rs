@@ -1,4 +1,5 @@
-//! Nothing is left of images and connections that are closed: no thread, no descriptor, no watcher.
+//! Nothing is left of images and connections that are closed: no thread, no descriptor, no watcher. A program of its own, since it
+//! counts what its process has.
 
 #![allow(
     clippy::unwrap_used,

@@ -7,7 +7,7 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
-#[path = "../tests/polling/simulation.rs"]
+#[path = "../tests/iothread/polling/simulation.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
 mod simulation;
 

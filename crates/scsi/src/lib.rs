@@ -17,10 +17,7 @@
 //! RESET (and for each unit after TARGET RESET or a reset of the bus), [`Unit::on_nexus_lost`] for I_T NEXUS RESET,
 //! [`Unit::raise_commands_cleared_attention`] for CLEAR TASK SET, nothing for ABORT TASK and ABORT TASK SET.
 //!
-//! ```no_run
-//! # fn submit(_: block::Request) -> Result<(), engine::Errno> { Ok(()) }
-//! # fn example(task: &mut scsi::Task, view: &mut scsi::TargetView, cdb: &[u8], iov: &mut [libc::iovec], len: u64) {
-//! # let nexus = scsi::NexusNumber(0);
+//! ```ignore
 //! task.receive(view, 0, nexus, cdb);
 //! let count = u32::try_from(iov.len()).expect("a list of segments");
 //! // SAFETY: the segments are the initiator's memory, and stay.
@@ -29,7 +26,6 @@
 //!     step = task.on_step_completed(submit(request)); // Later, in earnest.
 //! }
 //! println!("{:?}, {} bytes, {:x?}", task.status(), task.transferred_bytes(), task.sense());
-//! # }
 //! ```
 
 mod access_word;

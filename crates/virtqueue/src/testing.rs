@@ -7,7 +7,7 @@
 //!
 //! For tests only: it panics on misuse and on exhaustion, and it is not fast.
 //!
-//! ```
+//! ```ignore
 //! use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 //! use virtqueue::{Chain, RingFeatures};
 //!

@@ -1,6 +1,6 @@
 //! Counts the allocations of each thread, for tests that assert none.
 //!
-//! ```
+//! ```ignore
 //! #[global_allocator]
 //! static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
 //!

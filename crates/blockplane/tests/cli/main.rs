@@ -1,12 +1,14 @@
 //! The command line, tried on the real program: what it prints, what it makes and removes, with
 //! which status it ends, and what signals do to it.
 //!
-//! What a guest reads and writes is not looked at here; the interoperability suite does that.
+//! What a guest reads and writes is looked at in `iothreads` only; the interoperability suite does that. `client` and `manual` need
+//! no daemon.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 
 mod activation;
 mod affinity;
+mod client;
 mod config;
 mod control_threads;
 mod daemon_options;
@@ -16,8 +18,10 @@ mod help;
 mod image_locking;
 mod inherited;
 mod invalid_command_lines;
+mod iothreads;
 mod limits;
 mod log;
+mod manual;
 mod many_exports;
 mod pidfile;
 mod sandbox;
@@ -28,4 +32,4 @@ mod shutdown;
 mod socket;
 mod tracing;
 
-use test_support::process;
+use test_support::{guest, process};

@@ -5,6 +5,7 @@
 //! - `messages`, `resets`, `far_memory`: messages, resets, and memory without a mapping.
 //! - `cves`, `fuzz`: hostile guests.
 //! - `fast_path`: programs in the chip's own memory and in guest memory.
+//! - `no_alloc`: transfers in mapped memory allocate nothing.
 //! - `machine`, `world`, `driver`: helpers, beside `lsi-driver`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
@@ -19,6 +20,7 @@ mod fuzz;
 mod instructions;
 mod machine;
 mod messages;
+mod no_alloc;
 mod queueing;
 mod registers;
 mod resets;

@@ -3,7 +3,7 @@
 //! While no tracer is attached, a probe costs the comparison of a 16-bit number. The kernel increments that number for each
 //! tracer (a *semaphore*), so arguments are computed only while one is attached, on a cold path:
 //!
-//! ```
+//! ```ignore
 //! if telemetry::tracepoints::reap::enabled() {
 //!     telemetry::tracepoints::reap::fire(3);
 //! }

@@ -1,0 +1,469 @@
+//! The loop over a fake kernel: order of phases, dispatch while handlers come and go, fairness,
+//! timers, polling, blocking.
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use iothread::event_loop::iteration::RunnerContext;
+use iothread::event_loop::testing::FakePoller;
+use iothread::event_loop::{
+    AwaitedSide, EventLoop, HandlerId, IdleEnd, Interest, PollPredictor, PollSettings, Readiness,
+    Runner,
+};
+use rustix::event::{EventfdFlags, eventfd};
+
+#[derive(Default)]
+struct Recorder {
+    log: Vec<String>,
+    ids: HashMap<u32, HandlerId>,
+    /// When the key's handler runs, delete these.
+    deletes: HashMap<u32, Vec<u32>>,
+    busy: bool,
+    poll_hits_after: Option<u32>,
+    polls: u32,
+    park_finds: bool,
+    predictor: PollPredictor,
+    progress: u64,
+}
+
+impl Runner for Recorder {
+    type Handler = u32;
+    type Timer = u32;
+    type Message = u32;
+
+    fn on_ready(&mut self, cx: &mut RunnerContext<Self>, id: HandlerId, tag: u32, _: Readiness) {
+        assert_eq!(self.ids[&tag], id);
+        self.log.push(format!("ready {tag}"));
+        for victim in self.deletes.remove(&tag).unwrap_or_default() {
+            assert!(cx.delete(self.ids[&victim]).is_some());
+        }
+    }
+    fn on_timer(&mut self, _: &mut RunnerContext<Self>, timer: u32) {
+        self.log.push(format!("timer {timer}"));
+    }
+    fn on_message(&mut self, cx: &mut RunnerContext<Self>, message: u32) {
+        if let Some(delay_ns) = message.checked_sub(SET_TIMER) {
+            cx.add_timer(cx.now_ns() + u64::from(delay_ns), delay_ns);
+            return;
+        }
+        self.log.push(format!("message {message}"));
+    }
+    fn reap(&mut self, _: &mut RunnerContext<Self>) {
+        self.log.push("reap".into());
+    }
+    fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {
+        self.log.push("complete".into());
+    }
+    fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {
+        self.log.push("notify".into());
+    }
+    fn admit(&mut self, _: &mut RunnerContext<Self>) {
+        self.log.push("admit".into());
+    }
+    fn submit(&mut self, _: &mut RunnerContext<Self>) {
+        self.log.push("submit".into());
+    }
+    fn has_work_for_next_iteration(&self) -> bool {
+        self.busy
+    }
+    fn poll_sources_once(&mut self) -> bool {
+        self.polls += 1;
+        self.poll_hits_after.is_some_and(|after| self.polls > after)
+    }
+    fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+        self.predictor
+            .predict_poll_deadline_ns(settings, now_ns, self.progress, AwaitedSide::Guest)
+    }
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdleEnd) {
+        self.progress += 1;
+        self.predictor
+            .learn_from_idle(settings, idle, self.progress);
+    }
+    fn prepare_to_block_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
+        self.log.push("park".into());
+        self.park_finds
+    }
+    fn on_stop(&mut self, _: &mut RunnerContext<Self>) {
+        self.log.push("stopped".into());
+    }
+}
+
+/// A message of this and more sets a timer for what is over it, in nanoseconds.
+const SET_TIMER: u32 = 1_000_000;
+
+const PHASES: [&str; 5] = ["reap", "complete", "notify", "admit", "submit"];
+
+struct Bench {
+    kernel: FakePoller,
+    iothread: EventLoop<Recorder>,
+    raw: HashMap<u32, RawFd>,
+}
+
+impl Bench {
+    /// A loop on a fake kernel, with a recorder that watches one eventfd for each of `handlers` tags.
+    fn new(polling: PollSettings, handlers: u32) -> Self {
+        let kernel = FakePoller::default();
+        let mut raw = HashMap::new();
+        let raw_ref = &mut raw;
+        let iothread =
+            EventLoop::new::<std::io::Error>(Box::new(kernel.clone()), polling, |cx, _| {
+                let mut runner = Recorder::default();
+                for tag in 0..handlers {
+                    let fd: OwnedFd = eventfd(0, EventfdFlags::CLOEXEC)?;
+                    raw_ref.insert(tag, fd.as_raw_fd());
+                    runner
+                        .ids
+                        .insert(tag, cx.add(fd, Interest::ReadableEdge, tag)?);
+                }
+                Ok(runner)
+            })
+            .unwrap();
+        Bench {
+            kernel,
+            iothread,
+            raw,
+        }
+    }
+
+    fn no_polling(handlers: u32) -> Self {
+        Bench::new(
+            PollSettings {
+                max_ns: 0,
+                ..PollSettings::default()
+            },
+            handlers,
+        )
+    }
+
+    fn ready(&self, tags: &[u32]) {
+        self.kernel
+            .state()
+            .ready
+            .extend(tags.iter().map(|tag| self.raw[tag]));
+    }
+
+    fn iterate(&mut self) -> Vec<String> {
+        self.iothread.iterate().unwrap();
+        std::mem::take(&mut self.iothread.runner().log)
+    }
+}
+
+#[test]
+fn phases_run_in_order_before_the_runner_parks_and_the_loop_blocks() {
+    let mut bench = Bench::no_polling(1);
+    bench.ready(&[0]);
+    let log = bench.iterate();
+    assert_eq!(log[..5], PHASES);
+    assert_eq!(log[5..], ["park", "ready 0"]);
+    assert_eq!(bench.kernel.state().waits, [None]);
+}
+
+#[test]
+fn a_deleted_handler_is_not_called_though_it_was_ready_in_the_same_iteration() {
+    let mut bench = Bench::no_polling(4);
+    // 0 deletes itself and 2, which stands behind it; 3 deletes 1, which ran before.
+    bench.iothread.runner().deletes.insert(0, vec![0, 2]);
+    bench.iothread.runner().deletes.insert(3, vec![1]);
+    bench.ready(&[0, 1, 2, 3]);
+    let log = bench.iterate();
+    assert_eq!(log[6..], ["ready 0", "ready 1", "ready 3"]);
+    assert_eq!(
+        bench.kernel.state().watched.len(),
+        2,
+        "the wake-up and handler 3 are left"
+    );
+    bench.ready(&[0, 1, 2, 3]);
+    assert_eq!(bench.iterate()[6..], ["ready 3"]);
+}
+
+#[test]
+fn a_slot_reused_within_an_iteration_does_not_get_the_old_handlers_event() {
+    // Handler 0 deletes handler 1; before 1's event is dispatched a new handler takes its slot.
+    struct Reuser {
+        victim: Option<HandlerId>,
+        heard: Vec<&'static str>,
+    }
+    impl Runner for Reuser {
+        type Handler = &'static str;
+        type Timer = ();
+        type Message = ();
+        fn on_ready(
+            &mut self,
+            cx: &mut RunnerContext<Self>,
+            _: HandlerId,
+            tag: &'static str,
+            _: Readiness,
+        ) {
+            self.heard.push(tag);
+            if tag == "first" {
+                let fd = cx.delete(self.victim.unwrap()).unwrap();
+                let reused = cx.add(fd, Interest::ReadableEdge, "newcomer").unwrap();
+                assert_ne!(reused, self.victim.unwrap());
+            }
+        }
+        fn on_timer(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+        fn on_message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+        fn reap(&mut self, _: &mut RunnerContext<Self>) {}
+        fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {}
+        fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {}
+        fn admit(&mut self, _: &mut RunnerContext<Self>) {}
+        fn submit(&mut self, _: &mut RunnerContext<Self>) {}
+        fn has_work_for_next_iteration(&self) -> bool {
+            false
+        }
+        fn poll_sources_once(&mut self) -> bool {
+            false
+        }
+        fn predict_poll_deadline_ns(&mut self, _: &PollSettings, _: u64) -> u64 {
+            0
+        }
+        fn learn_from_idle(&mut self, _: &PollSettings, _: IdleEnd) {}
+        fn prepare_to_block_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
+            false
+        }
+        fn on_stop(&mut self, _: &mut RunnerContext<Self>) {}
+    }
+    let kernel = FakePoller::default();
+    let mut raw = Vec::new();
+    let mut iothread = EventLoop::new::<std::io::Error>(
+        Box::new(kernel.clone()),
+        PollSettings::default(),
+        |cx, _| {
+            let mut ids = Vec::new();
+            for tag in ["first", "victim"] {
+                let fd = eventfd(0, EventfdFlags::CLOEXEC)?;
+                raw.push(fd.as_raw_fd());
+                ids.push(cx.add(fd, Interest::ReadableEdge, tag)?);
+            }
+            Ok(Reuser {
+                victim: Some(ids[1]),
+                heard: Vec::new(),
+            })
+        },
+    )
+    .unwrap();
+    kernel.state().ready.extend(&raw);
+    iothread.iterate().unwrap();
+    assert_eq!(iothread.runner().heard, ["first"]);
+    kernel.state().ready.push_back(raw[1]);
+    iothread.iterate().unwrap();
+    assert_eq!(iothread.runner().heard, ["first", "newcomer"]);
+}
+
+#[test]
+fn a_busy_loop_does_not_wait_and_checks_descriptors_now_and_then() {
+    let mut bench = Bench::no_polling(1);
+    bench.iothread.runner().busy = true;
+    bench.ready(&[0]);
+    let mut iterations = 0;
+    loop {
+        iterations += 1;
+        let log = bench.iterate();
+        assert!(!log.contains(&"park".to_owned()));
+        if log.contains(&"ready 0".to_owned()) {
+            break;
+        }
+        assert!(iterations < 100, "the descriptor was starved");
+    }
+    assert!(
+        bench
+            .kernel
+            .state()
+            .waits
+            .iter()
+            .all(|wait| *wait == Some(0)),
+        "only looks"
+    );
+}
+
+#[test]
+fn a_thousand_ready_descriptors_are_taken_in_bounded_batches() {
+    let mut bench = Bench::no_polling(1000);
+    bench.ready(&(0..1000).collect::<Vec<_>>());
+    let mut heard = 0;
+    let mut batches = 0;
+    while heard < 1000 {
+        let log = bench.iterate();
+        let now = log
+            .iter()
+            .filter(|entry| entry.starts_with("ready"))
+            .count();
+        assert!(now <= 128, "phases run between batches");
+        assert_eq!(log[..5], PHASES);
+        heard += now;
+        batches += 1;
+    }
+    assert_eq!(batches, 8);
+}
+
+#[test]
+fn timers_bound_the_wait_and_expire_before_the_phases() {
+    let mut bench = Bench::no_polling(0);
+    bench.iothread.remote().send(SET_TIMER + 5_000).unwrap();
+    bench.iterate();
+    assert_eq!(bench.kernel.state().waits, [Some(5_000)]);
+    let log = bench.iterate();
+    assert_eq!(log[0], "timer 5000");
+    assert_eq!(log[1..6], PHASES);
+    assert_eq!(
+        bench.kernel.state().waits,
+        [Some(5_000), None],
+        "no timer is left"
+    );
+}
+
+#[test]
+fn polling_starts_when_waits_are_short_and_a_hit_needs_no_wait() {
+    let mut bench = Bench::new(PollSettings::default(), 1);
+    bench.kernel.state().tick_ns = 100;
+    bench.ready(&[0]);
+    bench.iterate();
+    assert_eq!(bench.iothread.runner().polls, 0, "the window starts closed");
+    bench.iothread.runner().poll_hits_after = Some(3);
+    let log = bench.iterate();
+    assert_eq!(bench.iothread.runner().polls, 4, "it polls until it hits");
+    assert!(!log.contains(&"park".to_owned()));
+    assert_eq!(
+        bench.kernel.state().waits.len(),
+        1,
+        "the second iteration did not wait"
+    );
+}
+
+#[test]
+fn iterations_sleeps_and_polls_are_counted_by_their_results() {
+    let mut bench = Bench::new(PollSettings::default(), 1);
+    bench.kernel.state().tick_ns = 100;
+    let totals = bench.iothread.context().totals();
+    let figures = || {
+        let polls = (totals.polls(), totals.poll_hits());
+        (totals.iterations(), totals.sleeps(), polls)
+    };
+    bench.ready(&[0]);
+    bench.iterate();
+    assert_eq!(figures(), (1, 1, (0, 0)), "blocked");
+    bench.iothread.runner().poll_hits_after = Some(3);
+    bench.iterate();
+    assert_eq!(figures(), (2, 1, (1, 1)), "found something in its window");
+    bench.iterate();
+    assert_eq!(figures(), (3, 1, (2, 2)), "found something at first sight");
+    assert!(totals.poll_time_ns() > 0);
+    bench.iothread.runner().busy = true;
+    bench.iterate();
+    assert_eq!(figures(), (4, 1, (2, 2)), "had work left");
+    bench.iothread.runner().busy = false;
+    bench.iothread.runner().poll_hits_after = None;
+    bench.iothread.runner().park_finds = true;
+    bench.iterate();
+    assert_eq!(
+        figures(),
+        (5, 1, (3, 2)),
+        "found something when it was about to block"
+    );
+    bench.iothread.runner().park_finds = false;
+    bench.iterate();
+    let (iterations, sleeps, (_, hits)) = figures();
+    assert_eq!((iterations, sleeps, hits), (6, 2, 2), "blocked again");
+}
+
+#[test]
+fn an_idle_loop_stops_polling() {
+    let mut bench = Bench::new(PollSettings::default(), 1);
+    bench.kernel.state().tick_ns = 100;
+    bench.ready(&[0]);
+    bench.iterate();
+    // This wait is long: the event comes after a second.
+    bench
+        .iothread
+        .remote()
+        .send(SET_TIMER + 1_000_000_000)
+        .unwrap();
+    bench.iterate();
+    assert!(bench.iothread.runner().polls > 0, "it had polled");
+    bench.iothread.runner().polls = 0;
+    bench.ready(&[0]);
+    bench.iterate();
+    assert_eq!(bench.iothread.runner().polls, 0);
+}
+
+/// A loop whose window is open for about 70 us, and polls in vain.
+fn polling_in_vain() -> Bench {
+    let mut bench = Bench::new(PollSettings::default(), 2);
+    bench.kernel.state().tick_ns = 100;
+    bench.kernel.state().now_ns = 1;
+    for _ in 0..20 {
+        let at_ns = bench.kernel.state().now_ns + 60_000;
+        let fd = bench.raw[&0];
+        bench.kernel.state().arrivals.push_back((at_ns, fd));
+        bench.iterate();
+    }
+    bench.iterate();
+    bench
+}
+
+#[test]
+fn while_it_polls_a_descriptor_waits_ten_microseconds_and_gets_an_iteration() {
+    let mut bench = polling_in_vain();
+    for after_ns in [5_000, 20_000, 35_000] {
+        let at_ns = bench.kernel.state().now_ns + after_ns;
+        let fd = bench.raw[&1];
+        bench.kernel.state().arrivals.push_back((at_ns, fd));
+        let log = bench.iterate();
+        assert_eq!(log.last().unwrap(), "ready 1");
+        assert!(!log.contains(&"park".to_owned()), "its event would be lost");
+        let late_ns = bench.kernel.state().now_ns - at_ns;
+        assert!(late_ns <= 11_000, "{late_ns}");
+    }
+}
+
+#[test]
+fn while_it_polls_a_timer_expires_in_time() {
+    let mut bench = polling_in_vain();
+    let remote = bench.iothread.remote();
+    remote.send(SET_TIMER + 20_000).unwrap();
+    let begin_ns = bench.kernel.state().now_ns;
+    let log = bench.iterate();
+    assert!(!log.contains(&"park".to_owned()));
+    assert!(bench.iterate().contains(&"timer 20000".to_owned()));
+    assert!(bench.kernel.state().now_ns - begin_ns < 60_000 * 2);
+}
+
+#[test]
+fn a_request_found_while_parking_keeps_the_loop_awake() {
+    let mut bench = Bench::no_polling(0);
+    bench.iothread.runner().park_finds = true;
+    assert_eq!(bench.iterate().last().unwrap(), "park");
+    assert!(bench.kernel.state().waits.is_empty());
+}
+
+#[test]
+fn a_loop_that_always_finds_work_while_parking_still_checks_descriptors() {
+    let mut bench = Bench::no_polling(1);
+    bench.iothread.runner().park_finds = true;
+    bench.ready(&[0]);
+    let heard = (0..100).any(|_| bench.iterate().contains(&"ready 0".to_owned()));
+    assert!(heard, "the descriptor was starved");
+    assert!(
+        bench
+            .kernel
+            .state()
+            .waits
+            .iter()
+            .all(|wait| *wait == Some(0)),
+        "only looks"
+    );
+}
+
+#[test]
+fn mail_is_read_between_iterations_and_keeps_the_loop_from_sleeping() {
+    let mut bench = Bench::no_polling(0);
+    let remote = bench.iothread.remote();
+    remote.send(1).unwrap();
+    remote.send(2).unwrap();
+    let log = bench.iterate();
+    assert_eq!(log[..2], ["message 1", "message 2"]);
+    remote.stop().unwrap();
+    assert!(!bench.iothread.iterate().unwrap());
+    assert_eq!(bench.iothread.runner().log.last().unwrap(), "stopped");
+    assert!(remote.send(3).is_err(), "a stopped loop takes no mail");
+}

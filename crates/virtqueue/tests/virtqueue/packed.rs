@@ -1,0 +1,476 @@
+//! The packed queue against a driver that was written from the specification.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use virtqueue::testing::{Buffer, Event, PackedDriverRing, TestMemory};
+use virtqueue::{Chain, PackedRing, Queue, RingError, RingFeatures};
+
+const PACKED: RingFeatures = RingFeatures {
+    event_idx: false,
+    indirect: true,
+    packed: true,
+};
+const EVENT_IDX: RingFeatures = RingFeatures {
+    event_idx: true,
+    ..PACKED
+};
+/// Where buffers are; the rings and tables are below.
+const DATA: u64 = 0x8_0000;
+const DATA_LEN: u64 = 0x8_0000;
+
+fn test_memory() -> TestMemory {
+    TestMemory::with_regions(&[(0, DATA + DATA_LEN)])
+}
+
+/// What has not happened after this time never will.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// One round: what the driver adds, and what the device completes.
+#[derive(Clone, Debug)]
+struct Round {
+    chains: Vec<(bool, Vec<Buffer>)>,
+    /// Which of the requests in flight complete, and with how many bytes.
+    completed: Vec<(Index, u32)>,
+    event: WhenToSignal,
+    /// Whether the device asks for kicks before the driver publishes.
+    asleep: bool,
+}
+
+/// What the driver asks of the device.
+#[derive(Clone, Copy, Debug)]
+enum WhenToSignal {
+    Always,
+    Never,
+    Reserved,
+    /// When the descriptor so many after the next used entry is passed.
+    Ahead(u16),
+    /// Wherever.
+    At(u16, bool),
+}
+
+fn buffer(writable: bool) -> impl Strategy<Value = Buffer> {
+    (0..600u32, any::<Index>()).prop_map(move |(len, place)| Buffer {
+        addr: DATA + place.index(usize::try_from(DATA_LEN).unwrap() - 600) as u64,
+        len,
+        writable,
+    })
+}
+
+/// A request with readable and then writable buffers, at least one; true: in an indirect table.
+fn chain() -> impl Strategy<Value = (bool, Vec<Buffer>)> {
+    let buffers = (vec(buffer(false), 0..4), vec(buffer(true), 0..4));
+    (any::<bool>(), buffers).prop_map(|(indirect, (mut buffers, writable))| {
+        buffers.extend(writable);
+        if buffers.is_empty() {
+            buffers.push(Buffer::readable(DATA, 1));
+        }
+        (indirect, buffers)
+    })
+}
+
+/// A round with few requests.
+fn round() -> impl Strategy<Value = Round> {
+    let event = prop_oneof![
+        1 => Just(WhenToSignal::Always),
+        1 => Just(WhenToSignal::Never),
+        1 => Just(WhenToSignal::Reserved),
+        4 => (0..12u16).prop_map(WhenToSignal::Ahead),
+        1 => (0..0x8000u16, any::<bool>()).prop_map(|(index, wrap)| WhenToSignal::At(index, wrap)),
+    ];
+    let completed = vec((any::<Index>(), prop_oneof![Just(0), any::<u32>()]), 0..8);
+    (vec(chain(), 0..8), completed, event, any::<bool>()).prop_map(
+        |(chains, completed, event, asleep)| Round {
+            chains,
+            completed,
+            event,
+            asleep,
+        },
+    )
+}
+
+fn following((index, wrap): (u16, bool), size: u16) -> (u16, bool) {
+    if index + 1 == size {
+        (0, !wrap)
+    } else {
+        (index + 1, wrap)
+    }
+}
+
+/// What a chain of these buffers is to the device: address, length and direction of each that is not
+/// empty.
+fn pieces(memory: &TestMemory, chain: &Chain) -> Vec<(u64, usize, bool)> {
+    let side = |segments: &[libc::iovec], writable| -> Vec<_> {
+        let piece = |segment| memory.guest_addr_of(segment);
+        segments
+            .iter()
+            .map(|s| (piece(s), s.iov_len, writable))
+            .collect()
+    };
+    [side(chain.readable(), false), side(chain.writable(), true)].concat()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn what_the_driver_adds_comes_out_and_what_is_pushed_comes_back(
+        size in prop_oneof![1..=9u16, Just(16), Just(100)],
+        start in any::<Index>(),
+        wrap: bool,
+        event_idx: bool,
+        rounds in vec(round(), 1..12),
+    ) {
+        let memory = test_memory();
+        let features = RingFeatures { event_idx, ..PACKED };
+        let base = (u16::try_from(start.index(size.into())).unwrap(), wrap);
+        let mut driver = PackedDriverRing::with_base(&memory, size, features, base);
+        let mut queue = driver.device_queue();
+        let guest_memory = memory.guest_memory();
+        let mut chain = Chain::new();
+        let mut added = VecDeque::new();
+        let mut in_flight = Vec::new();
+        let mut first_publish = true;
+
+        for Round { chains, completed, event, asleep } in rounds {
+            if asleep {
+                prop_assert!(!queue.enable_kicks_and_recheck(), "all was taken");
+            } else {
+                queue.disable_kicks();
+            }
+            let mut fresh = false;
+            for (indirect, buffers) in chains {
+                let need = if indirect { 1 } else { buffers.len() };
+                if need > usize::from(driver.free_descriptors()) {
+                    continue; // as a driver whose ring is full, it waits
+                }
+                let id = if indirect { driver.add_indirect(&buffers) } else { driver.add(&buffers) };
+                added.push_back((id, need, buffers));
+                fresh = true;
+            }
+            prop_assert!(!queue.has_available(), "not shown yet");
+            prop_assert_eq!(driver.publish(), fresh && asleep, "a kick is asked for");
+            prop_assert_eq!(queue.has_available(), fresh);
+            while let Some(popped) = queue.pop(&guest_memory, &mut chain)? {
+                let (id, descriptors, buffers) = added.pop_front().expect("the driver added it");
+                prop_assert_eq!((popped.id, usize::from(popped.descriptors)), (id, descriptors));
+                let expected: Vec<_> = buffers
+                    .iter()
+                    .filter(|buffer| buffer.len > 0)
+                    .map(|buffer| (buffer.addr, buffer.len as usize, buffer.writable))
+                    .collect();
+                prop_assert_eq!(pieces(&memory, &chain), expected);
+                in_flight.push(popped);
+            }
+            prop_assert!(added.is_empty(), "all that was shown is taken");
+
+            let at = driver.next_used();
+            let event = match event {
+                WhenToSignal::Always => Event::Always,
+                WhenToSignal::Never => Event::Never,
+                WhenToSignal::Reserved => Event::Reserved(3),
+                WhenToSignal::At(index, wrap) => Event::At(index, wrap),
+                WhenToSignal::Ahead(count) => {
+                    let (index, wrap) = (0..count).fold(at, |at, _| following(at, size));
+                    Event::At(index, wrap)
+                }
+            };
+            driver.set_driver_event(event);
+            let (mut pushed, mut passed, mut end) = (Vec::new(), Vec::new(), at);
+            for (which, written_bytes) in completed {
+                if !in_flight.is_empty() {
+                    let chain = in_flight.swap_remove(which.index(in_flight.len()));
+                    queue.push(chain, written_bytes);
+                    pushed.push((chain.id, written_bytes));
+                    for _ in 0..chain.descriptors {
+                        passed.push(end);
+                        end = following(end, size);
+                    }
+                }
+            }
+            prop_assert!(!driver.has_used(), "not published yet");
+            let asked = match event {
+                Event::Never => false,
+                Event::At(index, wrap) if event_idx => {
+                    first_publish || passed.contains(&(index, wrap))
+                }
+                _ => true,
+            };
+            prop_assert_eq!(queue.publish(), !pushed.is_empty() && asked);
+            first_publish &= pushed.is_empty();
+            prop_assert_eq!(driver.take_used(), pushed);
+        }
+        memory.check_canaries();
+    }
+}
+
+/// Rounds of one request at a time through several laps of rings of all small sizes.
+#[test]
+fn every_size_serves_lap_after_lap() {
+    for size in (1..=17).chain([100, 255, 256, 1000, 1023, 1024]) {
+        for descriptors in [1, 2, 3, size.min(64), size.min(1000)] {
+            if descriptors > size {
+                continue;
+            }
+            let memory = test_memory();
+            let mut driver = PackedDriverRing::new(&memory, size, EVENT_IDX);
+            let mut queue = driver.device_queue();
+            let mut chain = Chain::new();
+            let buffers = vec![Buffer::writable(0, 4); descriptors.into()];
+            for _ in 0..5 * size / descriptors + 2 {
+                assert!(!queue.enable_kicks_and_recheck());
+                let id = driver.add(&buffers);
+                assert!(driver.publish(), "the device sleeps");
+                let popped = queue
+                    .pop(&memory.guest_memory(), &mut chain)
+                    .unwrap()
+                    .unwrap();
+                assert_eq!(popped.id, id);
+                let (index, wrap) = driver.next_used();
+                driver.set_driver_event(Event::At(index, wrap));
+                queue.push(popped, 4);
+                assert!(queue.publish(), "the driver waits for it");
+                assert_eq!(driver.take_used(), [(id, 4)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_appears_at_once() {
+    let memory = test_memory();
+    let mut driver = PackedDriverRing::new(&memory, 8, PACKED);
+    let mut queue = driver.device_queue();
+    let mut chain = Chain::new();
+    for _ in 0..4 {
+        driver.add(&[Buffer::writable(0, 4), Buffer::writable(8, 4)]);
+    }
+    driver.publish();
+    let memory = memory.guest_memory();
+    let mut pop = || queue.pop(&memory, &mut chain).unwrap().unwrap();
+    let chains = [pop(), pop(), pop(), pop()];
+    for chain in chains.into_iter().rev() {
+        queue.push(chain, 8);
+        assert!(!driver.has_used());
+    }
+    assert!(queue.publish());
+    assert!(!queue.publish(), "nothing new");
+    let ids: Vec<_> = driver.take_used().into_iter().map(|used| used.0).collect();
+    let pushed: Vec<_> = chains.iter().rev().map(|chain| chain.id).collect();
+    assert_eq!(ids, pushed);
+}
+
+#[test]
+fn only_chains_that_were_popped_last_can_be_returned() {
+    let buffers = [Buffer::writable(0, 4), Buffer::writable(8, 4)];
+    let memory = test_memory();
+    let guest_memory = memory.guest_memory();
+    let mut driver = PackedDriverRing::new(&memory, 7, PACKED);
+    let mut queue = driver.device_queue();
+    let mut chain = Chain::new();
+    // At every place of both laps.
+    for _ in 0..14 {
+        let added: Vec<u16> = [1, 2, 1, 2]
+            .map(|count| driver.add(&buffers[..count]))
+            .into();
+        driver.publish();
+        let mut pop = |queue: &mut PackedRing| queue.pop(&guest_memory, &mut chain).unwrap();
+        let [first, second, third, fourth] = [(); 4].map(|()| pop(&mut queue).unwrap());
+        let begins = queue.published_used();
+        queue.push(first, 0);
+        let waiting = [fourth, second, third];
+        assert_eq!(
+            queue.try_unpop_chains(&waiting),
+            None,
+            "the first is not published"
+        );
+        queue.publish();
+        let (at, stands) = (queue.next_avail(), queue.published_used());
+        assert_ne!(begins, stands);
+        for others in [&waiting[..2], &[second], &[second; 3], &[]] {
+            assert_eq!(queue.try_unpop_chains(others), None, "{others:?}");
+            assert_eq!(queue.next_avail(), at);
+        }
+        let in_order = queue.try_unpop_chains(&waiting);
+        assert_eq!(in_order.as_deref(), Some(&[second, third, fourth][..]));
+        assert_eq!(
+            (queue.next_avail(), queue.published_used()),
+            (stands, stands)
+        );
+        assert!(queue.has_available());
+        // Others are taken after the first of them.
+        let again = [(); 3].map(|()| pop(&mut queue).unwrap());
+        assert_eq!(again, [second, third, fourth]);
+        queue.push(third, 0);
+        queue.publish();
+        assert_eq!(queue.try_unpop_chains(&[second, fourth]), None);
+        queue.push(fourth, 0);
+        queue.push(second, 0);
+        queue.publish();
+        let used: Vec<u16> = driver.take_used().into_iter().map(|used| used.0).collect();
+        assert_eq!(used, [added[0], added[2], added[3], added[1]]);
+    }
+}
+
+/// The base that a front-end gets at a stop and passes to the next process.
+#[test]
+fn a_base_survives_a_stop_at_every_place_of_both_laps() {
+    for size in [1u16, 3, 5, 8] {
+        let memory = test_memory();
+        let guest_memory = memory.guest_memory();
+        let mut driver = PackedDriverRing::new(&memory, size, PACKED);
+        let mut base = 0x8000_8000;
+        for round in 0..4 * size {
+            let layout = driver.layout();
+            let mut queue = Queue::new(&guest_memory, layout, PACKED, base).unwrap();
+            assert_eq!(queue.base(), base, "nothing was done");
+            let id = driver.add(&[Buffer::writable(0, 4)]);
+            driver.publish();
+            let popped = queue
+                .pop(&guest_memory, &mut Chain::new())
+                .unwrap()
+                .unwrap();
+            queue.push(popped, u32::from(round));
+            queue.publish();
+            assert_eq!(driver.take_used(), [(id, u32::from(round))]);
+            let position = u32::from(driver.base());
+            base = queue.base();
+            assert_eq!(base, position | position << 16);
+        }
+    }
+}
+
+/// Front-ends made for split queues start at 0, which is a place of a packed ring too.
+#[test]
+fn a_base_of_zero_is_the_beginning_of_a_new_ring_and_the_second_lap_of_a_used_one() {
+    let start = |driver: &PackedDriverRing| {
+        let memory = driver.memory().guest_memory();
+        PackedRing::new(&memory, driver.layout(), PACKED, 0).unwrap()
+    };
+    let pop = |driver: &PackedDriverRing| {
+        let memory = driver.memory().guest_memory();
+        start(driver).pop(&memory, &mut Chain::new()).unwrap()
+    };
+    for size in [1u16, 4, 7] {
+        let memory = test_memory();
+        let mut driver = PackedDriverRing::new(&memory, size, PACKED);
+        assert_eq!(start(&driver).next_avail(), 0x8000);
+        let id = driver.add(&[Buffer::readable(0, 1)]);
+        driver.publish();
+        assert_eq!(pop(&driver).unwrap().id, id);
+
+        // One lap later, also when the lap's first used entry is not at its beginning and one chain
+        // takes all but one descriptor.
+        let guest_memory = memory.guest_memory();
+        // The last: two laps more, and one chain from the second into the third, whose first descriptor
+        // is then no used entry.
+        let three_laps = match size {
+            1 => vec![1, 1, 1],
+            _ => vec![size, size - 1, 2, size - 1],
+        };
+        for chains in [vec![size], vec![1, size - 1], vec![size - 1, 1], three_laps] {
+            let mut driver = PackedDriverRing::new(&memory, size, PACKED);
+            let mut queue = start(&driver);
+            for descriptors in chains.into_iter().filter(|count| *count > 0) {
+                driver.add(&vec![Buffer::readable(0, 1); descriptors.into()]);
+                driver.publish();
+                let popped = queue
+                    .pop(&guest_memory, &mut Chain::new())
+                    .unwrap()
+                    .unwrap();
+                queue.push(popped, 0);
+                queue.publish();
+                driver.take_used();
+            }
+            assert_eq!(driver.base(), 0, "the second lap");
+            assert_eq!(start(&driver).next_avail(), 0);
+            let id = driver.add(&vec![Buffer::readable(0, 1); size.into()]);
+            driver.publish();
+            assert_eq!(start(&driver).next_avail(), 0, "the driver went on");
+            assert_eq!(pop(&driver).unwrap().id, id);
+        }
+    }
+}
+
+#[test]
+fn the_new_map_is_used_after_a_remap_also_for_what_was_pushed_before() {
+    let memory = test_memory();
+    let mut driver = PackedDriverRing::new(&memory, 4, PACKED);
+    let mut queue = driver.device_queue();
+    let id = driver.add(&[Buffer::writable(0, 4)]);
+    driver.publish();
+    let popped = queue
+        .pop(&memory.guest_memory(), &mut Chain::new())
+        .unwrap()
+        .unwrap();
+    queue.push(popped, 4);
+    let remapped = memory.remap();
+    queue.remap(&remapped).unwrap();
+    assert!(queue.publish());
+    assert_eq!(driver.take_used(), [(id, 4)]);
+    let id = driver.add(&[Buffer::writable(0, 4)]);
+    driver.publish();
+    let popped = queue.pop(&remapped, &mut Chain::new()).unwrap().unwrap();
+    assert_eq!(popped.id, id);
+}
+
+/// Both sides wait, on two threads, and neither waits for ever.
+#[test]
+fn no_kick_and_no_signal_is_lost() {
+    const REQUESTS: u32 = 20_000;
+    for features in [PACKED, EVENT_IDX] {
+        let memory = test_memory();
+        let mut driver = PackedDriverRing::new(&memory, 5, features);
+        let mut queue = driver.device_queue();
+        let guest_memory = memory.guest_memory();
+        let (kick, kicked) = std::sync::mpsc::channel();
+        let (call, called) = std::sync::mpsc::channel();
+        let device = std::thread::spawn(move || {
+            let mut chain = Chain::new();
+            let mut done = 0;
+            while done < REQUESTS {
+                while let Some(popped) = queue.pop(&guest_memory, &mut chain)? {
+                    queue.push(popped, done);
+                    done += 1;
+                    if done % 3 == 0 && queue.publish() {
+                        let _ = call.send(());
+                    }
+                }
+                if queue.publish() {
+                    let _ = call.send(());
+                }
+                if done < REQUESTS && !queue.enable_kicks_and_recheck() {
+                    kicked.recv_timeout(STUCK_AFTER).expect("a kick");
+                }
+                queue.disable_kicks();
+            }
+            Ok::<_, RingError>(())
+        });
+        let (mut asked, mut answered) = (0, 0);
+        while answered < REQUESTS {
+            while asked < REQUESTS && driver.free_descriptors() >= 2 {
+                driver.add(&[Buffer::readable(0, 1), Buffer::writable(8, 1)]);
+                asked += 1;
+            }
+            if driver.publish() {
+                let _ = kick.send(());
+            }
+            driver.set_driver_event(match driver.next_used() {
+                (index, wrap) if features.event_idx => Event::At(index, wrap),
+                _ => Event::Always,
+            });
+            if !driver.has_used() {
+                called.recv_timeout(STUCK_AFTER).expect("a signal");
+            }
+            driver.set_driver_event(Event::Never);
+            for (_, written_bytes) in driver.take_used() {
+                assert_eq!(written_bytes, answered, "in order, none twice");
+                answered += 1;
+            }
+        }
+        device.join().unwrap().unwrap();
+    }
+}
