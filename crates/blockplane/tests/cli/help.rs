@@ -36,25 +36,6 @@ fn help_is_printed_for_h_help_and_no_arguments() {
 }
 
 #[test]
-fn help_of_serve_names_its_options() {
-    let help = Folder::new().run("serve --help");
-    for option in [
-        "--size",
-        "--socket",
-        "--read-only",
-        "--quiet",
-        "--pidfile",
-        "--num-queues",
-    ] {
-        assert!(help.assert_success().contains(option), "no {option}");
-    }
-    assert_eq!(
-        Folder::new().run("help serve").assert_success(),
-        help.stdout
-    );
-}
-
-#[test]
 fn bench_command_names_the_bench_program() {
     let folder = Folder::new();
     for (line, instead) in [
@@ -78,15 +59,6 @@ fn bench_command_names_the_bench_program() {
         wrong.stderr.starts_with("blockplane-bench: ") && wrong.stderr.contains("--queues"),
         "{wrong:?}"
     );
-}
-
-#[test]
-fn help_inside_an_option_lists_its_keys() {
-    let help = |line| Folder::new().run(line).assert_success().to_owned();
-    assert!(help("--object help").contains("iothread"));
-    assert!(help("--blockdev help").contains("null-co"));
-    assert!(help("--blockdev file,help").contains("filename="));
-    assert!(help("--export vhost-user-blk,help").contains("num-queues="));
 }
 
 /// They act before all others, as in qemu-storage-daemon.

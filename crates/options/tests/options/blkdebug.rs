@@ -94,31 +94,3 @@ fn a_node_below_that_is_written_inside_inherits_settings() {
     };
     assert!(image.settings.read_only && image.node_name.starts_with('#'));
 }
-
-#[test]
-fn errors_of_faults_name_the_key() {
-    for (text, words) in [
-        ("", "image=NODE-NAME"),
-        ("image=x", "'x'"),
-        ("image=n,inject-error=5", "inject-error.0.iotype"),
-        ("image=n,inject-error.0=5", "inject-error.0"),
-        ("image=n,inject-error.0.errno=0", "inject-error.0.errno"),
-        ("image=n,inject-error.0.one-in=0", "inject-error.0.one-in"),
-        ("image=n,inject-error.0.sectors=2", "inject-error.0.sector"),
-        (
-            "image=n,inject-error.0.once=on,inject-error.0.times=2",
-            "both say how often",
-        ),
-        (
-            "image=n,inject-error.0.delay-ns=2",
-            "has no effect with this 'inject-error.0.action'",
-        ),
-        ("image=n,inject-error.0.event=cor_write", "cor_write"),
-        ("image=n,inject-error.0.state=1", "once and times"),
-        ("image=n,config=f", "inject-error"),
-        ("image=n,inject-error.0.iotypo=read", "iotype"),
-    ] {
-        let error = read(text).expect_err(text);
-        assert!(error.contains(words), "{text}: {error}");
-    }
-}

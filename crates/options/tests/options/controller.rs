@@ -103,39 +103,3 @@ fn disks_have_targets_and_luns() {
     let export = read(text).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(export.node_name, "n");
 }
-
-#[test]
-fn impossible_targets_and_luns_are_refused() {
-    for (rest, expected) in [
-        (
-            ",node-name=n,luns.0.node-name=n",
-            "luns.0.node-name instead",
-        ),
-        (",serial=S", "'node-name' is missing"),
-        (",serial=S,luns.0.node-name=n", "luns.0.serial"),
-        (",luns.0.lun=1", "luns.0.node-name"),
-        (",luns.0.node-name=x", "luns.0.node-name"),
-        (",luns.0.node-name=n,luns.0.target=256", "luns.0.target"),
-        (",luns.0.node-name=n,luns.0.lun=16384", "luns.0.lun"),
-        (
-            ",luns.0.node-name=n,luns.1.node-name=n,luns.1.lun=0",
-            "is node 'n' already",
-        ),
-        (",luns.0.node-name=r,luns.0.writable=on", "read-only"),
-        (",writable=on,luns.0.node-name=r", "read-only"),
-        (",node-name=n,num-queues=255", "num-queues"),
-        (",node-name=n,request-merging=on", "request-merging"),
-        (",luns.0.node-name=n,luns.0.size=1", "luns.0.size"),
-        (",luns.0.node-name=n,pr-file=/x", "luns.0.pr-file"),
-        (",pr-file=/x", "'node-name' is missing"),
-        (",node-name=n,pr-file=", "a path"),
-        (",node-name=n,vendor=NINE BYTE", "1 to 8 characters"),
-        (",node-name=n,ver= 1", "without a blank"),
-        (",node-name=n,wwn=0x1234", "2, 3"),
-        (",node-name=n,rotation-rate=2", "1025"),
-        (",node-name=n,rotation-rate=65535", "1025"),
-    ] {
-        let error = read(rest).expect_err(rest);
-        assert!(error.contains(expected), "{rest}: {error}");
-    }
-}

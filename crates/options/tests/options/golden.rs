@@ -111,5 +111,10 @@ fn help_texts_are_as_recorded() {
     for (option, kind, _) in LEAST.iter().filter(|(_, kind, _)| !kind.is_empty()) {
         record(&[&format!("--{option}"), &format!("{kind},help")]);
     }
+    let spelt_otherwise = outcome(&["--blockdev", "driver=raw,?"]);
+    assert_eq!(spelt_otherwise, outcome(&["--blockdev", "raw,help"]));
+    let mut shown = now.lines().filter(|line| !line.starts_with("====="));
+    let long = shown.find(|line| line.chars().count() > 80);
+    assert_eq!(long, None, "help texts have 80 columns");
     expect_file!["golden/help.txt"].assert_eq(&now);
 }
