@@ -6,7 +6,7 @@ use scsi::{BusOrUnitReset, NexusNumber, ReservationTextError, Status, Unit};
 use crate::persistent::{
     CLEAR, EXCLUSIVE_ACCESS, PREEMPT, PREEMPT_AND_ABORT, REGISTER, REGISTER_AND_IGNORE,
     REGISTER_AND_MOVE, RELEASE, RESERVE, WRITE_EXCLUSIVE, inside, keys_list, may, move_list, out,
-    out_cdb,
+    out_cdb, out_good,
 };
 use crate::rig::{Rig, geometry, options, ports};
 
@@ -61,8 +61,7 @@ fn join(rig: &mut Rig, count: u16) {
 }
 
 fn register(rig: &mut Rig, nexus: u16) {
-    let reply = out(rig, nexus, REGISTER, 0, 0, key(nexus));
-    assert_eq!(reply.status, Status::Good, "initiator {nexus}");
+    out_good(rig, nexus, REGISTER, 0, 0, key(nexus));
 }
 
 /// So many, each registered.
@@ -173,8 +172,7 @@ fn all_registrations_are_listed() {
         let expected: Vec<u64> = (0..count).map(key).collect();
         assert_eq!(keys(&mut rig), expected);
         let holder = count - 1;
-        let reply = out(&mut rig, holder, RESERVE, WRITE_EXCLUSIVE, key(holder), 0);
-        assert_eq!(reply.status, Status::Good);
+        out_good(&mut rig, holder, RESERVE, WRITE_EXCLUSIVE, key(holder), 0);
         let expected: Vec<_> = (0..count)
             .map(|nexus| (key(nexus), nexus, nexus == holder))
             .collect();
@@ -189,14 +187,12 @@ fn a_reservation_excludes_initiators_that_share_a_bit() {
         for holder in [0, count - 1 - BITS, BITS, count - 1] {
             let mut rig = registered(Rig::plain(), count);
             for (kind, reads) in [(WRITE_EXCLUSIVE, true), (EXCLUSIVE_ACCESS, false)] {
-                let reply = out(&mut rig, holder, RESERVE, kind, key(holder), 0);
-                assert_eq!(reply.status, Status::Good);
+                out_good(&mut rig, holder, RESERVE, kind, key(holder), 0);
                 all_may(&mut rig, count, |nexus| match nexus == holder {
                     true => (true, true),
                     false => (reads, false),
                 });
-                let reply = out(&mut rig, holder, RELEASE, kind, key(holder), 0);
-                assert_eq!(reply.status, Status::Good);
+                out_good(&mut rig, holder, RELEASE, kind, key(holder), 0);
                 all_may(&mut rig, count, |_| (true, true));
             }
         }
@@ -209,19 +205,15 @@ fn only_registrants_have_access_even_if_others_share_their_bits() {
         let mut rig = registered(Rig::plain(), count);
         let gone = |nexus: u16| nexus % 3 == 1;
         for nexus in (0..count).filter(|nexus| gone(*nexus)) {
-            let reply = out(&mut rig, nexus, REGISTER, 0, key(nexus), 0);
-            assert_eq!(reply.status, Status::Good);
+            out_good(&mut rig, nexus, REGISTER, 0, key(nexus), 0);
         }
-        let reply = out(&mut rig, 0, RESERVE, WRITE_EXCLUSIVE_REGISTRANTS, key(0), 0);
-        assert_eq!(reply.status, Status::Good);
+        out_good(&mut rig, 0, RESERVE, WRITE_EXCLUSIVE_REGISTRANTS, key(0), 0);
         all_may(&mut rig, count, |nexus| (true, !gone(nexus)));
-        let reply = out(&mut rig, 0, RELEASE, WRITE_EXCLUSIVE_REGISTRANTS, key(0), 0);
-        assert_eq!(reply.status, Status::Good);
+        out_good(&mut rig, 0, RELEASE, WRITE_EXCLUSIVE_REGISTRANTS, key(0), 0);
         all_get(&mut rig, count, |nexus| {
             u16::from(nexus != 0 && !gone(nexus)) * 0x2a04
         });
-        let reply = out(&mut rig, 0, RESERVE, EXCLUSIVE_ACCESS_ALL, key(0), 0);
-        assert_eq!(reply.status, Status::Good);
+        out_good(&mut rig, 0, RESERVE, EXCLUSIVE_ACCESS_ALL, key(0), 0);
         all_may(&mut rig, count, |nexus| (!gone(nexus), !gone(nexus)));
     }
 }
@@ -233,13 +225,10 @@ fn preempting_removes_every_registration_of_a_key() {
             let mut rig = registered(Rig::plain(), count);
             let lost = |nexus: u16| nexus % 2 == 1;
             for nexus in (0..count).filter(|nexus| lost(*nexus)) {
-                let reply = out(&mut rig, nexus, REGISTER, 0, key(nexus), 0xbad);
-                assert_eq!(reply.status, Status::Good);
+                out_good(&mut rig, nexus, REGISTER, 0, key(nexus), 0xbad);
             }
-            let reply = out(&mut rig, 1, RESERVE, WRITE_EXCLUSIVE, 0xbad, 0);
-            assert_eq!(reply.status, Status::Good);
-            let reply = out(&mut rig, 0, action, EXCLUSIVE_ACCESS, key(0), 0xbad);
-            assert_eq!(reply.status, Status::Good);
+            out_good(&mut rig, 1, RESERVE, WRITE_EXCLUSIVE, 0xbad, 0);
+            out_good(&mut rig, 0, action, EXCLUSIVE_ACCESS, key(0), 0xbad);
             let expected: Vec<u64> = (0..count).filter(|nexus| !lost(*nexus)).map(key).collect();
             assert_eq!(keys(&mut rig), expected);
             let ended: Vec<NexusNumber> = (0..count)
@@ -265,8 +254,7 @@ fn clearing_is_reported_to_all_others() {
     for count in COUNTS {
         let mut rig = registered(Rig::plain(), count);
         let last = count - 1;
-        let reply = out(&mut rig, last, CLEAR, 0, key(last), 0);
-        assert_eq!(reply.status, Status::Good);
+        out_good(&mut rig, last, CLEAR, 0, key(last), 0);
         all_get(&mut rig, count, |nexus| u16::from(nexus != last) * 0x2a03);
         assert!(keys(&mut rig).is_empty());
     }
@@ -287,15 +275,13 @@ fn a_registration_too_many_is_refused_and_changes_nothing() {
     assert_eq!(inside(&mut rig, 3), before, "with the same generation");
 
     // It is a stranger, though one who hears of everything.
-    let reply = out(&mut rig, 5, RESERVE, WRITE_EXCLUSIVE_REGISTRANTS, key(5), 0);
-    assert_eq!(reply.status, Status::Good);
+    out_good(&mut rig, 5, RESERVE, WRITE_EXCLUSIVE_REGISTRANTS, key(5), 0);
     all_may(&mut rig, MOST + 1, |nexus| (true, nexus != late));
     rig.unit.resize(100 * 512);
     all_get(&mut rig, MOST + 1, |_| 0x2a09);
 
     // Who is registered changes its key and moves its reservation to another that is, but to no other.
-    let reply = out(&mut rig, 5, REGISTER, 0, key(5), 0x77);
-    assert_eq!(reply.status, Status::Good);
+    out_good(&mut rig, 5, REGISTER, 0, key(5), 0x77);
     let cdb = out_cdb(REGISTER_AND_MOVE, 0, 48);
     rig.nexus = NexusNumber(5);
     rig.refused(&cdb, &move_list(0x77, 0x88, 0, late), 5, 0x5504);
@@ -304,8 +290,7 @@ fn a_registration_too_many_is_refused_and_changes_nothing() {
     assert_eq!(inside(&mut rig, 1)[8..16], 0x88u64.to_be_bytes());
 
     // Who leaves makes room.
-    let reply = out(&mut rig, 3, REGISTER, 0, key(3), 0);
-    assert_eq!(reply.status, Status::Good);
+    out_good(&mut rig, 3, REGISTER, 0, key(3), 0);
     register(&mut rig, late);
     all_may(&mut rig, MOST + 1, |nexus| (true, nexus != 3));
     assert_eq!(keys(&mut rig).len(), usize::from(MOST));

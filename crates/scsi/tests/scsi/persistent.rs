@@ -50,6 +50,13 @@ pub fn out(rig: &mut Rig, nexus: u16, action: u8, kind: u8, key: u64, new_key: u
     reply
 }
 
+/// One that must be carried out.
+#[track_caller]
+pub fn out_good(rig: &mut Rig, nexus: u16, action: u8, kind: u8, key: u64, new_key: u64) {
+    let reply = out(rig, nexus, action, kind, key, new_key);
+    assert_eq!(reply.status, Status::Good);
+}
+
 pub fn inside(rig: &mut Rig, action: u8) -> Vec<u8> {
     rig.data(&[0x5e, action, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
 }
@@ -73,8 +80,7 @@ pub fn may(rig: &mut Rig, nexus: u16) -> (bool, bool) {
 fn registered() -> Rig {
     let mut rig = Rig::plain();
     for nexus in 0..3 {
-        let reply = out(&mut rig, nexus, REGISTER, 0, 0, 0x10 + u64::from(nexus));
-        assert_eq!(reply.status, Status::Good);
+        out_good(&mut rig, nexus, REGISTER, 0, 0, 0x10 + u64::from(nexus));
     }
     rig
 }
@@ -90,14 +96,11 @@ fn read_keys_lists_registrations() {
     assert_eq!(inside(&mut rig, 2), [0, 8, 0, 0x80, 0xea, 1, 0, 0]);
     let reply = out(&mut rig, 0, REGISTER, 0, 0x99, 0x20);
     assert_eq!(reply.status, Status::ReservationConflict, "a wrong key");
-    let reply = out(&mut rig, 0, REGISTER_AND_IGNORE, 0, 0x99, 0x20);
-    assert_eq!(reply.status, Status::Good);
+    out_good(&mut rig, 0, REGISTER_AND_IGNORE, 0, 0x99, 0x20);
     assert_eq!(inside(&mut rig, 0)[8..16], 0x20u64.to_be_bytes());
-    let reply = out(&mut rig, 0, REGISTER, 0, 0x20, 0);
-    assert_eq!(reply.status, Status::Good);
+    out_good(&mut rig, 0, REGISTER, 0, 0x20, 0);
     assert_eq!(inside(&mut rig, 0)[..8], [0, 0, 0, 5, 0, 0, 0, 16]);
-    let reply = out(&mut rig, 0, REGISTER, 0, 0, 0);
-    assert_eq!(reply.status, Status::Good);
+    out_good(&mut rig, 0, REGISTER, 0, 0, 0);
     assert_eq!(inside(&mut rig, 0)[3], 5, "nothing was done");
     rig.refused(&[0x5e, 4, 0, 0, 0, 0, 0, 0, 8, 0], &[], 5, 0x2400);
     rig.refused(&out_cdb(8, 0, 24), &[0; 24], 5, 0x2400);
@@ -134,8 +137,7 @@ fn reservations_exclude_reads_and_writes() {
     for (kind, expected) in table {
         let mut rig = registered();
         out(&mut rig, 2, REGISTER, 0, 0x12, 0);
-        let reply = out(&mut rig, 0, RESERVE, kind, 0x10, 0);
-        assert_eq!(reply.status, Status::Good);
+        out_good(&mut rig, 0, RESERVE, kind, 0x10, 0);
         for (nexus, expected) in (0..).zip(expected) {
             assert_eq!(may(&mut rig, nexus), expected, "kind {kind}, {nexus}");
         }
@@ -146,8 +148,7 @@ fn reservations_exclude_reads_and_writes() {
         assert_eq!(start.status, Status::Good);
         let stop = rig.by(NexusNumber(2), &[0x1b, 0, 0, 0, 0, 0]);
         assert_eq!(stop.status, Status::ReservationConflict);
-        let reply = out(&mut rig, 0, RELEASE, kind, 0x10, 0);
-        assert_eq!(reply.status, Status::Good);
+        out_good(&mut rig, 0, RELEASE, kind, 0x10, 0);
         if kind >= 5 {
             assert_eq!(rig.by(NexusNumber(1), &[0; 6]).sense_code(), (6, 0x2a04));
         }
@@ -189,8 +190,7 @@ fn a_release_of_another_kind_is_refused() {
     out(&mut rig, 0, RESERVE, WRITE_EXCLUSIVE, 0x10, 0);
     let reply = out(&mut rig, 0, RELEASE, EXCLUSIVE_ACCESS, 0x10, 0);
     assert_eq!(reply.sense_code(), (5, 0x2604));
-    let reply = out(&mut rig, 1, RELEASE, WRITE_EXCLUSIVE, 0x11, 0);
-    assert_eq!(reply.status, Status::Good, "it holds nothing");
+    out_good(&mut rig, 1, RELEASE, WRITE_EXCLUSIVE, 0x11, 0);
     assert_eq!(may(&mut rig, 1), (true, false));
 }
 
@@ -198,15 +198,13 @@ fn a_release_of_another_kind_is_refused() {
 fn preempting_is_reported_and_ends_tasks() {
     let mut rig = registered();
     out(&mut rig, 1, RESERVE, WRITE_EXCLUSIVE, 0x11, 0);
-    let reply = out(&mut rig, 0, PREEMPT_AND_ABORT, EXCLUSIVE_ACCESS, 0x10, 0x11);
-    assert_eq!(reply.status, Status::Good);
+    out_good(&mut rig, 0, PREEMPT_AND_ABORT, EXCLUSIVE_ACCESS, 0x10, 0x11);
     assert_eq!(rig.settled, [[NexusNumber(1)]]);
     assert_eq!(rig.by(NexusNumber(1), &[0; 6]).sense_code(), (6, 0x2a05));
     assert_eq!(rig.by(NexusNumber(2), &[0; 6]).sense_code(), (6, 0x2a04));
     assert_eq!(may(&mut rig, 0), (true, true));
     assert_eq!(may(&mut rig, 1), (false, false));
-    let reply = out(&mut rig, 0, PREEMPT, 0, 0x10, 0x12);
-    assert_eq!(reply.status, Status::Good);
+    out_good(&mut rig, 0, PREEMPT, 0, 0x10, 0x12);
     assert_eq!(rig.settled.len(), 1, "only with abort");
     assert_eq!(inside(&mut rig, 0).len(), 16);
 }
@@ -215,8 +213,7 @@ fn preempting_is_reported_and_ends_tasks() {
 fn clearing_raises_attentions_for_all_others() {
     let mut rig = registered();
     out(&mut rig, 1, RESERVE, EXCLUSIVE_ACCESS, 0x11, 0);
-    let reply = out(&mut rig, 0, CLEAR, 0, 0x10, 0);
-    assert_eq!(reply.status, Status::Good);
+    out_good(&mut rig, 0, CLEAR, 0, 0x10, 0);
     assert_eq!(inside(&mut rig, 0), [0, 0, 0, 4, 0, 0, 0, 0]);
     for nexus in [1, 2] {
         assert_eq!(
