@@ -2,7 +2,7 @@
 
 use std::process::{Command, ExitCode};
 
-use crate::{cargo_in, root};
+use crate::cargo;
 
 /// `cargo xtask sim …`.
 pub(crate) fn sim(arguments: impl Iterator<Item = String>) -> ExitCode {
@@ -18,7 +18,8 @@ pub(crate) fn sim(arguments: impl Iterator<Item = String>) -> ExitCode {
 
 /// The simulator with these options.
 pub(crate) fn simulator<A: AsRef<std::ffi::OsStr>>(options: &[A]) -> Command {
-    let mut command = cargo_in(&root().join("sim"), &["run", "--release", "--quiet", "--"]);
-    command.args(options);
+    let build = ["run", "--package", "sim", "--profile", "sim", "--quiet"];
+    let mut command = cargo(&build);
+    command.arg("--").args(options);
     command
 }
