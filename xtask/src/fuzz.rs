@@ -1,47 +1,26 @@
-//! `cargo xtask fuzz`: builds the targets in `fuzz/`, runs them, keeps what they learn, and says how to see a finding again.
+//! `cargo xtask fuzz`: builds libFuzzer with the targets of `tools/fuzz-targets`, runs them, keeps what they learn, and says how to see
+//! a finding again.
 //!
-//! A target is a program with libFuzzer in it. Its corpus is a file in `fuzz/corpora`; it works on a folder of
-//! the same inputs below the build folder, which grows from run to run. `--save` puts what is worth
-//! keeping back into the file.
+//! One program has all targets; a variable of its environment says which one runs. A target's corpus is a file in `fuzz/corpora`; it
+//! works on a folder of the same inputs below the build folder, which grows from run to run. `--save` puts what is worth keeping back
+//! into the file.
 
-mod corpus;
 mod job;
 mod options;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use test_support::corpus;
+
 use crate::root;
-use job::{Extent, Job};
+use job::Job;
 use options::Options;
-
-/// New inputs of each target for `cargo xtask ci`, after those of its corpus. A number and not a time: what is tested
-/// does not depend on how fast the machine is. Each takes 3 to 6 s of an idle core. Targets with threads or sockets have none:
-/// what they reach varies from run to run, and so would the inputs that follow from it.
-const CI_RUNS: [(&str, u32); 14] = [
-    ("config", 30_000),
-    ("lsi-adapter", 0),
-    ("lsi-chip", 2_000),
-    ("nbd-client", 0),
-    ("nbd-server", 30_000),
-    ("options", 12_000),
-    ("qmp", 0),
-    ("ring-packed", 30_000),
-    ("ring-split", 30_000),
-    ("scsi", 30_000),
-    ("vfio-user", 0),
-    ("vhost-user", 0),
-    ("virtio-blk", 20_000),
-    ("virtio-scsi", 12_000),
-];
-
-/// Targets that run at the same time for `cargo xtask ci`.
-const CI_JOBS: usize = 2;
 
 /// Targets, and where things are.
 pub(crate) struct Fuzz {
-    /// Built programs.
-    programs: PathBuf,
+    /// The program with all of them.
+    program: PathBuf,
     /// Folders of inputs, logs and findings.
     work: PathBuf,
     targets: Vec<String>,
@@ -77,9 +56,9 @@ fn run(options: &Options) -> Result<bool, String> {
     for target in &fuzz.targets {
         let mut jobs = Vec::new();
         for number in 0..options.jobs {
-            jobs.push(Job::start(&fuzz, target, number, Extent::Time(share))?);
+            jobs.push(Job::start(&fuzz, target, number, share)?);
         }
-        all_well &= job::wait(jobs, true);
+        all_well &= job::wait(jobs);
         if options.save {
             fuzz.save(target)?;
         }
@@ -87,35 +66,8 @@ fn run(options: &Options) -> Result<bool, String> {
     Ok(all_well)
 }
 
-/// Every target: its corpus, and a fixed number of new inputs from a fixed seed.
-pub(crate) fn check() -> bool {
-    let checked = Fuzz::build(None).and_then(|fuzz| {
-        let mut all_well = true;
-        for targets in fuzz.targets.chunks(CI_JOBS) {
-            let jobs: Result<Vec<_>, _> = targets
-                .iter()
-                .map(|target| Job::start(&fuzz, target, 0, Extent::Runs(ci_runs(target)?)))
-                .collect();
-            all_well &= job::wait(jobs?, false);
-        }
-        Ok(all_well)
-    });
-    checked.unwrap_or_else(|error| {
-        eprintln!("fuzz: {error}");
-        false
-    })
-}
-
-/// How many new inputs a target has for `cargo xtask ci`.
-fn ci_runs(target: &str) -> Result<u32, String> {
-    let known = CI_RUNS.iter().find(|(name, _)| *name == target);
-    known
-        .map(|(_, runs)| *runs)
-        .ok_or_else(|| format!("{target} has no entry in CI_RUNS (xtask/src/fuzz.rs)"))
-}
-
 impl Fuzz {
-    /// Builds one target, or all of them.
+    /// Builds the program, to run one target or all of them.
     fn build(target: Option<&str>) -> Result<Self, String> {
         let folder = root().join("fuzz");
         let known = targets(&folder)?;
@@ -135,9 +87,6 @@ impl Fuzz {
             .args(["build", "--release", "--quiet"])
             .current_dir(&folder)
             .env_remove("RUSTFLAGS");
-        for target in &targets {
-            build.args(["--bin", target]);
-        }
         let built = build
             .status()
             .map_err(|error| format!("cannot start cargo: {error}"))?;
@@ -151,24 +100,21 @@ impl Fuzz {
             None => folder.join("target"),
         };
         Ok(Fuzz {
-            programs: output.join(host()?).join("release"),
+            program: output.join(host()?).join("release/fuzz"),
             work: output.join("fuzzing"),
             targets,
         })
     }
 
     fn program(&self, target: &str) -> Command {
-        Command::new(self.programs.join(target))
+        let mut program = Command::new(&self.program);
+        program.env("FUZZ_TARGET", target);
+        program
     }
 
     /// Where a target keeps the inputs that it works on.
     fn inputs(&self, target: &str) -> PathBuf {
         self.work.join("inputs").join(target)
-    }
-
-    /// Where the inputs of its corpus are for `cargo xtask ci`, and nothing else.
-    fn corpus_inputs(&self, target: &str) -> PathBuf {
-        self.work.join("corpus").join(target)
     }
 
     /// Its inputs in the repository.
@@ -210,10 +156,11 @@ impl Fuzz {
     }
 }
 
-/// Each program in `fuzz/src/bin` is one.
+/// Each has a corpus.
 fn targets(folder: &Path) -> Result<Vec<String>, String> {
-    let bin = folder.join("src/bin");
-    let entries = std::fs::read_dir(&bin).map_err(|error| format!("{}: {error}", bin.display()))?;
+    let corpora = folder.join("corpora");
+    let entries =
+        std::fs::read_dir(&corpora).map_err(|error| format!("{}: {error}", corpora.display()))?;
     let mut targets: Vec<String> = entries
         .filter_map(|entry| entry.ok()?.path().file_stem()?.to_str().map(str::to_owned))
         .collect();
@@ -231,15 +178,4 @@ fn host() -> Result<String, String> {
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned)
         .ok_or_else(|| "rustc -vV names no host".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_target_has_a_number_of_inputs_for_ci() {
-        let targets = targets(&root().join("fuzz")).unwrap();
-        assert_eq!(targets, CI_RUNS.map(|(name, _)| name));
-    }
 }

@@ -12,6 +12,7 @@ pub mod allocations;
 #[cfg(feature = "ceph")]
 pub mod ceph;
 pub mod certificates;
+pub mod corpus;
 pub mod deadline;
 #[cfg(feature = "process")]
 pub mod events;

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Fuzz, corpus};
+use test_support::corpus;
+
+use super::Fuzz;
 
 /// How long one input may take.
 const INPUT_TIME: Duration = Duration::from_secs(20);
@@ -20,18 +22,6 @@ const LONGEST_INPUT: usize = 2048;
 /// The time between reports of progress.
 const LOOK_TIME: Duration = Duration::from_secs(10);
 
-/// The seed of the mutations for a number of runs: any constant does.
-const SEED: u32 = 1;
-
-/// How much a process does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Extent {
-    /// For so long, from a random seed; new inputs that reach more join the target's folder.
-    Time(Duration),
-    /// The corpus and so many new inputs, from a fixed seed.
-    Runs(u32),
-}
-
 /// A process, and where it leaves what it has to say.
 pub(crate) struct Job {
     target: String,
@@ -42,12 +32,12 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Fuzzes, beginning with the corpus.
+    /// Fuzzes for so long, beginning with the corpus. New inputs that reach more join the target's folder.
     pub(crate) fn start(
         fuzz: &Fuzz,
         target: &str,
         number: usize,
-        extent: Extent,
+        time: Duration,
     ) -> Result<Self, String> {
         let (logs, findings) = (fuzz.work.join("logs"), fuzz.work.join("findings"));
         for folder in [&logs, &findings] {
@@ -67,24 +57,11 @@ impl Job {
         if words.exists() {
             command.arg(format!("-dict={}", words.display()));
         }
-        match extent {
-            Extent::Time(time) => {
-                let inputs = fuzz.inputs(target);
-                corpus::unpack(&Fuzz::corpus(target), &inputs)?;
-                command
-                    .arg(format!("-max_total_time={}", time.as_secs().max(1)))
-                    .arg(inputs);
-            }
-            Extent::Runs(runs) => {
-                let (list, corpus) = corpus_list(fuzz, target)?;
-                command
-                    .arg(format!("-seed={SEED}"))
-                    // Operands of comparisons may be addresses, which differ from process to process.
-                    .arg("-use_cmp=0")
-                    .arg(format!("-runs={}", runs.saturating_add(corpus)))
-                    .arg(format!("-seed_inputs=@{}", list.display()));
-            }
-        }
+        let inputs = fuzz.inputs(target);
+        corpus::unpack(&Fuzz::corpus(target), &inputs)?;
+        command
+            .arg(format!("-max_total_time={}", time.as_secs().max(1)))
+            .arg(inputs);
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -143,23 +120,6 @@ impl Job {
     }
 }
 
-/// Unpacks the corpus into a folder that has nothing else, and makes the list of its files that libFuzzer reads. Given
-/// the folder instead, it would take them in the order in which the file system lists them, which is not always the same.
-fn corpus_list(fuzz: &Fuzz, target: &str) -> Result<(PathBuf, u32), String> {
-    let folder = fuzz.corpus_inputs(target);
-    let _ = std::fs::remove_dir_all(&folder);
-    let inputs = corpus::unpack(&Fuzz::corpus(target), &folder)?;
-    let list = folder.with_extension("list");
-    let names: Vec<String> = inputs
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    std::fs::write(&list, names.join(","))
-        .map_err(|error| format!("{}: {error}", list.display()))?;
-    let count = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
-    Ok((list, count))
-}
-
 /// How far a log says that its process is.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Progress {
@@ -192,7 +152,7 @@ impl Progress {
 }
 
 /// Waits for all of them; true if none has found anything.
-pub(crate) fn wait(mut jobs: Vec<Job>, chatty: bool) -> bool {
+pub(crate) fn wait(mut jobs: Vec<Job>) -> bool {
     let mut all_well = true;
     let mut reported = Instant::now();
     while !jobs.is_empty() {
@@ -209,7 +169,7 @@ pub(crate) fn wait(mut jobs: Vec<Job>, chatty: bool) -> bool {
             }
         }
         jobs = still;
-        if chatty && reported.elapsed() >= LOOK_TIME && stderr().is_terminal() {
+        if reported.elapsed() >= LOOK_TIME && stderr().is_terminal() {
             reported = Instant::now();
             for job in &jobs {
                 eprintln!("{}", job.progress());

@@ -7,7 +7,7 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask fuzz [TARGET] [--time TIME] [--jobs N] [--save]
        cargo xtask fuzz TARGET --replay FILE
 
-  TARGET       one of those in fuzz/src/bin; without it each has its share of the time
+  TARGET       one of those with a corpus in fuzz/corpora; without it each has its share of the time
   --time TIME  how long, as 90s, 10m or 1h; 1m unless said
   --jobs N     processes at a time; 1 unless said
   --save       puts the inputs that reach most into fuzz/corpora

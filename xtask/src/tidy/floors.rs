@@ -30,7 +30,7 @@ const FLOORS: &[&[&str]] = &[
     &["lsi53c895a", "test-support"],
     &["daemon"],
     // programs, guests
-    &["bench", "blockplane", "guest"],
+    &["bench", "blockplane", "fuzz-targets", "guest"],
     // checks of all that
     &["fuzz", "interleavings", "interop", "sim", "xtask"],
 ];

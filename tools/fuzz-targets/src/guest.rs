@@ -1,6 +1,6 @@
 //! Guest memory, and checks for unexpected changes of it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 use virtqueue::{GuestMemory, Region};
@@ -19,30 +19,24 @@ const PAGE: usize = 4096;
 /// What is above a guest address where the front-end sees it.
 const USER: u64 = 0x7f00_0000_0000;
 
-/// Addresses of the mappings, which are never removed, each between two guard pages.
-struct Mappings([*mut u8; REGIONS.len()]);
+thread_local! {
+    /// Addresses of the mappings, which are never removed, each between two guard pages.
+    static MAPPED: [*mut u8; REGIONS.len()] = REGIONS.map(|(_, len)| {
+        let whole = len + 2 * PAGE;
+        // SAFETY: a new mapping, whose middle is opened up.
+        unsafe {
+            let none = ProtFlags::empty();
+            let start = mmap_anonymous(std::ptr::null_mut(), whole, none, MapFlags::PRIVATE);
+            let inside = start.expect("memory").byte_add(PAGE);
+            let access = MprotectFlags::READ | MprotectFlags::WRITE;
+            mprotect(inside, len, access).expect("memory");
+            inside.cast()
+        }
+    });
+}
 
-// SAFETY: addresses; targets run on one thread.
-unsafe impl Send for Mappings {}
-// SAFETY: as above.
-unsafe impl Sync for Mappings {}
-
-fn mapped() -> &'static Mappings {
-    static MAPPED: OnceLock<Mappings> = OnceLock::new();
-    MAPPED.get_or_init(|| {
-        Mappings(REGIONS.map(|(_, len)| {
-            let whole = len + 2 * PAGE;
-            // SAFETY: a new mapping, whose middle is opened up.
-            unsafe {
-                let none = ProtFlags::empty();
-                let start = mmap_anonymous(std::ptr::null_mut(), whole, none, MapFlags::PRIVATE);
-                let inside = start.expect("memory").byte_add(PAGE);
-                let access = MprotectFlags::READ | MprotectFlags::WRITE;
-                mprotect(inside, len, access).expect("memory");
-                inside.cast()
-            }
-        }))
-    })
+fn mapped() -> [*mut u8; REGIONS.len()] {
+    MAPPED.with(|mapped| *mapped)
 }
 
 /// Guest memory, zero at first.
@@ -52,7 +46,7 @@ pub struct Memory {
 
 impl Memory {
     pub fn new() -> Self {
-        for ((_, len), host) in REGIONS.iter().zip(mapped().0) {
+        for ((_, len), host) in REGIONS.iter().zip(mapped()) {
             // SAFETY: all of the mapping, to which there is no reference.
             unsafe { host.write_bytes(0, *len) };
         }
@@ -63,7 +57,7 @@ impl Memory {
     pub fn map() -> Arc<GuestMemory> {
         let regions = REGIONS
             .iter()
-            .zip(mapped().0)
+            .zip(mapped())
             .map(|((guest_addr, len), host)| Region {
                 guest_addr: *guest_addr,
                 user_addr: guest_addr + USER,
@@ -86,7 +80,7 @@ impl Memory {
         REGIONS
             .iter()
             .map(|(_, len)| *len)
-            .zip(mapped().0)
+            .zip(mapped())
             .map(copy)
             .collect()
     }
@@ -123,7 +117,7 @@ impl WritableRanges {
 
     /// Nothing else has changed since.
     pub fn check(&self, before: &[Vec<u8>]) {
-        for (before, host) in before.iter().zip(mapped().0) {
+        for (before, host) in before.iter().zip(mapped()) {
             for (page, old) in before.chunks(PAGE).enumerate() {
                 // SAFETY: within the mapping; nothing writes now.
                 let now = unsafe { std::slice::from_raw_parts(host.add(page * PAGE), old.len()) };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use virtqueue::{Chain, ChainId, QueueObserver, Queue};
+use virtqueue::{Chain, ChainId, Queue, QueueObserver};
 
 use crate::guest::{Memory, WritableRanges};
 

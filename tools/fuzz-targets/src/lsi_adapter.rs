@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
@@ -79,17 +79,8 @@ struct Machine {
     at: u32,
 }
 
-fn guest_memory() -> &'static Shared {
-    struct Only(&'static Shared);
-    // SAFETY: targets run on one thread.
-    unsafe impl Send for Only {}
-    // SAFETY: as above.
-    unsafe impl Sync for Only {}
-    static MEMORY_FILE: OnceLock<Only> = OnceLock::new();
-    MEMORY_FILE.get_or_init(|| Only(Shared::new(MEMORY))).0
-}
-
 thread_local! {
+    static GUEST_MEMORY: &'static Shared = Shared::new(MEMORY);
     /// Memory of disks, to be used again.
     static CONTENTS: RefCell<Vec<Contents>> = RefCell::new(PLACES.map(|_| Contents::new()).into());
 }
@@ -120,7 +111,7 @@ impl Machine {
                 unit: unit.clone(),
             })
             .collect();
-        let memory = guest_memory();
+        let memory = GUEST_MEMORY.with(|memory| *memory);
         memory.clear();
         let mut machine = Machine {
             front_end: FrontEnd::new(Adapter::new("fuzz", &disks).expect("disks")),

@@ -1,7 +1,6 @@
 //! File descriptors that a front-end may pass, suitable and unsuitable.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -12,11 +11,9 @@ use crate::input::Input;
 /// Bytes of memory that can be shared.
 pub const BYTES: u64 = 64 << 10;
 
-struct Descriptors(Vec<OwnedFd>);
-
-fn all() -> &'static [OwnedFd] {
-    static ALL: OnceLock<Descriptors> = OnceLock::new();
-    let all = ALL.get_or_init(|| {
+thread_local! {
+    /// They stay open for ever.
+    static ALL: &'static [OwnedFd] = {
         let memory = |len| {
             let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
             ftruncate(&fd, len).expect("memory");
@@ -25,16 +22,19 @@ fn all() -> &'static [OwnedFd] {
         let event =
             || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
-        Descriptors(vec![
+        Box::leak(Box::new([
             memory(BYTES),
             event(),
             memory(100),
             event(),
             ours.into(),
             theirs.into(),
-        ])
-    });
-    &all.0
+        ]))
+    };
+}
+
+fn all() -> &'static [OwnedFd] {
+    ALL.with(|all| *all)
 }
 
 /// Memory of [`BYTES`].

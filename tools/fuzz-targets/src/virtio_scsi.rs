@@ -230,9 +230,9 @@ impl Rig {
         if !commands.is_broken {
             let (ring, disks) = (&mut commands.ring, &mut self.disks);
             let before = ring.chains().count();
-            let admitted = self
-                .queue
-                .admit_from_ring(&mut ring.queue, batch, &mut self.chain, disks, budget);
+            let admitted =
+                self.queue
+                    .admit_from_ring(&mut ring.queue, batch, &mut self.chain, disks, budget);
             let stalled = matches!(admitted, Ok(AdmissionEnd::Stalled));
             assert!(!stalled || self.queue.has_deferred() && disks.waiting.len() >= disks.room);
             let after = ring.chains().count();

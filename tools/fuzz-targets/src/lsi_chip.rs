@@ -37,7 +37,10 @@ pub fn run(bytes: &[u8]) {
     let mut machine = Machine::new(input.byte());
     input.events(EVENTS, |input| {
         machine.event(input);
-        assert_eq!(machine.chip.in_flight_task_count(), machine.world.in_flight());
+        assert_eq!(
+            machine.chip.in_flight_task_count(),
+            machine.world.in_flight()
+        );
     });
     machine.recovers();
 }
@@ -197,7 +200,10 @@ impl Machine {
             self.world.finish(&mut self.chip, 0, 0);
         }
         assert_eq!(
-            (self.chip.in_flight_task_count(), self.chip.draining_task_count()),
+            (
+                self.chip.in_flight_task_count(),
+                self.chip.draining_task_count()
+            ),
             (0, 0)
         );
         assert!(!self.chip.irq_level());

@@ -1,8 +1,8 @@
-//! A corpus as one file: inputs one after the other, each behind its length in four bytes (little endian). Sorted, so that
-//! the same inputs always make the same file.
+//! A corpus of a fuzz target as one file: inputs one after the other, each behind its length in four bytes (little endian). Sorted, so
+//! that the same inputs always make the same file.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Longest input that is kept: what needs more is looked for anew.
 const LONGEST: usize = 4096;
@@ -11,16 +11,19 @@ const LONGEST: usize = 4096;
 const LARGEST: usize = 48 << 10;
 
 /// Puts the inputs of a folder into a file. How many there are, and their bytes.
-pub(crate) fn pack(folder: &Path, file: &Path) -> Result<(usize, usize), String> {
+///
+/// # Errors
+/// The folder that cannot be read, or the file that cannot be written.
+pub fn pack(folder: &Path, file: &Path) -> Result<(usize, usize), String> {
     let read = || -> io::Result<Vec<Vec<u8>>> {
         let entries = std::fs::read_dir(folder)?;
         entries.map(|entry| std::fs::read(entry?.path())).collect()
     };
     let mut inputs = read().map_err(|error| format!("{}: {error}", folder.display()))?;
     inputs.sort_by(|one, other| (one.len(), one).cmp(&(other.len(), other)));
-    let packed = join(&inputs);
-    std::fs::write(file, &packed.1).map_err(|error| format!("{}: {error}", file.display()))?;
-    Ok((packed.0, packed.1.len()))
+    let (count, bytes) = join(&inputs);
+    std::fs::write(file, &bytes).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok((count, bytes.len()))
 }
 
 fn join(inputs: &[Vec<u8>]) -> (usize, Vec<u8>) {
@@ -43,32 +46,34 @@ fn join(inputs: &[Vec<u8>]) -> (usize, Vec<u8>) {
     (count, bytes)
 }
 
-/// Puts the inputs of a file into a folder, beside those that are there. Their paths, in the order of the file.
-pub(crate) fn unpack(file: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
+/// Puts the inputs of a file into a folder, beside those that are there.
+///
+/// # Errors
+/// The file that cannot be read or written.
+pub fn unpack(file: &Path, folder: &Path) -> Result<(), String> {
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let bytes = match std::fs::read(file) {
-        Ok(bytes) => bytes,
-        // A new target has none yet.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(format!("{}: {error}", file.display())),
-    };
-    let inputs = split(&bytes)
-        .ok_or_else(|| format!("{}: no corpus: it ends within an input", file.display()))?;
-    let mut paths = Vec::new();
-    for (number, input) in inputs.iter().enumerate() {
+    for (number, input) in read(file)?.iter().enumerate() {
         let path = folder.join(format!("kept-{number}"));
         std::fs::write(&path, input).map_err(|error| format!("{}: {error}", path.display()))?;
-        paths.push(path);
     }
-    Ok(paths)
+    Ok(())
 }
 
-fn split(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
+/// The inputs of a file.
+///
+/// # Errors
+/// The file that cannot be read, or is no corpus.
+pub fn read(file: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let bytes = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    split(&bytes).ok_or_else(|| format!("{}: no corpus: it ends within an input", file.display()))
+}
+
+fn split(mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut inputs = Vec::new();
     while let Some((len, rest)) = bytes.split_first_chunk() {
         let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
         let (input, rest) = rest.split_at_checked(len)?;
-        inputs.push(input);
+        inputs.push(input.to_vec());
         bytes = rest;
     }
     bytes.is_empty().then_some(inputs)

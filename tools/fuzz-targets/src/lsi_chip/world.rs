@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, PciBus, PhaseAfterCommand,
-    CheckConditionCause, ResetScope, TagAttribute, TargetAndLun, Targets, TaskSlotId, TaskStartOutcome,
+    AbortOutcome, BusFault, CheckConditionCause, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, PciBus,
+    PhaseAfterCommand, ResetScope, TagAttribute, TargetAndLun, Targets, TaskSlotId,
+    TaskStartOutcome,
 };
 
 use crate::scripts::{FAR, FAR_BYTES, MEMORY};

@@ -1,3 +1,0 @@
-//! Command lines: see [`fuzz::words`].
-#![no_main]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::words::command_line(bytes));

@@ -1,0 +1,72 @@
+//! The corpora in `fuzz/corpora`, through their targets, without a fuzzer: what was once found or reached is right.
+//!
+//! `cargo xtask fuzz` looks for new inputs.
+
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use test_support::corpus;
+
+/// Targets have threads, whose panics do not end the test.
+static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+
+fn note_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            HAS_PANICKED.store(true, SeqCst);
+            usual(panic);
+        }));
+    });
+}
+
+fn replay(name: &str) {
+    note_panics();
+    let target = fuzz_targets::find(name).expect("a target");
+    let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpora");
+    let inputs = corpus::read(&corpora.join(name).with_extension("corpus")).expect("a corpus");
+    assert!(!inputs.is_empty());
+    for (number, input) in inputs.iter().enumerate() {
+        // Shown if it fails.
+        eprintln!("{name}: input {number}: {input:?}");
+        target(input);
+        let has_panicked = HAS_PANICKED.load(SeqCst);
+        assert!(
+            !has_panicked,
+            "a thread has panicked, of this target or of another one"
+        );
+    }
+}
+
+macro_rules! replayed {
+    ($($test:ident: $name:literal,)*) => {
+        $(#[test]
+        fn $test() {
+            replay($name);
+        })*
+
+        #[test]
+        fn every_target_is_replayed() {
+            assert_eq!([$($name),*], fuzz_targets::TARGETS.map(|(name, _)| name));
+        }
+    };
+}
+
+replayed! {
+    corpus_of_configuration_files_is_handled: "config",
+    corpus_of_lsi_adapter_is_handled: "lsi-adapter",
+    corpus_of_lsi_chip_is_handled: "lsi-chip",
+    corpus_of_nbd_client_is_handled: "nbd-client",
+    corpus_of_nbd_server_is_handled: "nbd-server",
+    corpus_of_command_lines_is_handled: "options",
+    corpus_of_qmp_is_handled: "qmp",
+    corpus_of_packed_rings_is_handled: "ring-packed",
+    corpus_of_split_rings_is_handled: "ring-split",
+    corpus_of_scsi_commands_is_handled: "scsi",
+    corpus_of_vfio_user_is_handled: "vfio-user",
+    corpus_of_vhost_user_is_handled: "vhost-user",
+    corpus_of_virtio_blk_is_handled: "virtio-blk",
+    corpus_of_virtio_scsi_is_handled: "virtio-scsi",
+}
