@@ -42,9 +42,9 @@ usage: cargo xtask COMMAND
           count the instructions that a request costs (needs valgrind)
   fuzz    look for inputs that break something; see fuzz/README.md
   sim     simulate guests, kernel and disk from seeds, and all that can happen to the daemon; --help says how
-  planted plant mistakes, one at a time, each of which a test must find; --help says how
   tidy    check rules of style and structure, in tracked files
-  mutants let cargo-mutants make mistakes in ring, device and recovery code, for some minutes; --help says how
+  planted plant mistakes, each of which a test must find; --help says how
+  mutants let cargo-mutants make mistakes in what a change touches; --help says how
 ";
 
 fn main() -> ExitCode {

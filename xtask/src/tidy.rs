@@ -7,7 +7,7 @@ mod lengths;
 mod modules;
 mod packages;
 mod scan;
-mod tokens;
+pub(crate) mod tokens;
 mod words;
 
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@
 
 /// The kinds of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A name, a keyword or a number.
     Word,
     /// A string or a character.
@@ -15,21 +15,23 @@ pub(super) enum Kind {
 
 /// A token and its place.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Token<'s> {
-    pub(super) kind: Kind,
-    pub(super) text: &'s str,
+pub(crate) struct Token<'s> {
+    pub(crate) kind: Kind,
+    pub(crate) text: &'s str,
+    /// Its first byte in the source.
+    pub(crate) start: usize,
     /// The line of its first byte, from 1.
-    pub(super) line: usize,
+    pub(crate) line: usize,
 }
 
 impl Token<'_> {
-    pub(super) fn is(&self, text: &str) -> bool {
+    pub(crate) fn is(&self, text: &str) -> bool {
         self.kind != Kind::Literal && self.text == text
     }
 }
 
 /// All tokens of a source.
-pub(super) fn tokens(source: &str) -> Vec<Token<'_>> {
+pub(crate) fn tokens(source: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let (mut start, mut line) = (0, 1);
     while let Some(first) = source[start..].chars().next() {
@@ -50,7 +52,12 @@ pub(super) fn tokens(source: &str) -> Vec<Token<'_>> {
         };
         let text = &rest[..len];
         if let Some(kind) = kind {
-            tokens.push(Token { kind, text, line });
+            tokens.push(Token {
+                kind,
+                text,
+                start,
+                line,
+            });
         }
         start += len;
         line += text.bytes().filter(|&byte| byte == b'\n').count();
