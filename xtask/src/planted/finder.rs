@@ -21,7 +21,7 @@ use crate::patches::Patch;
 /// For a command without a mistake, which may build what it runs.
 const LIMIT_WITHOUT: Duration = Duration::from_secs(1800);
 /// Several times of what the slowest command needs then.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 /// Status of timeout(1) when the time was over, and when it had to kill.
 const TIMED_OUT: [i32; 2] = [124, 137];
 
