@@ -1,21 +1,18 @@
 //! Project chores: `cargo xtask ci` does everything that CI does, `cargo xtask demo` shows a guest,
-//! `cargo xtask bench-guest` measures disks in a guest, `cargo xtask deb` makes the Debian package,
-//! `cargo xtask instructions` counts what a request costs, `cargo xtask fuzz` looks for inputs that break something,
+//! `cargo xtask deb` makes the Debian package, `cargo xtask fuzz` looks for inputs that break something,
 //! `cargo xtask guests` boots guests by several versions of QEMU, firmware and Linux, `cargo xtask sim` simulates
-//! what can happen to the daemon, from seeds, `cargo xtask experiment` compares the daemon with one that was built
-//! from a patch, `cargo xtask planted` and `cargo xtask mutants` find out which mistakes no test finds,
+//! what can happen to the daemon, from seeds, `cargo xtask experiments` compares the daemon with ones that
+//! were built from patches, `cargo xtask planted` and `cargo xtask mutants` find out which mistakes no test finds,
 //! `cargo xtask tidy` checks rules of style and structure.
 //!
 //! Tools are called as a developer would call them; their output is theirs. What is here only
 //! decides the order and sums up.
 
-mod bench_guest;
 mod ci;
 mod copy;
-mod experiment;
+mod experiments;
 mod fuzz;
 mod guests;
-mod instructions;
 mod mutants;
 mod patches;
 mod planted;
@@ -34,12 +31,8 @@ usage: cargo xtask COMMAND
   demo    serve a disk to a real Linux guest, twice, and show what the guest saw
   deb     make the Debian package, in target/debian
   guests  boot guests by several versions of QEMU, firmware and Linux, on each of our devices; --help says how
-  bench-guest [null-co | file]
-          compare disks in one guest: QEMU's own LSI 53C895A and ours, virtio-scsi and virtio-blk
-  experiment NAME
-          compare the daemon with one that was built from a patch of experiments/patches; --help says how
-  instructions
-          count the instructions that a request costs (needs valgrind)
+  experiments [NAME…]
+          reproduce the published results: the daemon beside ones that were built from experiments/patches
   fuzz    look for inputs that break something; see fuzz/README.md
   sim     simulate guests, kernel and disk from seeds, and all that can happen to the daemon; --help says how
   tidy    check rules of style and structure, in tracked files
@@ -52,7 +45,7 @@ fn main() -> ExitCode {
     let command = arguments.next();
     match command.as_deref() {
         Some("ci") => return ci::ci(arguments),
-        Some("experiment") => return experiment::experiment(arguments),
+        Some("experiments") => return experiments::experiments(arguments),
         Some("fuzz") => return fuzz::fuzz(arguments),
         Some("guests") => return guests::guests(arguments),
         Some("mutants") => return mutants::mutants(arguments),
@@ -62,11 +55,7 @@ fn main() -> ExitCode {
     }
     match (command.as_deref(), arguments.next().as_deref()) {
         (Some("demo"), None) => demo(),
-        (Some("bench-guest"), only @ (None | Some("null-co" | "file"))) => {
-            bench_guest::bench_guest(only)
-        }
         (Some("deb"), None) => deb(),
-        (Some("instructions"), None) => instructions::instructions(),
         (Some("tidy"), None) => match tidy::check() {
             Ok(()) => ExitCode::SUCCESS,
             Err(errors) => {

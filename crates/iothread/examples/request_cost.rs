@@ -6,7 +6,7 @@
 //!     target/release/examples/request_cost 32 100000
 //! ```
 //!
-//! (`cargo xtask instructions` does that for a table of depths.) One thread plays both sides: the loop
+//! The difference of two runs, of which one has more requests, is what these cost. One thread plays both sides: the loop
 //! iterates, and whenever it reads its clock or would wait, the guest gets its turn and, if all that
 //! it asked for is answered, asks again. Nothing depends on time, so that two runs execute the same
 //! instructions, and the guest's own are not counted. It measures no nanoseconds and no cache misses.

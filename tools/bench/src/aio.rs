@@ -35,18 +35,3 @@ impl FromStr for Aio {
             .map_err(|_| format!("'{text}': the engine is native, io_uring or threads"))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn aio_names_round_trip() {
-        for aio in Aio::value_variants() {
-            assert_eq!(aio.to_string().parse(), Ok(*aio));
-            let shown = aio.to_possible_value().unwrap();
-            assert_eq!(shown.get_name(), aio.to_string());
-        }
-        assert!("posix".parse::<Aio>().unwrap_err().contains("io_uring"));
-    }
-}

@@ -1,22 +1,16 @@
 //! The command line: `blockplane-bench …`.
 
-mod help;
-
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use commands::signals;
-use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::experiments::{self, batch_limit, completion_ring, many_queues, monitors, notify, scsi};
-use crate::svg::Figure;
 use crate::table::Table;
-use crate::{backup, compare, handlers, idle, nbd, neighbours, run, targets, throttle};
+use crate::{compare, run};
 
 /// What the program is called.
 pub const PROGRAM: &str = "blockplane-bench";
@@ -29,8 +23,8 @@ pub const PROGRAM: &str = "blockplane-bench";
     version,
     term_width = commands::HELP_COLUMNS,
     about = "Measures blockplane, or any other vhost-user-blk server",
-    long_about = help::LONG_ABOUT,
-    after_long_help = help::EXAMPLES
+    long_about = LONG_ABOUT,
+    after_long_help = EXAMPLES
 )]
 pub struct Cli {
     /// What to measure.
@@ -44,52 +38,93 @@ pub struct Cli {
 /// What to measure.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Does a handler cost more when many are registered? The loop alone, and a server
-    #[command(long_about = help::HANDLERS, after_long_help = help::HANDLERS_EXAMPLES)]
-    Handlers(Handlers),
-    /// At most so many requests in one submission: which limit is best?
-    #[command(long_about = help::BATCH_LIMIT, after_long_help = help::BATCH_LIMIT_EXAMPLES)]
-    BatchLimit(batch_limit::Options),
-    /// Signal the guest before submitting, or after?
-    #[command(long_about = help::NOTIFY, after_long_help = help::NOTIFY_EXAMPLES)]
-    Notify(notify::Options),
-    /// Completions read in user space, or by system call?
-    #[command(long_about = help::COMPLETION_RING, after_long_help = help::COMPLETION_RING_EXAMPLES)]
-    CompletionRing(completion_ring::Options),
-    /// What do many clients of a monitor cost the guest?
-    #[command(long_about = help::MONITORS, after_long_help = help::MONITORS_EXAMPLES)]
-    Monitors(monitors::Options),
-    /// An emulated SCSI adapter beside virtio: how much of the disk's speed is left?
-    #[command(long_about = help::SCSI, after_long_help = help::SCSI_EXAMPLES)]
-    Scsi(scsi::Options),
-    /// A server with many disks and nothing to do: wake-ups, memory per queue
-    #[command(long_about = help::IDLE, after_long_help = help::IDLE_EXAMPLES)]
-    Idle(idle::Options),
     /// A load on any vhost-user-blk server: IOPS, latency, the server's CPU time per request
-    #[command(long_about = help::RUN, after_long_help = help::RUN_EXAMPLES)]
+    #[command(long_about = RUN, after_long_help = RUN_EXAMPLES)]
     Run(run::Options),
     /// The same load on blockplane, on the host itself, on qemu-storage-daemon, on any server
-    #[command(long_about = help::COMPARE, after_long_help = help::COMPARE_EXAMPLES)]
-    Compare(compare::Options),
-    /// What blockplane wants to reach against the host and qemu-storage-daemon, and what it reaches
-    #[command(long_about = help::TARGETS, after_long_help = help::TARGETS_EXAMPLES)]
-    Targets(targets::Options),
-    /// Limits of throttle groups: what passes, how evenly, and what members get
-    #[command(long_about = help::THROTTLE, after_long_help = help::THROTTLE_EXAMPLES)]
-    Throttle(throttle::Options),
-    /// A disk with one read in flight beside a greedy one
-    #[command(long_about = help::NEIGHBOURS, after_long_help = help::NEIGHBOURS_EXAMPLES)]
-    Neighbours(neighbours::Options),
-    /// A guest's load without a backup of its disk, and with one
-    #[command(long_about = help::BACKUP, after_long_help = help::BACKUP_EXAMPLES)]
-    Backup(backup::Options),
-    /// The same load on NBD servers: blockplane's, QEMU's, nbdkit
-    #[command(long_about = help::NBD, after_long_help = help::NBD_EXAMPLES)]
-    Nbd(nbd::Options),
+    #[command(long_about = COMPARE, after_long_help = COMPARE_EXAMPLES)]
+    Compare(Box<compare::Options>),
     /// Its manual pages or shell completions, for packages
-    #[command(after_long_help = help::GENERATE_EXAMPLES)]
+    #[command(after_long_help = GENERATE_EXAMPLES)]
     Generate(Generate),
 }
+
+const LONG_ABOUT: &str = "\
+Measures blockplane, or any other vhost-user-blk server.
+
+Results go to standard output: a table, or JSON with --json. Progress goes to standard error. Use an \
+optimised build (cargo build --release); figures depend on the machine and on what else it does, so \
+compare only what one run measured. The exit status is 0 when everything was measured and 1 for any error.";
+
+const EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane serve null-co: --socket /tmp/disk.sock &\n\
+\x20 blockplane-bench run /tmp/disk.sock --depth 32\n\
+\x20 blockplane-bench compare --folder /mnt/disk --depth 1,32,128\n\
+`blockplane-bench COMMAND --help` explains each and has more.";
+
+const RUN: &str = "\
+Connects to the socket of a vhost-user-blk server as a virtual machine does, and keeps so many requests \
+in flight on its queues. Takes of the protocol what the server has.
+
+Shows medians over the repetitions, their range, and half of it in percent (±). Latency is from \
+sending a request to finding its answer, to within one part in 64. The client is saturated when it \
+found nothing to do in less than 5 % of the time: the server could do more. The server is saturated \
+when one of its threads used 95 % of a processor or more: it has no time left, or it polls.
+
+With --json, `each` has the counts of each repetition, to be compared with those of the server: `requests` are those \
+that the figures are made of, `requests_in_all` has those of the warm-up and of the end too. With --status-interval, \
+`course` lists how many of a thread's requests had completed by when, as pairs of nanoseconds of the monotonic clock \
+and a count.
+
+With --verify nothing is measured: for --time, blocks are written that hold their place, a count and a \
+seed; what is read meanwhile is compared, and in the end all is flushed and read back, through other \
+queues than it was written through. The first difference is an error that says where it is, what was \
+expected and what came.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane-bench run /tmp/disk.sock --depth 1 --client blocking\n\
+\x20 blockplane-bench run /tmp/disk.sock --pattern randrw:70 --bs 16k \\\n\
+\x20     --queues 4 --destroy-data\n\
+\x20 blockplane-bench run /tmp/disk.sock --pattern randrw --verify \\\n\
+\x20     --destroy-data --time 10s";
+
+const COMPARE: &str = "\
+Puts the same load on several servers and on the host itself, in turn: each repetition visits each of \
+them once. By default blockplane is compared with the same file read without any server (raw), and \
+with qemu-storage-daemon if that is installed; both servers get the same command line.
+
+raw is what a program on the host gets at best: one thread with all requests in flight, through the \
+io that blockplane itself uses, on the processor where the servers run. The blockplane that is measured is the one beside \
+this program, unless --server or BLOCKPLANE_BIN names another.
+
+Images of Ceph RBD exist already (`rbd create`). Fill them before reading (`rbd bench --io-type write \
+--io-pattern seq`): what was never written is read without the cluster's disks. Only the contender that \
+is measured has them open, since a writer locks its image: servers are started and stopped in turn. \
+librbd's cache is off in all. \
+Processor time is that of the whole process, with librbd's threads; the cluster's daemons run where \
+they like. Where they have no other processors, compare with --client blocking.
+
+Needs two processors that have nothing else to do: one for the servers, one for the client. With \
+several iothreads, see --no-pinning.";
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane-bench compare --folder /mnt/disk --depth 1,32,128 \\\n\
+\x20     --svg disk.svg\n\
+\x20 blockplane-bench compare --backing null,tmpfs --client polling,blocking\n\
+\x20 blockplane-bench compare --aio io_uring \\\n\
+\x20     --servers ours,raw:io_uring,qemu-storage-daemon:io_uring\n\
+\x20 blockplane-bench compare --servers ours --backing null \\\n\
+\x20     --socket /tmp/other.sock\n\
+\x20 blockplane-bench compare --backing nbd:/tmp/nbdkit.sock --depth 32\n\
+\x20 blockplane-bench compare --backing rbd:rbd/disk:conf=/etc/ceph/a.conf \\\n\
+\x20     --client blocking --disks 8 --iothreads 2 --no-pinning";
+
+const GENERATE_EXAMPLES: &str = "\
+Examples:\n\
+\x20 blockplane-bench generate man pages";
 
 /// `blockplane-bench generate`
 #[derive(Clone, Debug, clap::Args)]
@@ -109,37 +144,6 @@ pub enum Generated {
     Man,
     /// For bash, zsh and fish
     Completions,
-}
-
-/// `blockplane-bench handlers`
-#[derive(Clone, Debug, clap::Args)]
-pub struct Handlers {
-    /// Only one part of it
-    #[arg(long, value_enum)]
-    pub only: Option<Part>,
-    /// The loop.
-    #[command(flatten)]
-    pub of_loop: handlers::Options,
-    /// The server.
-    #[command(flatten)]
-    pub of_server: many_queues::Options,
-}
-
-/// Parts of `blockplane-bench handlers`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Part {
-    /// The event loop alone
-    Loop,
-    /// One busy queue of a server beside thousands of idle ones
-    Server,
-}
-
-/// What a measurement has to say.
-struct Report {
-    tables: Vec<Table>,
-    json: Value,
-    /// For `--svg`.
-    figure: Option<Figure>,
 }
 
 /// The grammar, for manual pages and completions.
@@ -168,193 +172,101 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// What the measurement says, or [`Error::Io`] when `out` cannot be written.
 pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     signals::record_termination_signals();
-    let plot = cli.command.svg().map(Plot::at).transpose()?;
-    let Some(report) = measure(&cli.command)? else {
-        return Ok(());
+    let (tables, json) = match &cli.command {
+        Command::Run(options) => {
+            let report = run::run(options)?;
+            (vec![report.table()], report.json())
+        }
+        Command::Compare(options) => {
+            let report = compare::run(options)?;
+            if let Some(path) = &options.svg {
+                let written = report.svg().and_then(|svg| std::fs::write(path, svg));
+                written.map_err(Error::io(format!("write {}", path.display())))?;
+            }
+            (report.tables(), report.json())
+        }
+        Command::Generate(options) => {
+            let write = match options.what {
+                Generated::Man => manual::write_program_pages,
+                Generated::Completions => manual::write_program_completions,
+            };
+            return write(&options.folder, &grammar()).map_err(Error::io("generate"));
+        }
     };
-    if let (Some(plot), Some(figure)) = (plot, &report.figure) {
-        plot.write(figure)?;
+    match cli.json {
+        true => print(out, &format!("{json:#}\n")),
+        false => print_tables(out, &tables),
     }
-    let Report { tables, json, .. } = report;
-    let written = if cli.json {
-        writeln!(out, "{json:#}")
-    } else {
-        let tables: Vec<String> = tables.iter().map(Table::to_string).collect();
-        write!(out, "{}", tables.join("\n"))
-    };
-    match written.and_then(|()| out.flush()) {
+}
+
+/// Prints tables, with an empty line between them.
+///
+/// # Errors
+/// [`Error::Io`] when `out` cannot be written.
+pub fn print_tables(out: &mut impl Write, tables: &[Table]) -> Result<()> {
+    let tables: Vec<String> = tables.iter().map(Table::to_string).collect();
+    print(out, &tables.join("\n"))
+}
+
+fn print(out: &mut impl Write, text: &str) -> Result<()> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // The reader of a pipe, such as `head`, may end first.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(Error::io("print the result")),
     }
 }
 
-fn generate(options: &Generate) -> Result<()> {
-    let Generate { what, folder } = options;
-    let written = match what {
-        Generated::Man => manual::write_program_pages(folder, &grammar()),
-        Generated::Completions => manual::write_program_completions(folder, &grammar()),
-    };
-    written.map_err(Error::io("generate"))
-}
-
-/// A file for a plot, which can be written: that is known before minutes of measuring.
-struct Plot<'p> {
-    path: &'p Path,
-    file: File,
-}
-
-impl<'p> Plot<'p> {
-    fn at(path: &'p Path) -> Result<Self> {
-        // What is there stays until there is something better.
-        let file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
-        let file = file.map_err(Error::io(format!("open {} for the plot", path.display())))?;
-        Ok(Plot { path, file })
-    }
-
-    fn write(mut self, figure: &Figure) -> Result<()> {
-        let written = self
-            .file
-            .set_len(0)
-            .and_then(|()| self.file.write_all(figure.svg()?.as_bytes()));
-        written.map_err(Error::io(format!(
-            "write the plot to {}",
-            self.path.display()
-        )))
-    }
-}
-
-impl Command {
-    /// Where a plot is wanted.
-    fn svg(&self) -> Option<&Path> {
-        match self {
-            Command::Handlers(Handlers {
-                only: Some(Part::Loop),
-                ..
-            }) => None,
-            Command::Handlers(options) => options.of_server.setup.svg.as_deref(),
-            Command::BatchLimit(options) => options.setup.svg.as_deref(),
-            Command::Notify(options) => options.setup.svg.as_deref(),
-            Command::CompletionRing(options) => options.setup.svg.as_deref(),
-            Command::Monitors(options) => options.setup.svg.as_deref(),
-            Command::Scsi(options) => options.setup.svg.as_deref(),
-            Command::Compare(options) => options.svg.as_deref(),
-            Command::Idle(_)
-            | Command::Run(_)
-            | Command::Targets(_)
-            | Command::Throttle(_)
-            | Command::Neighbours(_)
-            | Command::Backup(_)
-            | Command::Nbd(_)
-            | Command::Generate(_) => None,
-        }
-    }
-}
-
-/// `None`: it was no measurement.
-fn measure(command: &Command) -> Result<Option<Report>> {
-    let plain = |table, json| Report {
-        tables: vec![table],
-        json,
-        figure: None,
-    };
-    Ok(Some(match command {
-        Command::Generate(options) => {
-            generate(options)?;
-            return Ok(None);
-        }
-        Command::Handlers(options) => measure_handlers(options)?,
-        Command::BatchLimit(options) => batch_limit::run(options)?.into(),
-        Command::Notify(options) => notify::run(options)?.into(),
-        Command::CompletionRing(options) => completion_ring::run(options)?.into(),
-        Command::Monitors(options) => monitors::run(options)?.into(),
-        Command::Scsi(options) => scsi::run(options)?.into(),
-        Command::Idle(options) => {
-            let report = idle::run(options)?;
-            plain(report.table(), report.json())
-        }
-        Command::Run(options) => {
-            let report = run::run(options)?;
-            plain(report.table(), report.json())
-        }
-        Command::Targets(options) => {
-            let report = targets::run(options)?;
-            plain(report.table(), report.json())
-        }
-        Command::Throttle(options) => {
-            let report = throttle::run(options)?;
-            Report {
-                tables: report.tables,
-                json: report.json,
-                figure: None,
-            }
-        }
-        Command::Neighbours(options) => {
-            let report = neighbours::run(options)?;
-            plain(report.table(), report.json())
-        }
-        Command::Backup(options) => {
-            let report = backup::run(options)?;
-            Report {
-                tables: report.tables(),
-                json: report.json(),
-                figure: None,
-            }
-        }
-        Command::Nbd(options) => {
-            let report = nbd::run(options)?;
-            plain(report.table(), report.json())
-        }
-        Command::Compare(options) => {
-            let report = compare::run(options)?;
-            Report {
-                tables: report.tables(),
-                json: report.json(),
-                figure: Some(report.figure()),
-            }
-        }
-    }))
-}
-
-impl From<experiments::Report> for Report {
-    fn from(report: experiments::Report) -> Report {
-        Report {
-            tables: report.tables,
-            json: report.json,
-            figure: Some(report.figure),
-        }
-    }
-}
-
-/// Both parts, unless only one was asked for; the plot is the server's.
-fn measure_handlers(options: &Handlers) -> Result<Report> {
-    let mut all = Report {
-        tables: Vec::new(),
-        json: Value::Object(serde_json::Map::new()),
-        figure: None,
-    };
-    let mut join = |part: Value| {
-        if let (Value::Object(all), Value::Object(part)) = (&mut all.json, part) {
-            all.extend(part);
-        }
-    };
-    if options.only != Some(Part::Server) {
-        let report = handlers::run(&options.of_loop)?;
-        all.tables.push(report.table());
-        join(report.json());
-    }
-    if options.only != Some(Part::Loop) {
-        let report = many_queues::run(&options.of_server)?;
-        all.tables.extend(report.tables);
-        all.figure = Some(report.figure);
-        join(report.json);
-    }
-    Ok(all)
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_fits_and_its_examples_are_valid() {
+        let mut all = grammar();
+        all.build();
+        for command in all.get_subcommands_mut() {
+            let help = command.render_long_help().to_string();
+            assert!(
+                help.lines().all(|line| line.chars().count() <= 80),
+                "{help}"
+            );
+            let help = help.replace(" \\\n     ", "");
+            for example in help
+                .lines()
+                .filter(|line| line.starts_with("  blockplane-bench"))
+            {
+                let parsed = Cli::try_parse_from(example.split_whitespace());
+                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+
+    #[test]
+    fn invalid_command_lines_are_refused_before_measuring() {
+        for nonsense in [
+            "run",
+            "run socket --depth 0",
+            "run socket --depth 257",
+            "run socket --bs 100",
+            "run socket --bs 2M",
+            "run socket --time 0",
+            "run socket --queues 0",
+            "run socket --pattern backwards",
+            "run socket --pattern randrw:101",
+            "run socket --span 0",
+            "compare --depth 257",
+            "compare --servers spdk",
+            "compare --servers raw:threads",
+            "compare --client both",
+            "compare --aio spdk",
+            "compare --iothreads 0",
+            "compare --size 0",
+            "compare --size 1000",
+            "compare --disks 0",
+            "compare --backing rbd:disk",
+        ] {
+            let args = std::iter::once("bench").chain(nonsense.split(' '));
+            assert!(Cli::try_parse_from(args).is_err(), "{nonsense}");
+        }
+    }
+}

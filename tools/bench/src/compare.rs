@@ -3,27 +3,27 @@
 mod plot;
 mod report;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::aio::Aio;
 use crate::comparison_options::{ComparisonOptions, PEER};
-use crate::contenders::{Contender, Contenders, ServerSetup, Times};
+use crate::contenders::{Contender, Running, ServerSetup};
 use crate::error::{Error, Result};
-use crate::load::Waiting;
+use crate::load::{Load, Waiting};
 use crate::program::blockplane;
 use crate::progress::Progress;
-use crate::run::LoadOptions;
+use crate::run::{LoadOptions, describe};
+use crate::stats::in_turn;
 use crate::storage::BackingOption;
-pub(crate) use report::ratio_text;
-pub use report::{Part, Report};
+pub use report::{Part, Report, Row};
 
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Who takes part: ours, ours-recorded (it records what is in flight, as for QEMU),
-    /// ours-throttled (limits that are never reached), raw[:ENGINE] (the host, or librbd,
-    /// without a server), qemu-storage-daemon[:ENGINE]; the engine is native, io_uring or threads [default: ours, raw where
-    /// there is storage, and qemu-storage-daemon where it is installed]
+    /// raw[:ENGINE] (the host without a server), qemu-storage-daemon[:ENGINE]; the engine is native, io_uring or, of a server,
+    /// threads [default: ours, raw where there is a file or device, and qemu-storage-daemon where it is installed]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub servers: Vec<Contender>,
     /// A server that runs already takes part too; may be repeated
@@ -38,13 +38,13 @@ pub struct Options {
         default_value = "file"
     )]
     pub backing: Vec<BackingOption>,
-    /// Requests in flight on each queue, 1 to 512
+    /// Requests in flight on each queue, 1 to 256
     #[arg(
         long,
         value_name = "N,…",
         value_delimiter = ',',
         default_value = "1,32,128",
-        value_parser = clap::value_parser!(u16).range(1..=512)
+        value_parser = clap::value_parser!(u16).range(1..=256)
     )]
     pub depth: Vec<u16>,
     /// How the client, and the host's own load, learns of completions
@@ -98,21 +98,17 @@ impl Options {
             contenders.extend(peer.map(|_| Contender::Peer(None)));
         }
         contenders.extend(self.socket.iter().cloned().map(Contender::Socket));
-        let is_raw = |contender: &Contender| matches!(contender, Contender::Raw(_));
-        if let (BackingOption::Rbd(_), Some(raw)) = (backing, contenders.iter().position(is_raw)) {
-            contenders[raw] = Contender::RawImages;
-        }
         if matches!(
             backing,
             BackingOption::Null | BackingOption::Rbd(_) | BackingOption::Nbd(_)
         ) {
-            contenders.retain(|contender| !is_raw(contender));
+            contenders.retain(|contender| !matches!(contender, Contender::Raw(_)));
         }
         contenders
     }
 
     fn check(&self) -> Result<()> {
-        let pattern = self.load.pattern()?;
+        let pattern = self.load.pattern;
         let theirs = self.backing.iter().find(|it| it.is_foreign());
         let socket = || Some(self.socket.first()?.display().to_string());
         let foreign = theirs.map(BackingOption::to_string).or_else(socket);
@@ -125,7 +121,7 @@ impl Options {
         let lonely = |backing: &&BackingOption| self.contenders(backing, None).is_empty();
         if let Some(backing) = self.backing.iter().find(lonely) {
             return Err(Error::Unsuitable(format!(
-                "--backing {backing} leaves nothing to measure: raw is the host's own storage, and there \
+                "--backing {backing} leaves nothing to measure: raw is a file or device of the host's, and there \
                  is none; name ours or another of --servers, or say --backing file"
             )));
         }
@@ -150,6 +146,11 @@ impl Options {
         for backing in &self.backing {
             backing.of_disk(0, self.disks)?;
         }
+        if let Some(path) = &self.svg {
+            // Known before minutes of measuring. What is there stays until there is something better.
+            let opened = File::options().append(true).create(true).open(path);
+            opened.map_err(Error::io(format!("open {} for the plot", path.display())))?;
+        }
         Ok(())
     }
 }
@@ -161,11 +162,7 @@ impl Options {
 pub fn run(options: &Options) -> Result<Report> {
     options.check()?;
     let peer = options.place.peer();
-    let times = Times {
-        warm_up: options.load.warm_up,
-        time: options.load.time,
-        repetitions: options.load.repetitions,
-    };
+    let times = options.load.times();
     let mut report = Report {
         parts: Vec::new(),
         times,
@@ -176,19 +173,15 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     let is_image = |backing: &BackingOption| matches!(backing, BackingOption::Rbd(_));
     if options.backing.iter().any(is_image) {
-        report.notes.push(
-            "RBD: only the contender that is measured has the image open; raw:librbd never polls"
-                .to_owned(),
-        );
+        report
+            .notes
+            .push("RBD: only the contender that is measured has the image open".to_owned());
     }
-    let (server_cpus, client_cpus) = if options.no_pinning {
-        (Vec::new(), Vec::new())
-    } else {
-        (
-            options.place.server_cpus.clone(),
-            options.place.client_cpus.clone(),
-        )
+    let cpus = |cpus: &[usize]| match options.no_pinning {
+        true => Vec::new(),
+        false => cpus.to_vec(),
     };
+    let client_cpus = cpus(&options.place.client_cpus);
     let mut iothread_options: Vec<String> = Vec::new();
     iothread_options.extend(options.poll_max_ns.map(|ns| format!("poll-max-ns={ns}")));
     iothread_options.extend(options.iothread.clone());
@@ -214,23 +207,35 @@ pub fn run(options: &Options) -> Result<Report> {
             peer: peer.clone(),
             backings: storage.iter().map(|one| one.backing.clone()).collect(),
             queues: options.load.queues,
-            writable: options.load.pattern()?.writes(),
+            writable: options.load.pattern.writes(),
             iothreads: options.iothreads,
             iothread_options: iothread_options.join(","),
             server_options: options.server_option.clone(),
-            server_cpus: server_cpus.clone(),
+            server_cpus: cpus(&options.place.server_cpus),
         };
-        let mut running = Contenders::open(setup, &contenders)?;
+        let running = contenders.iter().map(|one| Running::open(one, &setup));
+        let mut running = running.collect::<Result<Vec<_>>>()?;
         let mut rows = Vec::new();
         for &client in &options.client {
             for &depth in &options.depth {
                 let load = options
                     .load
                     .load(depth, client, &client_cpus, options.disks)?;
-                rows.push(running.row(&load, times, &progress)?);
+                let runs = in_turn(contenders.len(), times.repetitions, |index| {
+                    let name = &contenders[index];
+                    progress.now(format!("{}: {name}", describe(&load)));
+                    let load = Load {
+                        recorded: load.recorded || *name == Contender::OursRecorded,
+                        ..load.clone()
+                    };
+                    let run = running[index].measure(&load, times, &setup);
+                    progress.step();
+                    run.map_err(|error| error.of(&name.to_string()))
+                })?;
+                rows.push(Row { load, runs });
             }
         }
-        running.close()?;
+        running.into_iter().try_for_each(Running::close)?;
         report.parts.push(Part {
             backing: wanted.to_string(),
             disks: options.disks,

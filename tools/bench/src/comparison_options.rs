@@ -1,4 +1,4 @@
-//! Files, programs and processors for `compare` and `targets`.
+//! Files, programs and processors of a comparison.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use crate::storage::NewFile;
 use crate::units;
 
 /// The program that takes the same command line.
-pub(crate) const PEER: &str = "qemu-storage-daemon";
+pub const PEER: &str = "qemu-storage-daemon";
 
-/// Options that both commands have.
+/// Options of all comparisons.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ComparisonOptions {
     /// Size of a temporary file; it is filled with random data first
@@ -35,7 +35,9 @@ pub struct ComparisonOptions {
 }
 
 impl ComparisonOptions {
-    pub(crate) fn room(&self) -> NewFile<'_> {
+    /// The place and size of a temporary file.
+    #[must_use]
+    pub fn room(&self) -> NewFile<'_> {
         NewFile {
             folder: self.folder.as_deref(),
             bytes: self.size,
@@ -43,13 +45,17 @@ impl ComparisonOptions {
     }
 
     /// Refuses processors that are not available.
-    pub(crate) fn check_cpus(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`](crate::Error::Unsuitable).
+    pub fn check_cpus(&self) -> Result<()> {
         cpus::check(&self.server_cpus)?;
         cpus::check(&self.client_cpus)
     }
 
     /// The peer, if there is one.
-    pub(crate) fn peer(&self) -> Option<PathBuf> {
+    #[must_use]
+    pub fn peer(&self) -> Option<PathBuf> {
         self.peer.clone().or_else(|| find_program(PEER))
     }
 }

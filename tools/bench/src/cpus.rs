@@ -5,12 +5,18 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::error::{Error, Result};
 
 /// Lets the calling thread, and what it starts from now on, run on `cpu` only.
-pub(crate) fn pin(cpu: usize) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Unsuitable`] and [`Error::Io`] when there is no such processor, as for the others here.
+pub fn pin(cpu: usize) -> Result<()> {
     pin_to(&[cpu])
 }
 
 /// Has the calling thread run only when no other thread wants its processor (`SCHED_IDLE`).
-pub(crate) fn give_way() -> Result<()> {
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn give_way() -> Result<()> {
     let param = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameter outlives the call, which only changes how the kernel schedules this thread.
     let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param) };
@@ -34,12 +40,18 @@ fn pin_to(wanted: &[usize]) -> Result<()> {
 }
 
 /// Refuses processors that the calling thread may not run on, nor those that it starts.
-pub(crate) fn check(wanted: &[usize]) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Unsuitable`].
+pub fn check(wanted: &[usize]) -> Result<()> {
     usable_among(wanted).map(drop)
 }
 
 /// The processors that the calling thread may run on.
-pub(crate) fn usable() -> Result<Vec<usize>> {
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn usable() -> Result<Vec<usize>> {
     Ok(numbers(&usable_among(&[])?))
 }
 
@@ -56,31 +68,23 @@ fn usable_among(wanted: &[usize]) -> Result<CpuSet> {
     let is_usable = |cpu: usize| cpu < CpuSet::MAX_CPU && usable.is_set(cpu);
     if let Some(cpu) = wanted.iter().find(|&&cpu| !is_usable(cpu)) {
         return Err(Error::Unsuitable(format!(
-            "processor {cpu} is not among those that we may run on ({}): choose others for server \
-             and client",
-            shown(&numbers(&usable))
+            "processor {cpu} is not among those that we may run on ({:?}): choose others for server and client",
+            numbers(&usable)
         )));
     }
     Ok(usable)
 }
 
-/// Numbers in ascending order as they are written on a command line: `0-3,8`.
-fn shown(cpus: &[usize]) -> String {
-    let ranges = cpus.chunk_by(|&cpu, &next| cpu + 1 == next);
-    let texts = ranges.map(|range| match range {
-        [first, .., last] => format!("{first}-{last}"),
-        _ => format!("{}", range[0]),
-    });
-    texts.collect::<Vec<_>>().join(",")
-}
-
 /// The calling thread runs on some processors until this is dropped; then where it ran before.
-pub(crate) struct Pinned {
+pub struct Pinned {
     before: Option<CpuSet>,
 }
 
 impl Pinned {
     /// `cpus` may be empty: then nothing changes.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`].
     pub fn to(cpus: &[usize]) -> Result<Self> {
         if cpus.is_empty() {
             return Ok(Pinned { before: None });
@@ -98,23 +102,6 @@ impl Drop for Pinned {
         if let Some(before) = &self.before {
             // We ran there before.
             let _ = sched_setaffinity(None, before);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_lists_round_trip() {
-        for (cpus, text) in [
-            (&[0][..], "0"),
-            (&[0, 1], "0-1"),
-            (&[0, 1, 2, 3, 8, 10, 11], "0-3,8,10-11"),
-            (&[], ""),
-        ] {
-            assert_eq!(shown(cpus), text);
         }
     }
 }

@@ -67,24 +67,3 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         .map(|folder| folder.join(name))
         .find(|program| program.is_file())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fresh_build_is_used_in_tests_only() {
-        let profile = |ours: &'static str| folder_of_tests(Path::new(ours));
-        let test = profile("/src/target/debug/deps/smoke-1f");
-        assert_eq!(test, Some(Path::new("/src/target/debug")));
-        for program in ["/usr/bin/blockplane-bench", "/src/target/release/bench"] {
-            assert_eq!(profile(program), None, "{program}");
-        }
-    }
-
-    #[test]
-    fn named_program_is_used_as_it_is() {
-        let named = blockplane(Some(Path::new("/no/such/program"))).unwrap();
-        assert_eq!(named, Path::new("/no/such/program"));
-    }
-}

@@ -6,10 +6,11 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A measurement in progress; gone when dropped.
-pub(crate) struct Progress(ProgressBar);
+pub struct Progress(ProgressBar);
 
 impl Progress {
     /// Begins to show `title`, which takes `steps`: a bar on a terminal, one line elsewhere.
+    #[must_use]
     pub fn start(title: &str, steps: usize) -> Self {
         if !std::io::stderr().is_terminal() {
             eprintln!("{title} ...");

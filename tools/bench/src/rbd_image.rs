@@ -4,8 +4,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ceph::{ClusterOptions, ImageOptions};
-
 /// What introduces an image where files can be named as well.
 pub(crate) const PREFIX: &str = "rbd:";
 
@@ -39,26 +37,6 @@ impl RbdImage {
         options.extend(conf.map(|path| ("conf", path.display().to_string())));
         options.extend(self.user.clone().map(|user| ("user", user)));
         options
-    }
-
-    /// The cluster, for our own connection to it.
-    pub(crate) fn cluster_options(&self) -> ClusterOptions {
-        ClusterOptions {
-            conf: self.conf.clone(),
-            user: self.user.clone(),
-            ..ClusterOptions::default()
-        }
-    }
-
-    /// The image, for opening it ourselves.
-    pub(crate) fn image_options(&self, read_only: bool) -> ImageOptions {
-        ImageOptions {
-            pool: self.pool.clone(),
-            namespace: None,
-            image: self.image.clone(),
-            snapshot: None,
-            read_only,
-        }
     }
 }
 
@@ -97,54 +75,5 @@ fn expected() -> String {
 impl fmt::Display for RbdImage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{PREFIX}{}/{}", self.pool, self.image)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_image_becomes_options_of_the_driver() {
-        let owned = |(key, value): (&'static str, &str)| (key, value.to_owned());
-        let image: RbdImage = "rbd/disk".parse().unwrap();
-        let options = [("pool", "rbd"), ("image", "disk")].map(owned);
-        assert_eq!(image.driver_options(), options);
-        let image: RbdImage = "p/i:id=vm:conf=/a.conf".parse().unwrap();
-        let options = [
-            ("pool", "p"),
-            ("image", "i"),
-            ("conf", "/a.conf"),
-            ("user", "vm"),
-        ];
-        assert_eq!(image.driver_options(), options.map(owned));
-    }
-
-    #[test]
-    fn images_of_several_disks_are_numbered_from_the_second_on() {
-        let image: RbdImage = "rbd/disk:id=vm".parse().unwrap();
-        let names = [0, 1, 7].map(|index| image.of_disk(index).to_string());
-        assert_eq!(names, ["rbd:rbd/disk", "rbd:rbd/disk-2", "rbd:rbd/disk-8"]);
-        assert_eq!(
-            image.of_disk(1).cluster_options(),
-            image.cluster_options(),
-            "one cluster"
-        );
-    }
-
-    #[test]
-    fn incomplete_images_are_refused() {
-        for text in [
-            "",
-            "disk",
-            "/disk",
-            "rbd/",
-            "a/b/c",
-            "a/b:",
-            "a/b:conf=",
-            "a/b:key=x",
-        ] {
-            assert!(text.parse::<RbdImage>().is_err(), "{text}");
-        }
     }
 }

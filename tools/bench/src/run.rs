@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cpus;
 use crate::error::{Error, Result};
-use crate::load::{Load, Measured, Order, Tally, Verified, Waiting, measure, verify};
+use crate::load::{Load, Measured, Tally, Verified, Waiting, measure, verify};
 use crate::progress::Progress;
 use crate::stats::{Summary, count, number};
 use crate::table::Table;
@@ -25,8 +25,8 @@ pub struct Options {
     /// The socket on which a vhost-user-blk server listens
     #[arg(value_name = "SOCKET")]
     pub socket: PathBuf,
-    /// Requests in flight on each queue, 1 to 512
-    #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=512))]
+    /// Requests in flight on each queue, 1 to 256
+    #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub depth: u16,
     /// How the client learns of completions: it watches the ring, or sleeps until it is called
     #[arg(long, value_name = "HOW", value_enum, default_value = "polling")]
@@ -115,11 +115,11 @@ pub fn run(options: &Options) -> Result<Report> {
         let last = measured.last().map(|last| number(last.iops()));
         let last = last.map_or(String::new(), |iops| format!("; the last had {iops} IOPS"));
         progress.now(format!("{} for {seconds} s each{last}", describe(&load)));
+        let stream = connect(&options.socket)?;
         measured.push(measure(
-            connect(&options.socket)?,
+            stream,
             &load,
-            options.load.warm_up,
-            options.load.time,
+            options.load.times(),
             options.server_pid,
         )?);
         progress.step();
@@ -162,7 +162,8 @@ fn is_socket(path: &Path) -> bool {
 }
 
 /// A load in a few words.
-pub(crate) fn describe(load: &Load) -> String {
+#[must_use]
+pub fn describe(load: &Load) -> String {
     let queues = match load.queues {
         1 => "1 queue".to_owned(),
         queues => format!("{queues} queues"),
@@ -177,26 +178,24 @@ pub(crate) fn describe(load: &Load) -> String {
     )
 }
 
-/// What is shown of latencies.
-pub(crate) const PERCENTILES: [(&str, f64); 3] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9)];
-
-type Figure = fn(&Measured) -> Option<f64>;
+/// A figure of one run.
+pub type Figure = fn(&Measured) -> Option<f64>;
 
 /// What there is to know of each repetition: for people, for scripts, how to get it.
 const FIGURES: [(&str, &str, Figure); 9] = [
-    ("IOPS", "iops", |measured| Some(measured.iops())),
-    ("MB/s", "mb_per_s", |measured| Some(measured.mb_per_s())),
-    ("latency p50, us", "latency_p50_us", |measured| {
-        latency_us(measured, PERCENTILES[0].1)
+    ("IOPS", "iops", |run| Some(run.iops())),
+    ("MB/s", "mb_per_s", |run| Some(run.mb_per_s())),
+    ("latency p50, us", "latency_p50_us", |run| {
+        run.latency_us(50.0)
     }),
-    ("latency p99, us", "latency_p99_us", |measured| {
-        latency_us(measured, PERCENTILES[1].1)
+    ("latency p99, us", "latency_p99_us", |run| {
+        run.latency_us(99.0)
     }),
-    ("latency p99.9, us", "latency_p99_9_us", |measured| {
-        latency_us(measured, PERCENTILES[2].1)
+    ("latency p99.9, us", "latency_p99_9_us", |run| {
+        run.latency_us(99.9)
     }),
-    ("latency max, us", "latency_max_us", |measured| {
-        latency_us(measured, 100.0)
+    ("latency max, us", "latency_max_us", |run| {
+        run.latency_us(100.0)
     }),
     (
         "server CPU ns per I/O",
@@ -215,16 +214,6 @@ const FIGURES: [(&str, &str, Figure); 9] = [
         Some(100.0 * measured.client_idle())
     }),
 ];
-
-/// So many percent of the requests were this fast, in microseconds; 100: all.
-pub(crate) fn latency_us(measured: &Measured, percent: f64) -> Option<f64> {
-    Some(measured.latencies()?.value_at_percentile(percent) as f64 / 1e3)
-}
-
-fn summary(measured: &[Measured], figure: Figure) -> Option<Summary> {
-    let values: Option<Vec<f64>> = measured.iter().map(figure).collect();
-    Summary::of(&values?)
-}
 
 impl Report {
     /// The table for people.
@@ -258,8 +247,8 @@ impl Report {
         match &self.outcome {
             Outcome::Measured(measured) => {
                 for (_, key, figure) in FIGURES {
-                    run[key] =
-                        summary(measured, figure).map_or(Value::Null, |summary| summary.json());
+                    let summary = Summary::of_runs(measured, figure);
+                    run[key] = summary.map_or(Value::Null, |summary| summary.json());
                 }
                 run["repetitions"] = measured.len().into();
                 run["each"] = measured.iter().map(each_json).collect();
@@ -282,7 +271,7 @@ fn each_json(measured: &Measured) -> Value {
     let thread = |tally: &Tally| {
         let course = tally.course.iter();
         json!({
-            "requests": tally.reads + tally.writes,
+            "requests": tally.requests,
             "since_ns": tally.since_ns,
             "seconds": tally.elapsed.as_secs_f64(),
             "requests_in_all": tally.in_all,
@@ -300,7 +289,7 @@ fn measured_table(title: &str, measured: &[Measured]) -> Table {
     let columns = ["", "median", "min", "max", "±"].map(str::to_owned);
     let mut table = Table::new(title, &columns);
     for (name, _, figure) in FIGURES {
-        if let Some(summary) = summary(measured, figure) {
+        if let Some(summary) = Summary::of_runs(measured, figure) {
             table.row([
                 name.to_owned(),
                 number(summary.median),
@@ -312,7 +301,7 @@ fn measured_table(title: &str, measured: &[Measured]) -> Table {
     }
     let mut saturated: Vec<&str> = measured.iter().map(|one| one.saturated().name()).collect();
     saturated.dedup();
-    table.note(saturated.join(", then "));
+    table.note(format!("saturated: {}", saturated.join(", then ")));
     if measured.iter().all(|one| one.server.is_none()) {
         table.note("the server's process is unknown: see --server-pid");
     }
@@ -321,13 +310,8 @@ fn measured_table(title: &str, measured: &[Measured]) -> Table {
 
 /// A load for scripts.
 pub(crate) fn load_json(load: &Load) -> Value {
-    let order = match load.pattern.order {
-        Order::Random => "random",
-        Order::Sequential => "sequential",
-    };
     json!({
         "pattern": load.pattern.to_string(),
-        "order": order,
         "read_percent": load.pattern.read_percent,
         "block_bytes": load.block_bytes,
         "depth": load.depth,

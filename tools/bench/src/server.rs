@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-pub(crate) use self::blockdev::blockdev;
-use self::blockdev::{literal, throttle_groups, throttle_nodes, top_node};
+pub use self::blockdev::blockdev;
+use self::blockdev::literal;
+use crate::cpus::Pinned;
 use crate::error::{Error, Result};
 use crate::storage::Backing;
 
@@ -29,53 +30,27 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Of the server's output in an error.
 const MAX_LOG_BYTES: usize = 16 << 10;
 
-/// What a guest finds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FrontEnd {
-    /// A virtio disk.
-    #[default]
-    Blk,
-    /// A virtio SCSI controller with the disk.
-    VirtioScsi,
-    /// An LSI53C895A with the disk.
-    Lsi,
-}
-
 /// A disk to serve. Several servers may have the same file: what guests write to it does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// What is behind it.
     pub backing: Backing,
-    /// Its queues.
-    pub num_queues: u16,
     /// Whether guests may write to it.
     pub writable: bool,
-    /// What it is behind.
-    pub front_end: FrontEnd,
-    /// Groups that throttle it, each by a node of its own; the first is next to the disk.
-    pub throttle_groups: Vec<ThrottleGroup>,
+    /// The type of its export, with options of that type.
+    pub export: String,
 }
 
 impl Disk {
-    /// A virtio disk of one queue without limits.
-    pub(crate) fn of_one_queue(backing: &Backing, writable: bool) -> Self {
+    /// A virtio disk.
+    #[must_use]
+    pub fn virtio(backing: &Backing, num_queues: u16, writable: bool) -> Self {
         Disk {
             backing: backing.clone(),
-            num_queues: 1,
             writable,
-            front_end: FrontEnd::Blk,
-            throttle_groups: Vec::new(),
+            export: format!("vhost-user-blk,num-queues={num_queues}"),
         }
     }
-}
-
-/// Limits that all disks of a server have together which name the group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ThrottleGroup {
-    /// Its name.
-    pub id: &'static str,
-    /// Its limits, as options have them: `limits.iops-total=1000`.
-    pub limits: String,
 }
 
 /// The threads that run a server's disks.
@@ -98,34 +73,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `program` with one iothread for all of `disks`.
+    /// Starts `program`, on the processors `cpus` (none: any), with these iothreads, and with `more` words on the command line.
+    /// The queues of an only disk are spread over all iothreads; of several disks each has one, in turn, since a peer may not
+    /// have more. blockplane is to log what it has counted, for [`Server::stop`].
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be started.
-    pub fn start(program: &Path, disks: &[Disk]) -> Result<Self> {
-        Self::start_with(program, "", disks)
-    }
-
-    /// As [`Server::start`], with options of the iothread: `KEY=VALUE,…` or nothing. The server is
-    /// asked to log what it has counted, for [`Server::stop_and_tell`].
-    ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be started.
-    pub fn start_with(program: &Path, iothread: &str, disks: &[Disk]) -> Result<Self> {
-        let threads = Threads {
-            count: 1,
-            options: iothread,
-        };
-        Self::start_as(program, threads, &[], disks)
-    }
-
-    /// As [`Server::start`], with these iothreads, and with `more` words on the command line. The queues of an only disk
-    /// are spread over all iothreads; of several disks each has one, in turn, since a peer may not have more.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be started.
-    pub fn start_as(
+    /// [`Error::Io`] when it cannot be started; [`Error::Unsuitable`] for processors that there are not.
+    pub fn start(
         program: &Path,
+        cpus: &[usize],
         iothreads: Threads<'_>,
         more: &[String],
         disks: &[Disk],
@@ -146,47 +102,38 @@ impl Server {
             (2.., 1) => format!(",{}", all_iothreads(count)),
             _ => format!(",iothread=io{}", index % usize::from(count)),
         };
-        for group in throttle_groups(disks) {
-            command.arg("--object").arg(group);
-        }
         for (index, disk) in disks.iter().enumerate() {
             command.arg("--blockdev").arg(blockdev(index, disk));
-            for node in throttle_nodes(index, disk) {
-                command.arg("--blockdev").arg(node);
-            }
-            let export = match disk.front_end {
-                FrontEnd::Blk => format!("vhost-user-blk,num-queues={}", disk.num_queues),
-                FrontEnd::VirtioScsi => format!("vhost-user-scsi,num-queues={}", disk.num_queues),
-                // It has no such queues, and one iothread.
-                FrontEnd::Lsi => "vfio-user-lsi53c895a".to_owned(),
-            };
             command.arg("--export").arg(format!(
-                "type={export},id=e{index},node-name={}{},writable={},addr.type=unix,addr.path={}",
-                top_node(index, disk),
+                "type={},id=e{index},node-name=d{index}{},writable={},addr.type=unix,addr.path={}",
+                disk.export,
                 iothreads_of(index),
                 on_off(disk.writable),
                 literal(socket(folder.path(), index).display())
             ));
         }
         command.args(more);
-        Self::spawn(command, folder)
+        Self::spawn(command, folder, cpus)
     }
 
     /// Starts `program` with the arguments that make it listen at a path, where [`Server::connect`] finds it as the disk 0.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be started.
-    pub(crate) fn start_listening_at(
+    pub fn start_listening_at(
         program: &Path,
+        cpus: &[usize],
         arguments: impl FnOnce(&Path) -> Vec<String>,
     ) -> Result<Self> {
         let folder = folder_of_sockets()?;
         let mut command = Command::new(program);
         command.args(arguments(&socket(folder.path(), 0)));
-        Self::spawn(command, folder)
+        Self::spawn(command, folder, cpus)
     }
 
-    fn spawn(mut command: Command, folder: tempfile::TempDir) -> Result<Self> {
+    fn spawn(mut command: Command, folder: tempfile::TempDir, cpus: &[usize]) -> Result<Self> {
+        // What we start runs where we do at that moment.
+        let _pinned = Pinned::to(cpus)?;
         let log =
             tempfile::tempfile().map_err(Error::io("create a file for the server's output"))?;
         let output = || {
@@ -231,7 +178,7 @@ impl Server {
     ///
     /// # Errors
     /// As for [`Server::connect`].
-    pub(crate) fn connect_to(&mut self, path: &Path) -> Result<UnixStream> {
+    pub fn connect_to(&mut self, path: &Path) -> Result<UnixStream> {
         let deadline = Instant::now() + SERVER_LIMIT;
         loop {
             match UnixStream::connect(path) {
@@ -260,7 +207,8 @@ impl Server {
     }
 
     /// The socket of the disk 0.
-    pub(crate) fn first_socket(&self) -> PathBuf {
+    #[must_use]
+    pub fn first_socket(&self) -> PathBuf {
         socket(self.folder.path(), 0)
     }
 
@@ -270,19 +218,11 @@ impl Server {
         self.child.id()
     }
 
-    /// Ends it with SIGTERM.
-    ///
-    /// # Errors
-    /// [`Error::Server`] when it does not end, or not with status 0.
-    pub fn stop(self) -> Result<()> {
-        self.stop_and_tell().map(drop)
-    }
-
     /// Ends it with SIGTERM and returns the end of what it logged.
     ///
     /// # Errors
-    /// As for [`Server::stop`].
-    pub fn stop_and_tell(mut self) -> Result<String> {
+    /// [`Error::Server`] when it does not end, or not with status 0.
+    pub fn stop(mut self) -> Result<String> {
         if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
             // An error says that it has ended already, which its status tells below.
             let _ = kill_process(pid, Signal::TERM);
@@ -351,7 +291,8 @@ impl Drop for Server {
 }
 
 /// The option of an export that runs on the iothreads `io0`, `io1` and so on.
-pub(crate) fn all_iothreads(count: u16) -> String {
+#[must_use]
+pub fn all_iothreads(count: u16) -> String {
     let members = (0..count).map(|index| format!("iothread.{index}=io{index}"));
     members.collect::<Vec<_>>().join(",")
 }
@@ -379,60 +320,4 @@ fn abbreviated(command: &str) -> String {
         short.push_str(" ...");
     }
     short
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn server_that_ends_is_reported_with_its_output() {
-        let disk = Disk {
-            backing: Backing::Null,
-            num_queues: 1,
-            writable: false,
-            front_end: FrontEnd::Blk,
-            throttle_groups: Vec::new(),
-        };
-        let mut server = Server::start(Path::new("/bin/ls"), &[disk]).unwrap();
-        let error = server.connect(0).unwrap_err().to_string();
-        assert!(error.contains("ended by itself"), "{error}");
-        assert!(error.contains("unrecognized option"), "{error}");
-        let explained = server.explain(Error::Protocol("reset".into())).to_string();
-        assert!(explained.contains("ended by itself"), "{explained}");
-        assert!(explained.contains("reset"), "{explained}");
-    }
-    /// The command line of a server with as many iothreads and disks.
-    fn command_line(iothreads: u16, disks: usize) -> String {
-        let disk = Disk {
-            backing: Backing::Null,
-            num_queues: 1,
-            writable: false,
-            front_end: FrontEnd::Blk,
-            throttle_groups: Vec::new(),
-        };
-        let threads = Threads {
-            count: iothreads,
-            options: "",
-        };
-        let disks = vec![disk; disks];
-        let mut server = Server::start_as(Path::new("/bin/echo"), threads, &[], &disks).unwrap();
-        server.connect(0).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn one_disk_has_all_iothreads_and_several_have_one_each() {
-        let line = command_line(2, 1);
-        assert!(
-            line.contains("node-name=d0,iothread.0=io0,iothread.1=io1,"),
-            "{line}"
-        );
-        let line = command_line(2, 3);
-        for (disk, iothread) in [(0, 0), (1, 1), (2, 0)] {
-            let mapping = format!("node-name=d{disk},iothread=io{iothread},");
-            assert!(line.contains(&mapping), "{line}");
-        }
-        let line = command_line(0, 1);
-        assert!(line.contains("node-name=d0,writable="), "{line}");
-    }
 }

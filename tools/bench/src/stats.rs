@@ -1,7 +1,30 @@
 //! Few repetitions, honestly summed up: the median, and how far the others were from it; and for
 //! tables that compare means, the mean with its standard error.
 
-use std::fmt;
+use crate::error::Result;
+
+/// Measures each of several contenders once per repetition, forwards in one and backwards in the next: whatever else the machine
+/// does affects all of them, and drift favours none. The results are by contender, then by repetition.
+///
+/// # Errors
+/// Those of `measure`, which gets a contender's number.
+pub fn in_turn<T>(
+    contenders: usize,
+    repetitions: u32,
+    mut measure: impl FnMut(usize) -> Result<T>,
+) -> Result<Vec<Vec<T>>> {
+    let mut runs: Vec<Vec<T>> = (0..contenders).map(|_| Vec::new()).collect();
+    for repetition in 0..repetitions {
+        let mut order: Vec<usize> = (0..contenders).collect();
+        if repetition % 2 == 1 {
+            order.reverse();
+        }
+        for contender in order {
+            runs[contender].push(measure(contender)?);
+        }
+    }
+    Ok(runs)
+}
 
 /// Repetitions of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,6 +68,30 @@ impl Summary {
         })
     }
 
+    /// Sums up a figure of all runs; `None` where one of them does not have it.
+    pub fn of_runs<T>(runs: &[T], figure: impl Fn(&T) -> Option<f64>) -> Option<Summary> {
+        Summary::of(&runs.iter().map(figure).collect::<Option<Vec<_>>>()?)
+    }
+
+    /// How many times a figure of some runs is that of others, from the pair of each repetition.
+    pub fn of_ratios<T>(
+        of: &[T],
+        over: &[T],
+        figure: impl Fn(&T) -> Option<f64>,
+    ) -> Option<Summary> {
+        let pairs = of.iter().zip(over).map(|(of, over)| {
+            let over = figure(over).filter(|&over| over > 0.0)?;
+            Some(figure(of)? / over)
+        });
+        Summary::of(&pairs.collect::<Option<Vec<_>>>()?)
+    }
+
+    /// The median and the extremes of ratios: `0.98x (0.97-1.01)`.
+    #[must_use]
+    pub fn ratio_text(&self) -> String {
+        format!("{:.2}x ({:.2}-{:.2})", self.median, self.min, self.max)
+    }
+
     /// The standard error in percent of the mean; `None` of a single repetition or a mean of 0.
     #[must_use]
     pub fn error_percent(&self) -> Option<f64> {
@@ -52,12 +99,12 @@ impl Summary {
         Some(error / self.mean.abs() * 100.0)
     }
 
-    /// `mean ± error %`, in units of `unit`.
+    /// `mean ±error`, which is in percent.
     #[must_use]
-    pub fn mean_text(&self, unit: f64) -> String {
-        let mean = number(self.mean / unit);
+    pub fn mean_text(&self) -> String {
+        let mean = number(self.mean);
         match self.error_percent() {
-            Some(percent) => format!("{mean} ±{percent:.1} %"),
+            Some(percent) => format!("{mean} ±{percent:.1}"),
             None => mean,
         }
     }
@@ -83,20 +130,6 @@ impl Summary {
             "mean": self.mean,
             "error_percent": self.error_percent(),
         })
-    }
-}
-
-/// `median (min-max) ±spread %`.
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} ({}-{}) ±{:.0} %",
-            number(self.median),
-            number(self.min),
-            number(self.max),
-            self.spread_percent()
-        )
     }
 }
 
@@ -136,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_not_moved_by_an_outlier() {
+    fn median_and_error_of_repetitions() {
         let summary = Summary::of(&[10.0, 1000.0, 11.0, 9.0, 10.5]).unwrap();
         assert_eq!(
             (summary.median, summary.min, summary.max),
@@ -145,28 +178,12 @@ mod tests {
         let even = Summary::of(&[4.0, 1.0, 2.0, 3.0]).unwrap();
         assert_eq!(even.median, 2.5);
         assert_eq!(Summary::of(&[]), None);
-    }
-
-    #[test]
-    fn spread_is_half_the_range() {
-        let summary = Summary::of(&[90.0, 100.0, 110.0]).unwrap();
-        assert_eq!(summary.spread_percent(), 10.0);
-        assert_eq!(summary.to_string(), "100 (90.0-110) ±10 %");
-        assert_eq!(Summary::of(&[0.0]).unwrap().spread_percent(), 0.0);
-    }
-
-    #[test]
-    fn the_standard_error_needs_two_and_shrinks_with_more() {
-        let two = Summary::of(&[90.0, 110.0]).unwrap();
         // The deviation is 10 * sqrt(2), its error that over sqrt(2).
+        let two = Summary::of(&[90.0, 110.0]).unwrap();
         assert_eq!((two.mean, two.error_percent()), (100.0, Some(10.0)));
-        assert_eq!(two.mean_text(10.0), "10.0 ±10.0 %");
-        let eight = Summary::of(&[90.0, 110.0].repeat(4)).unwrap();
-        assert!(eight.error.unwrap() < 4.0, "{eight:?}");
-        let one = Summary::of(&[100.0]).unwrap();
-        assert_eq!((one.mean, one.error_percent()), (100.0, None));
-        assert_eq!(one.mean_text(1.0), "100");
-        assert_eq!(Summary::of(&[0.0, 0.0]).unwrap().error_percent(), None);
+        assert_eq!(two.spread_percent(), 10.0);
+        let ratio = Summary::of_ratios(&[90.0, 110.0], &[100.0, 100.0], |&run| Some(run));
+        assert_eq!(ratio.unwrap().ratio_text(), "1.00x (0.90-1.10)");
     }
 
     #[test]

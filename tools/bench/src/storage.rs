@@ -7,11 +7,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use commands::signals;
 use rustix::fs::statvfs;
 
 use crate::aio::Aio;
 use crate::error::{Error, Result};
-use crate::interrupt;
 use crate::random::Random;
 use crate::rbd_image::{self, RbdImage};
 
@@ -116,7 +116,7 @@ impl BackingOption {
                 let folder = image_folder(parent)?;
                 check_room(folder.path(), room.bytes, *self == BackingOption::Tmpfs)?;
                 let path = folder.path().join("disk.img");
-                write_file(&path, room.bytes, interrupt::check)?;
+                write_file(&path, room.bytes)?;
                 (Backing::File(path, aio), place, Some(folder))
             }
             BackingOption::At(path) if is_block_device(path)? => {
@@ -137,18 +137,6 @@ impl BackingOption {
             name,
             _folder: folder,
         })
-    }
-
-    /// Makes a file without data for something to fill, at the place of this storage.
-    ///
-    /// # Errors
-    /// [`Error::Unsuitable`] when there is no room for its data; [`Error::Io`].
-    pub(crate) fn empty_file(&self, path: &Path, bytes: u64) -> Result<()> {
-        let folder = path.parent().unwrap_or(Path::new("."));
-        check_room(folder, bytes, *self == BackingOption::Tmpfs)?;
-        File::create(path)
-            .and_then(|file| file.set_len(bytes))
-            .map_err(Error::io(format!("create {}", path.display())))
     }
 }
 
@@ -205,10 +193,7 @@ fn is_block_device(path: &Path) -> Result<bool> {
 
 /// A folder of our own for images: in `given`, else beside this program, which is a real file
 /// system where the one for temporary files may be memory.
-///
-/// # Errors
-/// [`Error::Io`] when nothing can be created there.
-pub fn image_folder(given: Option<&Path>) -> Result<tempfile::TempDir> {
+fn image_folder(given: Option<&Path>) -> Result<tempfile::TempDir> {
     let beside_us = std::env::current_exe().ok();
     let parent = given
         .or_else(|| beside_us.as_deref().and_then(Path::parent))
@@ -223,7 +208,10 @@ pub fn image_folder(given: Option<&Path>) -> Result<tempfile::TempDir> {
 }
 
 /// Refuses a file that would fill its disk or, on a tmpfs, the host's memory: others need these too.
-fn check_room(folder: &Path, bytes: u64, in_memory: bool) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Unsuitable`]; [`Error::Io`] when the kernel does not say how much there is.
+pub fn check_room(folder: &Path, bytes: u64, in_memory: bool) -> Result<()> {
     let stat = statvfs(folder).map_err(Error::io("ask how much room there is"))?;
     let mut left = stat.f_bavail.saturating_mul(stat.f_frsize);
     if in_memory {
@@ -249,8 +237,8 @@ fn check_room(folder: &Path, bytes: u64, in_memory: bool) -> Result<()> {
 }
 
 /// Makes a file of random data: not of zeroes, and on the disk, since a hole would be read without
-/// it. `go_on` is asked again and again, and its error ends it: a slow disk takes minutes.
-fn write_file(path: &Path, bytes: u64, mut go_on: impl FnMut() -> Result<()>) -> Result<()> {
+/// it. Ctrl-C ends it: a slow disk takes minutes.
+fn write_file(path: &Path, bytes: u64) -> Result<()> {
     const BLOCK_BYTES: u64 = 1 << 20;
     /// What the disk is behind by at most: nothing ends a wait for it.
     const SYNC_BYTES: u64 = 16 << 20;
@@ -267,7 +255,9 @@ fn write_file(path: &Path, bytes: u64, mut go_on: impl FnMut() -> Result<()>) ->
     let mut file = File::create(path).map_err(failed)?;
     let mut written = 0;
     while written < bytes {
-        go_on()?;
+        if signals::termination_requested() {
+            return Err(Error::Interrupted);
+        }
         let now = (bytes - written).min(BLOCK_BYTES);
         let len = usize::try_from(now).unwrap_or(block.len());
         file.write_all(&block[..len]).map_err(failed)?;
@@ -277,87 +267,4 @@ fn write_file(path: &Path, bytes: u64, mut go_on: impl FnMut() -> Result<()>) ->
         }
     }
     file.sync_all().map_err(failed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ROOM: NewFile<'_> = NewFile {
-        folder: None,
-        bytes: 4096,
-    };
-
-    #[test]
-    fn own_file_is_removed_and_a_foreign_one_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let room = NewFile {
-            folder: Some(folder.path()),
-            ..ROOM
-        };
-        let ours = BackingOption::File
-            .storage(room, Some(Aio::Native))
-            .unwrap();
-        assert_eq!(ours.name, "file, direct I/O, aio=native");
-        let Backing::File(path, Some(Aio::Native)) = ours.backing.clone() else {
-            panic!("{ours:?}");
-        };
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
-        let theirs = BackingOption::At(path.clone()).storage(ROOM, None).unwrap();
-        assert_eq!(theirs.backing, Backing::File(path.clone(), None));
-        drop(theirs);
-        assert!(path.exists());
-        drop(ours);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn file_that_does_not_fit_is_not_created() {
-        let room = NewFile {
-            folder: None,
-            bytes: u64::MAX,
-        };
-        for wanted in [BackingOption::File, BackingOption::Tmpfs] {
-            let error = wanted.storage(room, None).unwrap_err().to_string();
-            assert!(error.contains("does not fit"), "{error}");
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
-        let error = BackingOption::File.empty_file(&path, u64::MAX).unwrap_err();
-        assert!(error.to_string().contains("does not fit"), "{error}");
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn file_that_is_large_enough_is_not_filled() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk.img");
-        let mut asked = 0;
-        let twice = || {
-            asked += 1;
-            if asked > 2 {
-                return Err(Error::Interrupted);
-            }
-            Ok(())
-        };
-        let ended = write_file(&path, 16 << 20, twice).unwrap_err();
-        assert!(matches!(ended, Error::Interrupted), "{ended}");
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 << 20);
-    }
-
-    #[test]
-    fn file_that_is_no_disk_is_refused_with_advice() {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, why) in [
-            (folder.path().join("none"), "null, file or tmpfs"),
-            (folder.path().to_owned(), "--folder"),
-            ("/dev/null".into(), "neither a file nor a block device"),
-        ] {
-            let error = BackingOption::At(path)
-                .storage(ROOM, None)
-                .unwrap_err()
-                .to_string();
-            assert!(error.contains(why), "{error}");
-        }
-    }
 }

@@ -48,28 +48,3 @@ impl fmt::Display for Table {
             .try_for_each(|note| writeln!(f, "* {note}"))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_line_up_and_notes_follow() {
-        let columns = ["what", "ns", "±"].map(str::to_owned);
-        let mut table = Table::new("Cost", &columns);
-        table.row(["add".into(), "7".into(), "±1 %".into()]);
-        table.row(["delete all".into(), "1,234".into()]);
-        table.note("on this machine");
-        let expected = "\
-Cost
-
-| what       |    ns |    ± |
-|------------|-------|------|
-| add        |     7 | ±1 % |
-| delete all | 1,234 |      |
-
-* on this machine
-";
-        assert_eq!(table.to_string(), expected);
-    }
-}

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 /// `512`, `4k`, `1M`, `10G`: bytes, with suffixes that are powers of 1024.
-pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// The text says what is expected.
+pub fn bytes(text: &str) -> Result<u64, String> {
     let expected = || format!("'{text}': a size such as 512, 4k, 1M or 10G is expected");
     let digits = text.trim_end_matches(|suffix: char| suffix.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -19,7 +22,10 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// The size of a file to be made, of whole pages: direct I/O may want no less.
-pub(crate) fn file_bytes(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// The text says what is expected.
+pub fn file_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         bytes @ 4096.. if bytes.is_multiple_of(4096) => Ok(bytes),
         _ => Err("a multiple of 4k, and not 0, is expected".to_owned()),
@@ -27,7 +33,10 @@ pub(crate) fn file_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// A part of a disk; for all of it, nothing is said.
-pub(crate) fn span_bytes(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// The text says what is expected.
+pub fn span_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         0 => Err("at least a block is expected; leave it out to use the whole disk".to_owned()),
         bytes => Ok(bytes),
@@ -35,7 +44,10 @@ pub(crate) fn span_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// A request's size: a multiple of 512 from 512 to 1M.
-pub(crate) fn block_bytes(text: &str) -> Result<u32, String> {
+///
+/// # Errors
+/// The text says what is expected.
+pub fn block_bytes(text: &str) -> Result<u32, String> {
     const MAX: u32 = 1 << 20;
     match u32::try_from(bytes(text)?) {
         Ok(bytes @ 512..=MAX) if bytes.is_multiple_of(512) => Ok(bytes),
@@ -44,12 +56,16 @@ pub(crate) fn block_bytes(text: &str) -> Result<u32, String> {
 }
 
 /// How long something is done: at least a millisecond.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// The text says what is expected.
+pub fn time(text: &str) -> Result<Duration, String> {
     commands::time::parse_at_least_ms(1, text)
 }
 
 /// Bytes as they were written: 4k, 1M, 512.
-pub(crate) fn shown_bytes(bytes: u64) -> String {
+#[must_use]
+pub fn shown_bytes(bytes: u64) -> String {
     for (shift, suffix) in [(30, "G"), (20, "M"), (10, "k")] {
         if bytes > 0 && bytes.is_multiple_of(1 << shift) {
             return format!("{}{suffix}", bytes >> shift);

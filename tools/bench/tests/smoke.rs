@@ -1,67 +1,292 @@
-//! Small measurements run and report what they should. No time is asserted, because a test machine may be
-//! slow. That an idle server sleeps is asserted.
+//! `blockplane-bench run` and `blockplane-bench compare` on real servers, for tiny times. No time is asserted.
 #![allow(clippy::unwrap_used, missing_docs)] // a test panics on what it did not expect
 
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use bench::cli::{Cli, run};
+use bench::program::blockplane;
 use clap::Parser;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 
-fn json_of(command_line: &str) -> Value {
-    let args = std::iter::once("bench").chain(command_line.split(' '));
-    let cli = Cli::try_parse_from(args.chain(["--json"])).unwrap();
+const SHORT: &str = "--time 100ms --warm-up 10ms --repetitions 2";
+
+/// What a command line prints, or its error.
+fn output(line: &str) -> Result<String, String> {
+    let words = std::iter::once("bench").chain(line.split_whitespace());
+    let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
     let mut out = Vec::new();
-    run(&cli, &mut out).unwrap();
-    serde_json::from_slice(&out).unwrap()
+    run(&cli, &mut out).map_err(|error| error.to_string())?;
+    Ok(String::from_utf8(out).unwrap())
 }
 
-#[test]
-fn handlers_reports_every_operation_at_every_number() {
-    let report =
-        json_of("handlers --only loop --registered 3,200 --loop-repetitions 3 --operations 300");
-    let figures = report["handlers"].as_array().unwrap();
-    let loops = 2 * 2 * 6;
-    let slab_alone = 2 * 2;
-    assert_eq!(
-        figures.len(),
-        loops + slab_alone,
-        "pollers x numbers x operations"
-    );
-    for figure in figures {
-        let registered = figure["registered"].as_u64().unwrap();
-        let hundred = figure["operation"].as_str().unwrap().contains("100 ready");
-        if hundred && registered == 3 {
-            assert!(figure["cost_ns"].is_null(), "{figure}");
-        } else {
+fn json(line: &str) -> Result<Value, String> {
+    output(&format!("{line} --json")).map(|text| serde_json::from_str(&text).unwrap())
+}
+
+/// blockplane, serving one disk; killed at the end.
+struct Daemon {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Daemon {
+    fn serve(words: &str) -> Daemon {
+        let folder = tempfile::tempdir().unwrap();
+        let child = Command::new(blockplane(None).unwrap())
+            .args(["serve", "--quiet", "--socket", "socket"])
+            .args(words.split(' '))
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let daemon = Daemon { child, folder };
+        let since = Instant::now();
+        // The file exists before a process listens on it.
+        while UnixStream::connect(daemon.socket()).is_err() {
             assert!(
-                figure["cost_ns"]["median"].as_f64().unwrap() > 0.0,
-                "{figure}"
+                since.elapsed() < Duration::from_secs(60),
+                "it does not listen"
             );
+            sleep(Duration::from_millis(5));
         }
+        daemon
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    fn run(&self, line: &str) -> Result<Value, String> {
+        json(&format!("run {} {line}", self.socket().display()))
+            .map(|mut report| report["run"].take())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Has ended already where that is what the test is about.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
 #[test]
-fn an_idle_server_sleeps() {
-    let report = json_of("idle --disks 2 --queues 2 --settle-ms 300 --watch-ms 300");
-    let servers = report["idle"].as_array().unwrap();
-    let backings: Vec<_> = servers.iter().map(|server| &server["backing"]).collect();
-    assert_eq!(backings, ["null-co", "file"]);
-    for server in servers {
-        assert_eq!(server["queues"], 4);
-        assert!(server["watched_ns"].as_u64().unwrap() >= 300_000_000);
-        let threads = server["threads"].as_array().unwrap();
-        let is_iothread = |thread: &&Value| thread["name"].as_str().unwrap().starts_with("IO ");
-        assert_eq!(
-            threads.iter().filter(is_iothread).count(),
-            1,
-            "{threads:#?}"
-        );
-        for thread in threads {
-            assert_eq!(thread["voluntary_switches"], 0, "woke up: {thread}");
+fn run_reports_every_figure_of_a_load() {
+    let daemon = Daemon::serve("null-co:");
+    for client in ["polling", "blocking"] {
+        for depth in [1, 256] {
+            let load = format!("--client {client} --depth {depth} --queues 2 {SHORT}");
+            let run = daemon.run(&load).unwrap();
+            let median = |key: &str| run[key]["median"].as_f64().unwrap();
+            let mb = median("iops") * 4096.0 / 1e6;
+            assert!(
+                mb > 0.0 && (median("mb_per_s") - mb).abs() < mb / 1e6,
+                "{run}"
+            );
+            let latencies = ["latency_p50_us", "latency_p99_us", "latency_max_us"].map(median);
+            assert!(latencies[0] > 0.0 && latencies.is_sorted(), "{latencies:?}");
+            assert!(median("server_cpu_ns_per_io") > 0.0, "{run}");
+            let each = run["each"].as_array().unwrap();
+            assert_eq!(each.len(), 2, "{run}");
+            assert!(each[0]["requests_in_all"].as_u64() > each[0]["requests"].as_u64());
         }
-        // Every queue has a kick and a call of its own in the server.
-        let connected = server["descriptors_connected"].as_u64().unwrap();
-        let started = server["descriptors_started"].as_u64().unwrap();
-        assert!(started >= connected + 8, "{connected} -> {started}");
     }
+    let table = output(&format!("run {} {SHORT}", daemon.socket().display())).unwrap();
+    assert!(
+        table.contains("| IOPS") && table.contains("* saturated: "),
+        "{table}"
+    );
+}
+
+#[test]
+fn compare_measures_servers_and_the_host_on_the_same_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Daemon::serve("null-co:");
+    let svg = folder.path().join("plot.svg");
+    let line = format!(
+        "compare --servers ours,ours-recorded,raw,raw:io_uring --socket {} --size 16M --folder {} --depth 1,8 \
+         --client blocking,polling --no-pinning --svg {} {SHORT}",
+        running.socket().display(),
+        folder.path().display(),
+        svg.display()
+    );
+    let report = json(&line).unwrap();
+    let rows = report["compare"][0]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4, "{report:#}");
+    for row in rows {
+        let servers = row["servers"].as_object().unwrap();
+        assert_eq!(servers.len(), 5, "{row:#}");
+        for (name, figures) in servers {
+            for key in ["iops", "latency_p99_us"] {
+                let median = figures[key]["median"].as_f64();
+                assert!(median.unwrap() > 0.0, "{name}: {row:#}");
+            }
+            assert_eq!(figures["ratio_iops"].is_null(), name == "ours", "{row:#}");
+        }
+    }
+    let plot = fs::read_to_string(&svg).unwrap();
+    assert!(
+        plot.contains("<svg") && plot.contains("raw:io_uring"),
+        "{plot}"
+    );
+    fs::remove_file(svg).unwrap();
+    let left = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 0, "its own file is removed");
+}
+
+#[test]
+fn several_disks_on_several_iothreads_are_loaded_together() {
+    let line = "compare --servers ours --backing null --disks 3 --iothreads 2 --depth 4";
+    let table = output(&format!("{line} --no-pinning {SHORT}")).unwrap();
+    assert!(table.contains("Backing: null, 3 disks"), "{table}");
+}
+
+#[test]
+fn compare_leaves_a_foreign_file_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    fs::write(&disk, vec![7; 1 << 20]).unwrap();
+    let line = format!(
+        "compare --servers ours --backing {} --depth 1 --no-pinning {SHORT}",
+        disk.display()
+    );
+    output(&line).unwrap();
+    let error = output(&format!("{line} --pattern randwrite")).unwrap_err();
+    assert!(error.contains("--destroy-data"), "{error}");
+    assert!(fs::read(&disk).unwrap() == vec![7; 1 << 20]);
+}
+
+#[test]
+fn all_patterns_and_sizes_verify() {
+    let daemon = Daemon::serve("disk.img --size 64M");
+    for line in [
+        "--pattern randrw:60 --queues 4 --depth 16 --client-threads 2",
+        "--pattern randwrite --bs 512 --depth 64",
+        "--pattern write --bs 1M --depth 4",
+        "--pattern rw --bs 12k --client blocking --queues 2 --recorded",
+        "--pattern randrw --depth 256 --span 8M",
+    ] {
+        let verify = format!("--verify --destroy-data --time 100ms {line}");
+        let run = daemon.run(&verify).unwrap();
+        let count = |key: &str| run["verified"][key].as_u64().unwrap();
+        let (writes, read_back) = (count("writes"), count("read_back"));
+        assert!(0 < read_back && read_back <= writes, "{line}: {run}");
+    }
+}
+
+#[test]
+fn verification_finds_data_that_another_process_has_changed() {
+    let daemon = Daemon::serve("disk.img --size 1M");
+    let disk = fs::File::options()
+        .write(true)
+        .open(daemon.folder.path().join("disk.img"))
+        .unwrap();
+    let error = std::thread::scope(|scope| {
+        let load = "--verify --destroy-data --pattern randrw --depth 8 --time 500ms";
+        let verified = scope.spawn(|| daemon.run(load));
+        while !verified.is_finished() {
+            disk.write_all_at(&[0x55; 512], 4096).unwrap();
+            sleep(Duration::from_millis(1));
+        }
+        verified.join().unwrap().unwrap_err()
+    });
+    assert!(error.contains("lost or changed data: byte 4096"), "{error}");
+}
+
+#[test]
+fn unsuitable_load_is_refused() {
+    let read_only = Daemon::serve("null-co: --read-only --num-queues 2 --logical-block-size 4096");
+    for (line, why) in [
+        ("--pattern randwrite", "--destroy-data"),
+        ("--pattern randrw --destroy-data", "read-only"),
+        ("--verify", "needs a pattern that writes"),
+        ("--bs 512", "blocks of 4096"),
+        ("--queues 3", "2 queues"),
+        ("--span 2G", "bytes, not"),
+        ("--client-threads 2", "--queues 1"),
+        ("--client-cpus 1023", "processor 1023 is not among"),
+        ("--server-pid 4294967295", "no such process"),
+    ] {
+        let error = read_only.run(line).unwrap_err();
+        assert!(error.contains(why), "{line}: {error}");
+    }
+    let folder = read_only.folder.path();
+    for (socket, why) in [
+        (folder.join("none"), "is the server running"),
+        (folder.to_owned(), "is not a socket"),
+        (folder.join("x".repeat(107)), "the kernel takes 107"),
+    ] {
+        let error = output(&format!("run {}", socket.display())).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn impossible_comparison_is_refused_before_a_disk_is_created() {
+    let folder = tempfile::tempdir().unwrap();
+    for (line, why) in [
+        ("--backing null --servers raw", "nothing to measure"),
+        ("--backing file,null --servers raw", "nothing to measure"),
+        ("--client-cpus 1023", "processor 1023 is not among"),
+        ("--disks 2 --no-pinning", "for null and for images"),
+        ("--backing null --disks 2 --iothreads 3", "--disks 2"),
+        ("--backing /dev/null", "neither a file nor a block device"),
+        ("--no-pinning", "does not fit"),
+        (
+            "--backing null --server /nowhere/x",
+            "no program /nowhere/x",
+        ),
+    ] {
+        let place = folder.path().display();
+        let line = format!("compare {line} --folder {place} --size 8388607T");
+        let error = output(&line).unwrap_err();
+        assert!(error.contains(why), "{line}: {error}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn server_that_dies_under_load_is_an_error() {
+    for client in ["polling", "blocking"] {
+        let mut daemon = Daemon::serve("null-co:");
+        let socket = daemon.socket();
+        let line = format!("run {} --time 60s --client {client}", socket.display());
+        let load = std::thread::spawn(move || output(&line));
+        sleep(Duration::from_millis(300));
+        daemon.child.kill().unwrap();
+        let error = load.join().unwrap().unwrap_err();
+        assert!(error.contains("closed the connection"), "{error}");
+    }
+}
+
+#[test]
+fn first_signal_ends_a_comparison_and_removes_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_blockplane-bench"))
+        .args(["compare", "--servers", "raw", "--no-pinning"])
+        .args(["--size", "1M", "--time", "1000s", "--folder"])
+        .arg(folder.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let has_file = |folder: &Path| fs::read_dir(folder).unwrap().count() > 0;
+    while !has_file(folder.path()) {
+        assert_eq!(bench.try_wait().unwrap(), None);
+        sleep(Duration::from_millis(5));
+    }
+    let pid = Pid::from_raw(i32::try_from(bench.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let ended = bench.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(said.ends_with("blockplane-bench: interrupted\n"), "{said}");
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(!has_file(folder.path()), "its file is removed");
 }

@@ -77,7 +77,7 @@ const SG3_UTILS: [&str; 20] = [
 ];
 
 /// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 23] = [
+const SCRIPTS: [(&str, &str); 22] = [
     ("init", include_str!("init/init.sh")),
     ("scripts/lib.sh", include_str!("init/lib.sh")),
     ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
@@ -108,7 +108,6 @@ const SCRIPTS: [(&str, &str); 23] = [
     ("scripts/sense.sh", include_str!("init/sense.sh")),
     ("scripts/sg3.sh", include_str!("init/sg3.sh")),
     ("scripts/sg3_media.sh", include_str!("init/sg3_media.sh")),
-    ("scripts/contest.sh", include_str!("init/contest.sh")),
     ("scripts/booted.sh", include_str!("init/booted.sh")),
     ("scripts/installed.sh", include_str!("init/installed.sh")),
     ("scripts/files.sh", include_str!("init/files.sh")),

@@ -23,7 +23,6 @@
 mod attach;
 mod boot_disk;
 mod cache;
-mod contest;
 mod cpio;
 mod debian;
 mod demo;
@@ -48,7 +47,6 @@ mod silence;
 
 pub use boot_disk::boot_disk;
 pub use cache::{disk_folder, target_dir};
-pub use contest::{CELLS, Cell, Contest, DISKS, contest};
 pub use demo::demo;
 pub use device::{Chipset, Device};
 pub use emulator::QemuVersion;

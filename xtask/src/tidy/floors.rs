@@ -31,6 +31,7 @@ const FLOORS: &[&[&str]] = &[
     &["daemon"],
     // programs, guests
     &["bench", "blockplane", "fuzz-targets", "guest"],
+    &["experiments"],
     // checks of all that
     &["fuzz", "interleavings", "interop", "sim", "xtask"],
 ];

@@ -39,7 +39,7 @@ fn help_is_printed_for_h_help_and_no_arguments() {
 fn bench_command_names_the_bench_program() {
     let folder = Folder::new();
     for (line, instead) in [
-        ("bench idle --queues 0", "blockplane-bench idle --queues 0"),
+        ("bench run x --depth 0", "blockplane-bench run x --depth 0"),
         ("help bench", "blockplane-bench --help"),
     ] {
         let ended = folder.run(line);
@@ -50,13 +50,13 @@ fn bench_command_names_the_bench_program() {
         );
     }
     let help = folder.measure("--help");
-    for what in ["handlers", "idle", "--json"] {
+    for what in ["run", "compare", "--json"] {
         assert!(help.assert_success().contains(what), "no {what}");
     }
-    let wrong = folder.measure("idle --queues 0");
+    let wrong = folder.measure("run x --depth 0");
     assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""));
     assert!(
-        wrong.stderr.starts_with("blockplane-bench: ") && wrong.stderr.contains("--queues"),
+        wrong.stderr.starts_with("blockplane-bench: ") && wrong.stderr.contains("--depth"),
         "{wrong:?}"
     );
 }

@@ -64,8 +64,8 @@ impl Connection {
 
     /// Sends a message and returns its reply's payload.
     pub(crate) fn get(&mut self, request: Request, payload: &Payload) -> Result<Vec<u8>> {
-        self.send(request, false, payload, None)?;
-        self.receive(request)
+        self.get_with_fd(request, payload)
+            .map(|(payload, _)| payload)
     }
 
     /// The same for a reply that comes with a descriptor.
@@ -73,17 +73,9 @@ impl Connection {
         &mut self,
         request: Request,
         payload: &Payload,
-    ) -> Result<(Vec<u8>, OwnedFd)> {
+    ) -> Result<(Vec<u8>, Option<OwnedFd>)> {
         self.send(request, false, payload, None)?;
-        let mut header = [0; HEADER_BYTES];
-        let fd = self.read_with_fd(&mut header, request)?;
-        let payload = self.receive_behind(&header, request)?;
-        let fd = fd.ok_or_else(|| {
-            Error::Protocol(format!(
-                "the server's reply to {request:?} has no descriptor"
-            ))
-        })?;
-        Ok((payload, fd))
+        self.receive(request)
     }
 
     /// The same for a reply that is a number.
@@ -124,7 +116,7 @@ impl Connection {
     }
 
     fn receive_u64(&mut self, request: Request) -> Result<u64> {
-        let payload = self.receive(request)?;
+        let (payload, _) = self.receive(request)?;
         let number = payload.as_slice().try_into().map(u64::from_ne_bytes);
         number.map_err(|_| {
             Error::Protocol(format!(
@@ -134,19 +126,15 @@ impl Connection {
         })
     }
 
-    fn receive(&mut self, request: Request) -> Result<Vec<u8>> {
+    fn receive(&mut self, request: Request) -> Result<(Vec<u8>, Option<OwnedFd>)> {
         let mut header = [0; HEADER_BYTES];
-        self.read(&mut header, request)?;
-        self.receive_behind(&header, request)
-    }
-
-    fn receive_behind(&mut self, header: &[u8; HEADER_BYTES], request: Request) -> Result<Vec<u8>> {
-        let bytes = reply_bytes(header, request).ok_or_else(|| {
+        let fd = self.read_with_fd(&mut header, request)?;
+        let bytes = reply_bytes(&header, request).ok_or_else(|| {
             Error::Protocol(format!("what the server sent is no reply to {request:?}"))
         })?;
         let mut payload = vec![0; bytes];
         self.read(&mut payload, request)?;
-        Ok(payload)
+        Ok((payload, fd))
     }
 
     /// Descriptors come with a message's first byte.
@@ -189,47 +177,5 @@ fn unanswered(request: Request, error: std::io::Error) -> Error {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Write;
-
-    fn answered_with(request: Request, payload: &[u8]) -> Connection {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut message = header(request, false, u32::try_from(payload.len()).unwrap());
-        message[4] |= 4; // a reply
-        theirs.write_all(&message).unwrap();
-        theirs.write_all(payload).unwrap();
-        let mut connection = Connection::new(ours).unwrap();
-        connection.acknowledged = true;
-        // Kept open: the other end is not to be found closed before the reply is read.
-        std::mem::forget(theirs);
-        connection
-    }
-
-    #[test]
-    fn error_reply_is_an_error() {
-        let set = |answer: u64| {
-            let mut connection = answered_with(Request::SetVringNum, &answer.to_ne_bytes());
-            connection.set(
-                Request::SetVringNum,
-                &Payload::default().u32(0).u32(3),
-                None,
-            )
-        };
-        assert!(set(0).is_ok());
-        let refused = set(1).unwrap_err().to_string();
-        assert!(refused.contains("SetVringNum"), "{refused}");
-    }
-
-    #[test]
-    fn reply_of_another_length_is_an_error() {
-        let mut connection = answered_with(Request::GetFeatures, &7u64.to_ne_bytes());
-        assert_eq!(connection.get_u64(Request::GetFeatures).unwrap(), 7);
-        let mut connection = answered_with(Request::GetFeatures, &[7; 4]);
-        assert!(connection.get_u64(Request::GetFeatures).is_err());
     }
 }

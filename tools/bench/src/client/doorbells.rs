@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::fs::{OFlags, fcntl_setfl};
 
 use crate::error::{Error, Result};
 
@@ -20,9 +19,6 @@ pub enum WakeReason {
     /// It did not, for the whole time.
     TimedOut,
 }
-
-/// Most that an eventfd counts by writes.
-const FULL: u64 = u64::MAX - 1;
 
 /// Both eventfds of a queue.
 #[derive(Debug)]
@@ -63,23 +59,6 @@ impl Doorbells {
     pub fn kick(&self) {
         // The counter can only be full when the server has not looked for 2^64 - 1 kicks.
         let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
-    }
-
-    /// Fills the counter of the call eventfd and makes it blocking, so that the server's next write to it blocks. The flag
-    /// belongs to the open file, which both sides have.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when there is no such eventfd.
-    pub fn block_calls(&self) -> Result<()> {
-        let failed = Error::io("fill an eventfd");
-        while let Err(errno) = rustix::io::write(&self.call, &FULL.to_ne_bytes()) {
-            if errno != rustix::io::Errno::AGAIN {
-                return Err(failed(errno));
-            }
-            // The server has called: an empty counter has room. An error says that it is empty.
-            let _ = rustix::io::read(&self.call, &mut [0; 8]);
-        }
-        fcntl_setfl(&self.call, OFlags::empty()).map_err(failed)
     }
 }
 
@@ -162,50 +141,6 @@ impl Waiter {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(Error::io("wait for the server's call")(errno)),
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::net::UnixStream;
-
-    use rustix::event::{PollFd, PollFlags, poll};
-
-    #[test]
-    fn call_blocks_also_after_earlier_calls() {
-        let doorbells = Doorbells::new().unwrap();
-        rustix::io::write(doorbells.call_fd(), &2u64.to_ne_bytes()).unwrap();
-        doorbells.block_calls().unwrap();
-        let flags = rustix::fs::fcntl_getfl(doorbells.call_fd()).unwrap();
-        assert!(!flags.contains(OFlags::NONBLOCK));
-        let call = doorbells.call_fd();
-        let mut room = [PollFd::new(&call, PollFlags::OUT)];
-        let at_once = Timespec::default();
-        assert_eq!(poll(&mut room, Some(&at_once)).unwrap(), 0, "it is full");
-    }
-
-    #[test]
-    fn call_wakes_once_and_the_end_of_the_server_always() {
-        let doorbells = [Doorbells::new().unwrap(), Doorbells::new().unwrap()];
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut waiter =
-            Waiter::new(doorbells.iter().map(Doorbells::call_fd), ours.as_fd()).unwrap();
-        for doorbells in &doorbells {
-            rustix::io::write(doorbells.call_fd(), &1u64.to_ne_bytes()).unwrap();
-            assert_eq!(
-                waiter.wait(Duration::from_secs(20)).unwrap(),
-                WakeReason::Called
-            );
-            assert_eq!(waiter.wait(Duration::ZERO).unwrap(), WakeReason::TimedOut);
-        }
-        drop(theirs);
-        for _ in 0..2 {
-            assert!(matches!(
-                waiter.wait(Duration::from_secs(20)),
-                Err(Error::Gone)
-            ));
         }
     }
 }

@@ -71,34 +71,3 @@ impl Layout {
         start
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layout_areas_do_not_overlap() {
-        let mut layout = Layout::new();
-        let mut taken = Vec::new();
-        for size in [2, 128, 1024] {
-            let place = layout.queue(size);
-            let entries = usize::from(size);
-            taken.push((place.desc, 16 * entries));
-            taken.push((place.avail, 6 + 2 * entries));
-            taken.push((place.used, 6 + 8 * entries));
-        }
-        taken.push((layout.pages(4097), 4097));
-        for pair in taken.windows(2) {
-            assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
-        }
-        let (start, bytes) = taken[taken.len() - 1];
-        assert!(layout.len_bytes() >= start + bytes);
-    }
-
-    #[test]
-    fn a_queue_of_the_usual_size_is_one_page() {
-        let mut layout = Layout::new();
-        layout.queue(128);
-        assert_eq!(layout.len_bytes(), PAGE_BYTES);
-    }
-}

@@ -146,33 +146,3 @@ impl Atomic for AtomicU8 {}
 impl Atomic for AtomicU16 {}
 impl Atomic for AtomicU32 {}
 impl Atomic for AtomicU64 {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::Ordering;
-
-    #[test]
-    fn cells_share_memory_with_the_descriptor() {
-        let memory = SharedMemory::new(8192).unwrap();
-        memory.u16s(4096, 3)[2].store(0x1234, Ordering::Relaxed);
-        let mut bytes = [0; 2];
-        rustix::io::pread(memory.fd(), &mut bytes, 4100).unwrap();
-        assert_eq!(u16::from_ne_bytes(bytes), 0x1234);
-        assert_eq!(memory.user_addr(4100) - memory.user_addr(0), 4100);
-    }
-
-    #[test]
-    #[should_panic(expected = "inside")]
-    fn cells_outside_of_the_memory_are_refused() {
-        let memory = SharedMemory::new(4096).unwrap();
-        let _ = memory.u64s(4088, 2);
-    }
-
-    #[test]
-    #[should_panic(expected = "aligned")]
-    fn unaligned_cells_are_refused() {
-        let memory = SharedMemory::new(4096).unwrap();
-        let _ = memory.u32s(2, 1);
-    }
-}

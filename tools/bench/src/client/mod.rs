@@ -6,8 +6,7 @@
 //! of one queue, [`Requests`] are its requests with all descriptors written beforehand, and
 //! [`Doorbells`] are the descriptors with which both sides call each other.
 //!
-//! [`VirtioScsi`] are the commands for a virtio SCSI controller's queue, and [`lsi`] is a guest with an LSI53C895A: other
-//! [`Commands`], and another [`Queue`], for the same load.
+//! [`Commands`] and [`Queue`] are what a load needs of requests and rings: others can be put in their place.
 //!
 //! It trusts the server: what it checks are requests that failed and answers that make no sense.
 //! It does split rings, reads, writes and flushes, and takes of the optional features what the
@@ -17,15 +16,12 @@ mod commands;
 mod connection;
 mod doorbells;
 mod layout;
-pub mod lsi;
 mod memory;
 mod queue;
 mod requests;
 mod ring;
-mod scsi;
 mod session;
 mod shape;
-mod virtio_scsi;
 mod wire;
 
 pub use commands::Commands;
@@ -33,10 +29,8 @@ pub use connection::Connection;
 pub use doorbells::{Doorbells, Waiter, WakeReason};
 pub use layout::{Layout, QueuePlace};
 pub use memory::SharedMemory;
-pub use queue::{Queue, Virtqueue};
-pub use requests::{Kind, Requests, SECTOR_BYTES};
+pub use queue::Queue;
+pub use requests::{DESC_WORDS, Kind, NEXT, Requests, SECTOR_BYTES, WRITE, describe, no_request};
 pub use ring::DriverRing;
-pub use scsi::{Capacity, ScsiCommands, introduce};
 pub use session::{Session, SessionParameters};
-pub use shape::{Buffers, Form, Placement, Shape};
-pub use virtio_scsi::{FIRST_REQUEST_QUEUE, ScsiBuffers, VirtioScsi};
+pub use shape::{Buffers, Form, Placement, REQUEST_STRIDE, Shape};

@@ -2,8 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::doorbells::Doorbells;
-use super::ring::DriverRing;
 use crate::error::Result;
 
 /// The driver's side of a queue, with the means to call the server and to be called.
@@ -40,63 +38,4 @@ pub trait Queue {
     /// # Errors
     /// See [`Queue::push`].
     fn called(&mut self) -> Result<()>;
-}
-
-/// A virtqueue, with its eventfds.
-pub struct Virtqueue<'m> {
-    ring: DriverRing<'m>,
-    doorbells: &'m Doorbells,
-}
-
-impl<'m> Virtqueue<'m> {
-    /// Both of the same queue.
-    #[must_use]
-    pub fn new(ring: DriverRing<'m>, doorbells: &'m Doorbells) -> Self {
-        Virtqueue { ring, doorbells }
-    }
-}
-
-impl Queue for Virtqueue<'_> {
-    fn call_fd(&self) -> BorrowedFd<'_> {
-        self.doorbells.call_fd()
-    }
-
-    #[inline]
-    fn push(&mut self, head: u16) -> Result<()> {
-        self.ring.push(head);
-        Ok(())
-    }
-
-    #[inline]
-    fn publish(&mut self) -> Result<()> {
-        if self.ring.publish() {
-            self.doorbells.kick();
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn completed(&self) -> u16 {
-        self.ring.completed()
-    }
-
-    #[inline]
-    fn pop(&mut self) -> u32 {
-        self.ring.pop()
-    }
-
-    #[inline]
-    fn suppress_calls(&mut self) {
-        self.ring.suppress_calls();
-    }
-
-    #[inline]
-    fn request_call(&mut self) -> bool {
-        self.ring.request_call()
-    }
-
-    fn called(&mut self) -> Result<()> {
-        self.ring.suppress_calls();
-        Ok(())
-    }
 }

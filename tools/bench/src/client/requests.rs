@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use super::commands::Commands;
 use super::layout::QueuePlace;
 use super::memory::SharedMemory;
-use super::shape::{Buffers, DESC_BYTES, Form, HEADER_BYTES, Shape};
+use super::shape::{Buffers, CHAIN, Form, HEADER_BYTES, Shape};
 use crate::error::{Error, Result};
 
 /// Smallest unit of the disk.
@@ -26,11 +26,12 @@ const T_OUT: u64 = 1;
 const T_FLUSH: u64 = 4;
 const T_DISCARD: u64 = 11;
 
-// Descriptor flags, section 2.7.5.
-pub(super) const NEXT: u64 = 1;
-pub(super) const WRITE: u64 = 2;
-const INDIRECT: u64 = 4;
-pub(super) const DESC_WORDS: usize = 2;
+/// A flag of a descriptor (section 2.7.5): the chain goes on.
+pub const NEXT: u64 = 1;
+/// A flag of a descriptor: the device writes.
+pub const WRITE: u64 = 2;
+/// Of a descriptor, 64 bits each.
+pub const DESC_WORDS: usize = 2;
 
 /// What the status byte is until the device has written it: no status of the device's.
 const PENDING: u8 = 0xff;
@@ -57,11 +58,9 @@ pub struct Requests<'m> {
     /// From one request's header to the next one's, in words, and status byte, in bytes.
     strides: (usize, usize),
     data: &'m [AtomicU64],
-    /// The descriptors, wherever they are: `chain` of each request, one after the other.
+    /// Those of each request, one after the other.
     descriptors: &'m [AtomicU64],
     kinds: Vec<Kind>,
-    /// 2^32 over the heads' distance, rounded up: a division without a division.
-    reciprocal: u64,
 }
 
 impl<'m> Requests<'m> {
@@ -74,17 +73,6 @@ impl<'m> Requests<'m> {
         shape: Shape,
     ) -> Self {
         let depth = usize::from(shape.depth);
-        let chain = usize::from(shape.chain());
-        let table = if shape.indirect {
-            let entries = memory.u64s(place.desc, DESC_WORDS * depth);
-            for (index, entry) in entries.chunks_exact(DESC_WORDS).enumerate() {
-                let table = buffers.tables + index * chain * DESC_BYTES;
-                describe(entry, table, chain * DESC_BYTES, INDIRECT, 0);
-            }
-            buffers.tables
-        } else {
-            place.desc
-        };
         let (header_stride, status_stride) = shape.strides();
         let mut requests = Requests {
             shape,
@@ -95,9 +83,8 @@ impl<'m> Requests<'m> {
             ),
             strides: (header_stride / 8, status_stride),
             data: memory.u64s(buffers.data, shape.data_stride() / 8 * depth),
-            descriptors: memory.u64s(table, DESC_WORDS * chain * depth),
+            descriptors: memory.u64s(place.desc, DESC_WORDS * usize::from(CHAIN) * depth),
             kinds: vec![Kind::Write; depth],
-            reciprocal: (1u64 << 32).div_ceil(u64::from(shape.stride())),
         };
         for slot in 0..depth {
             requests.describe_chain(slot, buffers);
@@ -107,32 +94,27 @@ impl<'m> Requests<'m> {
     }
 
     fn describe_chain(&self, slot: usize, buffers: Buffers) {
-        let chain = usize::from(self.shape.chain());
         let (header_stride, status_stride) = self.shape.strides();
         let header = buffers.headers + header_stride * slot;
         let status = buffers.headers + self.shape.status_at() + status_stride * slot;
         let data = buffers.data + self.shape.data_stride() * slot + self.shape.data_offset();
-        let base = self.base(slot);
-        let bytes = self.shape.data_bytes() as usize;
-        let segment = bytes.div_ceil(usize::from(self.shape.segments));
-        let segment = segment.next_multiple_of(SECTOR_BYTES as usize);
-        for (index, entry) in self.chain_of(slot).chunks_exact(DESC_WORDS).enumerate() {
-            let next = base + index + 1;
-            if index == 0 {
-                describe(entry, header, HEADER_BYTES, NEXT, next);
-            } else if index == chain - 1 {
-                describe(entry, status, 1, WRITE, 0);
-            } else {
-                let from = (segment * (index - 1)).min(bytes);
-                let len = segment.min(bytes - from);
-                describe(entry, data + from, len, NEXT, next);
-            }
-        }
+        let [first, second, third] = self.chain_of(slot);
+        let next = usize::from(CHAIN) * slot + 1;
+        describe(first, header, HEADER_BYTES, NEXT, next);
+        describe(
+            second,
+            data,
+            self.shape.data_bytes() as usize,
+            NEXT,
+            next + 1,
+        );
+        describe(third, status, 1, WRITE, 0);
     }
 
-    fn chain_of(&self, slot: usize) -> &'m [AtomicU64] {
-        let words = DESC_WORDS * usize::from(self.shape.chain());
-        &self.descriptors[words * slot..words * (slot + 1)]
+    fn chain_of(&self, slot: usize) -> [&'m [AtomicU64]; CHAIN as usize] {
+        let first = usize::from(CHAIN) * slot;
+        [first, first + 1, first + 2]
+            .map(|index| &self.descriptors[DESC_WORDS * index..DESC_WORDS * (index + 1)])
     }
 
     /// Makes it a request of another kind: while it runs, in mixed loads only.
@@ -142,36 +124,18 @@ impl<'m> Requests<'m> {
             Kind::Read => (T_IN, NEXT | WRITE),
             Kind::Write if self.shape.form == Form::Discards => (T_DISCARD, NEXT),
             Kind::Write => (T_OUT, NEXT),
-            Kind::Flush => (T_FLUSH, 0),
+            Kind::Flush => (T_FLUSH, NEXT),
         };
         self.headers[self.strides.0 * slot].store(request_type.to_le(), Ordering::Relaxed);
-        let chain = self.chain_of(slot);
-        let (header, rest) = chain.split_at(DESC_WORDS);
-        let data = &rest[..rest.len() - DESC_WORDS];
+        let [header, data, _] = self.chain_of(slot);
         // A flush has no data: from its header to its status byte.
-        let skipped = if kind == Kind::Flush {
-            self.shape.segments
-        } else {
-            0
-        };
-        let next = self.base(slot) + 1 + usize::from(skipped);
+        let next = usize::from(CHAIN) * slot + if kind == Kind::Flush { 2 } else { 1 };
         let link = HEADER_BYTES as u64 | NEXT << 32 | (next as u64) << 48;
         header[1].store(link.to_le(), Ordering::Relaxed);
-        for entry in data.chunks_exact(DESC_WORDS) {
-            let word = u64::from_le(entry[1].load(Ordering::Relaxed));
-            let word = word & !(0xffff << 32) | data_flags << 32;
-            entry[1].store(word.to_le(), Ordering::Relaxed);
-        }
+        let word = u64::from_le(data[1].load(Ordering::Relaxed));
+        let word = word & !(0xffff << 32) | data_flags << 32;
+        data[1].store(word.to_le(), Ordering::Relaxed);
         self.kinds[slot] = kind;
-    }
-
-    /// Index of the header's descriptor in the table that the chain is in.
-    fn base(&self, slot: usize) -> usize {
-        if self.shape.indirect {
-            0
-        } else {
-            usize::from(self.shape.chain()) * slot
-        }
     }
 
     #[cold]
@@ -230,18 +194,14 @@ impl Commands for Requests<'_> {
         }
         // Below the queue's size, which is 16 bits.
         #[allow(clippy::cast_possible_truncation)]
-        let head = slot as u16 * self.shape.stride();
+        let head = slot as u16 * CHAIN;
         head
     }
 
     #[inline]
     fn completed(&self, head: u32) -> Result<usize> {
-        // Exact for heads of 16 bits, and whatever else comes out is compared below.
-        let slot = usize::try_from((u64::from(head) * self.reciprocal) >> 32).unwrap_or(usize::MAX);
-        let Some(_) = self.kinds.get(slot) else {
-            return Err(no_request(head));
-        };
-        if slot as u64 * u64::from(self.shape.stride()) != u64::from(head) {
+        let slot = head as usize / usize::from(CHAIN);
+        if slot >= self.kinds.len() || !head.is_multiple_of(u32::from(CHAIN)) {
             return Err(no_request(head));
         }
         let status = self.statuses[self.strides.1 * slot].load(Ordering::Relaxed);
@@ -252,25 +212,19 @@ impl Commands for Requests<'_> {
     }
 }
 
+/// The server's mistake.
 #[cold]
-pub(super) fn no_request(head: u32) -> Error {
+#[must_use]
+pub fn no_request(head: u32) -> Error {
     Error::Requests(format!(
         "the server completed a request with head {head}, which there is not"
     ))
 }
 
-pub(super) fn describe(
-    entry: &[AtomicU64],
-    guest_addr: usize,
-    len: usize,
-    flags: u64,
-    next: usize,
-) {
+/// Writes a descriptor. `next` counts with [`NEXT`] only.
+pub fn describe(entry: &[AtomicU64], guest_addr: usize, len: usize, flags: u64, next: usize) {
     let next = if flags & NEXT == 0 { 0 } else { next };
     let rest = len as u64 | flags << 32 | (next as u64) << 48;
     entry[0].store((guest_addr as u64).to_le(), Ordering::Relaxed);
     entry[1].store(rest.to_le(), Ordering::Relaxed);
 }
-
-#[cfg(test)]
-mod tests;

@@ -18,13 +18,11 @@ use super::wire::{
 use crate::error::{Error, Result};
 
 /// Virtio features (specification 1.2, sections 2.7.10 and 6), and those of block devices (5.2.3).
-const F_SIZE_MAX: u64 = 1 << 1;
 const F_RO: u64 = 1 << 5;
 const F_BLK_SIZE: u64 = 1 << 6;
 const F_FLUSH: u64 = 1 << 9;
 const F_MQ: u64 = 1 << 12;
 const F_DISCARD: u64 = 1 << 13;
-const F_INDIRECT_DESC: u64 = 1 << 28;
 const F_EVENT_IDX: u64 = 1 << 29;
 const F_VERSION_1: u64 = 1 << 32;
 
@@ -33,8 +31,8 @@ const F_VERSION_1: u64 = 1 << 32;
 const DEMANDED: u64 = F_VERSION_1 | F_PROTOCOL_FEATURES;
 const DEMANDED_PROTOCOL: u64 = PROTOCOL_F_CONFIG;
 /// Taken where they are offered.
-const OPTIONAL: u64 = F_INDIRECT_DESC | F_EVENT_IDX;
-const OPTIONAL_OF_DISKS: u64 = F_SIZE_MAX | F_RO | F_BLK_SIZE | F_FLUSH | F_MQ | F_DISCARD;
+const OPTIONAL: u64 = F_EVENT_IDX;
+const OPTIONAL_OF_DISKS: u64 = F_RO | F_BLK_SIZE | F_FLUSH | F_MQ | F_DISCARD;
 const OPTIONAL_PROTOCOL: u64 = PROTOCOL_F_MQ | PROTOCOL_F_REPLY_ACK;
 
 /// The negotiated features, and the disk's properties.
@@ -45,8 +43,6 @@ pub struct SessionParameters {
     pub capacity_bytes: u64,
     /// Smallest unit of a request.
     pub block_bytes: u32,
-    /// Longest data segment.
-    pub segment_bytes: u32,
     /// How many queues the server has.
     pub num_queues: u64,
 }
@@ -56,12 +52,6 @@ impl SessionParameters {
     #[must_use]
     pub fn event_idx(&self) -> bool {
         self.features & F_EVENT_IDX != 0
-    }
-
-    /// Requests may have a descriptor table of their own.
-    #[must_use]
-    pub fn indirect(&self) -> bool {
-        self.features & F_INDIRECT_DESC != 0
     }
 
     /// The disk refuses writes.
@@ -91,20 +81,24 @@ pub struct Session {
 }
 
 impl Session {
-    /// Negotiates with a disk over a connected socket.
+    /// Negotiates with a disk over a connected socket; the server can [record](Session::record) what is in flight if that is
+    /// demanded.
     ///
     /// # Errors
     /// [`Error::Protocol`] when the server has not what we need; [`Error::Gone`]; [`Error::Io`].
-    pub fn negotiate(stream: UnixStream) -> Result<Self> {
-        Self::negotiate_disk(stream, DEMANDED_PROTOCOL)
-    }
-
-    /// The same with a server that can [record](Session::record) what is in flight.
-    ///
-    /// # Errors
-    /// As for [`Session::negotiate`].
-    pub fn negotiate_recorded(stream: UnixStream) -> Result<Self> {
-        Self::negotiate_disk(stream, DEMANDED_PROTOCOL | PROTOCOL_F_INFLIGHT_SHMFD)
+    pub fn negotiate(stream: UnixStream, recorded: bool) -> Result<Self> {
+        let more = if recorded {
+            PROTOCOL_F_INFLIGHT_SHMFD
+        } else {
+            0
+        };
+        let (mut connection, features, num_queues) = agree(
+            stream,
+            OPTIONAL | OPTIONAL_OF_DISKS,
+            DEMANDED_PROTOCOL | more,
+        )?;
+        let agreed = disk(&mut connection, features, num_queues)?;
+        Ok(Session { connection, agreed })
     }
 
     /// Has the server record what is in flight, so that another one could go on after a crash. Before queues are started.
@@ -120,15 +114,8 @@ impl Session {
             .u32(0); // as a structure of C ends
         let connection = &mut self.connection;
         let (record, fd) = connection.get_with_fd(Request::GetInflightFd, &wanted)?;
-        let record = Payload::of(record);
-        connection.set(Request::SetInflightFd, &record, Some(fd.as_fd()))
-    }
-
-    fn negotiate_disk(stream: UnixStream, demanded: u64) -> Result<Self> {
-        let (mut connection, features, num_queues) =
-            agree(stream, OPTIONAL | OPTIONAL_OF_DISKS, demanded)?;
-        let agreed = disk(&mut connection, features, num_queues)?;
-        Ok(Session { connection, agreed })
+        let (record, fd) = (Payload::of(record), fd.as_ref().map(AsFd::as_fd));
+        connection.set(Request::SetInflightFd, &record, fd)
     }
 
     /// The same with a SCSI controller. What its disks are like they say themselves.
@@ -141,7 +128,6 @@ impl Session {
             features,
             capacity_bytes: 0,
             block_bytes: SECTOR_BYTES,
-            segment_bytes: u32::MAX,
             num_queues,
         };
         Ok(Session { connection, agreed })
@@ -280,7 +266,7 @@ fn demand(kind: &str, wanted: u64, offered: u64) -> Result<()> {
 }
 
 /// Reads the configuration as far as it matters (virtio specification 1.2, section 5.2.4):
-/// capacity in sectors, `size_max`, and `blk_size`.
+/// capacity in sectors, and `blk_size`.
 fn disk(connection: &mut Connection, features: u64, num_queues: u64) -> Result<SessionParameters> {
     const CONFIG_BYTES: u32 = 24;
     /// Of a `CONFIG` message, before the bytes: offset, size, flags.
@@ -298,16 +284,19 @@ fn disk(connection: &mut Connection, features: u64, num_queues: u64) -> Result<S
         u32::from_le_bytes([config[at], config[at + 1], config[at + 2], config[at + 3]])
     };
     let sectors = u64::from(word(0)) | u64::from(word(4)) << 32;
-    let optional = |feature: u64, at: usize, otherwise: u32| {
-        let value = if features & feature == 0 { 0 } else { word(at) };
-        // Servers that have nothing to say say 0.
-        if value == 0 { otherwise } else { value }
+    let block_bytes = match features & F_BLK_SIZE {
+        0 => 0,
+        _ => word(20),
     };
     Ok(SessionParameters {
         features,
         capacity_bytes: sectors.saturating_mul(u64::from(SECTOR_BYTES)),
-        block_bytes: optional(F_BLK_SIZE, 20, SECTOR_BYTES),
-        segment_bytes: optional(F_SIZE_MAX, 8, u32::MAX),
+        // Servers that have nothing to say say 0.
+        block_bytes: if block_bytes == 0 {
+            SECTOR_BYTES
+        } else {
+            block_bytes
+        },
         num_queues,
     })
 }

@@ -101,19 +101,3 @@ impl Payload {
         &self.0
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_reply_to_the_request_is_accepted() {
-        let mut reply = header(Request::GetConfig, false, 20);
-        assert_eq!(reply_bytes(&reply, Request::GetConfig), None, "not a reply");
-        reply[4] |= 4;
-        assert_eq!(reply_bytes(&reply, Request::GetConfig), Some(20));
-        assert_eq!(reply_bytes(&reply, Request::GetFeatures), None);
-        reply[8..].copy_from_slice(&10_000u32.to_ne_bytes());
-        assert_eq!(reply_bytes(&reply, Request::GetConfig), None, "too long");
-    }
-}

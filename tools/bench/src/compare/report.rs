@@ -2,11 +2,35 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::contenders::{Figure, Row, Times};
-use crate::load::Measured;
-use crate::run::{describe, latency_us, load_json};
+use crate::load::{Load, Measured, Times};
+use crate::run::{Figure, describe, load_json};
 use crate::stats::{Summary, number};
 use crate::table::Table;
+
+/// One load on all contenders.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The load.
+    pub load: Load,
+    /// By contender, then by repetition.
+    pub runs: Vec<Vec<Measured>>,
+}
+
+impl Row {
+    /// The repetitions of one contender, summed up.
+    #[must_use]
+    pub fn summary(&self, contender: usize, figure: Figure) -> Option<Summary> {
+        Summary::of_runs(self.runs.get(contender)?, figure)
+    }
+
+    /// The first contender over another one.
+    fn ratio(&self, over: usize, figure: Figure) -> Option<Summary> {
+        let [first, ..] = &self.runs[..] else {
+            return None;
+        };
+        Summary::of_ratios(first, self.runs.get(over).filter(|_| over > 0)?, figure)
+    }
+}
 
 /// All loads on one backing.
 #[derive(Clone, Debug)]
@@ -32,26 +56,11 @@ pub struct Report {
 
 /// What is shown of each contender: for people, for scripts, how to get it.
 pub(super) const FIGURES: [(&str, &str, Figure); 4] = [
-    ("IOPS", "iops", |measured| Some(measured.iops())),
+    ("IOPS", "iops", |run| Some(run.iops())),
     ("CPU ns/IO", "cpu_ns_per_io", Measured::server_cpu_ns),
-    ("p50 us", "latency_p50_us", |measured| {
-        latency_us(measured, 50.0)
-    }),
-    ("p99 us", "latency_p99_us", |measured| {
-        latency_us(measured, 99.0)
-    }),
+    ("p50 us", "latency_p50_us", |run| run.latency_us(50.0)),
+    ("p99 us", "latency_p99_us", |run| run.latency_us(99.0)),
 ];
-
-/// `0.98 (0.97-1.01)`
-pub(crate) fn ratio_text(ratio: &Summary) -> String {
-    let number = |value: f64| format!("{value:.2}");
-    format!(
-        "{}x ({}-{})",
-        number(ratio.median),
-        number(ratio.min),
-        number(ratio.max)
-    )
-}
 
 impl Report {
     /// Tables for people: a row for each load and contender.
@@ -110,10 +119,10 @@ impl Part {
                     summary.map_or_else(|| "-".to_owned(), |summary| number(summary.median))
                 }));
                 for (_, _, figure) in &FIGURES[..2] {
-                    let ratio = row.ratio(0, index, *figure).filter(|_| index > 0);
-                    cells.push(ratio.map_or_else(String::new, |ratio| ratio_text(&ratio)));
+                    let ratio = row.ratio(index, *figure);
+                    cells.push(ratio.map_or_else(String::new, |ratio| ratio.ratio_text()));
                 }
-                cells.push(saturated(&row.measured[index], name));
+                cells.push(saturated(&row.runs[index], name));
                 table.row(cells);
             }
         }
@@ -130,7 +139,7 @@ impl Part {
                     figures.insert(key.to_owned(), summary.unwrap_or(Value::Null));
                 }
                 for (key, figure) in [("ratio_iops", FIGURES[0].2), ("ratio_cpu", FIGURES[1].2)] {
-                    let ratio = row.ratio(0, index, figure).filter(|_| index > 0);
+                    let ratio = row.ratio(index, figure);
                     let ratio = ratio.map_or(Value::Null, |ratio| ratio.json());
                     figures.insert(key.to_owned(), ratio);
                 }
@@ -151,7 +160,7 @@ fn saturated(measured: &[Measured], name: &str) -> String {
     if name.starts_with("raw:") {
         return String::new();
     }
-    let mut names: Vec<&str> = measured.iter().map(|one| one.saturated().who()).collect();
+    let mut names: Vec<&str> = measured.iter().map(|one| one.saturated().name()).collect();
     names.sort_unstable();
     names.get(names.len() / 2).copied().unwrap_or("").to_owned()
 }

@@ -29,10 +29,6 @@ pub enum Waiting {
     Polling,
     /// It sleeps until the server calls.
     Blocking,
-    /// It watches the used ring and asks for calls all the same, to an eventfd that is blocking and
-    /// full: a greedy neighbour, and no option.
-    #[value(skip)]
-    Obstructing,
 }
 
 impl Waiting {
@@ -42,13 +38,12 @@ impl Waiting {
         match self {
             Waiting::Polling => "polling",
             Waiting::Blocking => "blocking",
-            Waiting::Obstructing => "obstructing",
         }
     }
 }
 
 /// One queue of a thread.
-pub(crate) struct Driver<Q, R, P> {
+pub struct Driver<Q, R, P> {
     queue: Q,
     requests: R,
     plan: P,
@@ -58,6 +53,8 @@ pub(crate) struct Driver<Q, R, P> {
 }
 
 impl<Q: Queue, R: Commands, P: Plan> Driver<Q, R, P> {
+    /// Of a queue with nothing in flight.
+    #[must_use]
     pub fn new(queue: Q, requests: R, plan: P) -> Self {
         Driver {
             sent_ns: vec![0; usize::from(requests.depth())],
@@ -70,16 +67,19 @@ impl<Q: Queue, R: Commands, P: Plan> Driver<Q, R, P> {
     }
 
     /// To be waited on.
+    #[must_use]
     pub fn call_fd(&self) -> BorrowedFd<'_> {
         self.queue.call_fd()
     }
 
     /// What it sends.
+    #[must_use]
     pub fn requests(&self) -> &R {
         &self.requests
     }
 
     /// Goes on with another plan; nothing is in flight.
+    #[must_use]
     pub fn exchange<N: Plan>(self, plan: N) -> (Driver<Q, R, N>, P) {
         let driver = Driver {
             queue: self.queue,
@@ -159,7 +159,6 @@ pub(crate) fn run<Q: Queue, R: Commands, P: Plan>(
 ) -> Result<Tally> {
     let mut meter = Meter::new(phases, detail.latency)
         .with_marks(detail.mark_interval)
-        .with_gaps(detail.gaps)
         .with_in_flight(detail.in_flight);
     let now_ns = meter.begin();
     for driver in &mut *drivers {
@@ -193,12 +192,6 @@ fn wait<Q: Queue, R: Commands, P: Plan>(
 ) -> Result<()> {
     match waiting {
         Waiting::Polling => poll(drivers, waiter, meter)?,
-        Waiting::Obstructing => {
-            for driver in &mut *drivers {
-                driver.queue.request_call();
-            }
-            poll(drivers, waiter, meter)?;
-        }
         Waiting::Blocking => {
             let mut ready = false;
             for driver in &mut *drivers {

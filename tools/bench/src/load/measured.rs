@@ -54,8 +54,7 @@ impl Measured {
     /// Requests completed.
     #[must_use]
     pub fn completed(&self) -> u64 {
-        let completed = |tally: &Tally| tally.reads + tally.writes;
-        self.threads.iter().map(completed).sum()
+        self.threads.iter().map(|tally| tally.requests).sum()
     }
 
     /// How long requests took; `None` if that was not measured.
@@ -66,6 +65,12 @@ impl Measured {
             all += tally.latencies.as_ref()?;
         }
         Some(all)
+    }
+
+    /// So many percent of the requests were this fast, in microseconds; 100: all.
+    #[must_use]
+    pub fn latency_us(&self, percent: f64) -> Option<f64> {
+        Some(self.latencies()?.value_at_percentile(percent) as f64 / 1e3)
     }
 
     /// Share of its time, from 0 to 1, that the client found nothing to do.

@@ -16,14 +16,10 @@ const BATCHES_PER_SAMPLE: u32 = 16;
 /// What a worker did in the part of a measurement that counts.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Reads that completed.
-    pub reads: u64,
-    /// Writes that completed.
-    pub writes: u64,
+    /// Reads and writes that completed.
+    pub requests: u64,
     /// How long each took, if that was measured.
     pub latencies: Option<Histogram<u64>>,
-    /// How long after the one before each completed, if that was measured; 0 for those found together.
-    pub gaps: Option<Histogram<u64>>,
     /// In this time.
     pub elapsed: Duration,
     /// When that began, on the monotonic clock.
@@ -57,9 +53,6 @@ pub struct Meter<'p> {
     tally: Tally,
     result: Tally,
     histogram: Histogram<u64>,
-    gaps: Option<Histogram<u64>>,
-    /// When the last request was found that has completed.
-    last_ns: u64,
     /// Completed before this phase.
     earlier: u64,
     course: Vec<Mark>,
@@ -94,8 +87,6 @@ impl<'p> Meter<'p> {
             tally: Tally::default(),
             result: Tally::default(),
             histogram: latencies(),
-            gaps: None,
-            last_ns: 0,
             earlier: 0,
             course: Vec::new(),
             mark_interval_ns: 0,
@@ -113,13 +104,6 @@ impl<'p> Meter<'p> {
         if let Some(interval) = interval {
             self.mark_interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         }
-        self
-    }
-
-    /// Measures the time between completions.
-    #[must_use]
-    pub fn with_gaps(mut self, measured: bool) -> Self {
-        self.gaps = measured.then(latencies);
         self
     }
 
@@ -147,8 +131,7 @@ impl<'p> Meter<'p> {
         let phase = self.next_phase();
         let sampling = !matches!(self.sample, Sample::None);
         self.until_sample -= 1;
-        let timed = self.latency || self.gaps.is_some();
-        if !timed && !sampling && self.until_sample > 0 && phase == self.phase {
+        if !self.latency && !sampling && self.until_sample > 0 && phase == self.phase {
             return 0;
         }
         let now_ns = now_ns();
@@ -195,17 +178,9 @@ impl<'p> Meter<'p> {
     #[inline]
     pub fn record(&mut self, kind: Kind, sent_ns: u64, now_ns: u64) {
         self.counted = true;
-        match kind {
-            Kind::Read => self.tally.reads += 1,
-            Kind::Write => self.tally.writes += 1,
-            Kind::Flush => {}
-        }
+        self.tally.requests += u64::from(kind != Kind::Flush);
         if self.latency {
             self.histogram.saturating_record(now_ns - sent_ns);
-        }
-        if let Some(gaps) = &mut self.gaps {
-            gaps.saturating_record(now_ns - self.last_ns);
-            self.last_ns = now_ns;
         }
     }
 
@@ -241,7 +216,7 @@ impl<'p> Meter<'p> {
     }
 
     fn in_all(&self) -> u64 {
-        self.earlier + self.tally.reads + self.tally.writes
+        self.earlier + self.tally.requests
     }
 
     #[cold]
@@ -261,15 +236,10 @@ impl<'p> Meter<'p> {
             self.result.elapsed = Duration::from_nanos(now_ns - self.since_ns);
             self.result.since_ns = self.since_ns;
             self.result.latencies = self.latency.then(|| self.histogram.clone());
-            self.result.gaps = self.gaps.clone();
         }
         // What completes later belongs to another part.
         self.tally = Tally::default();
         self.histogram.reset();
-        if let Some(gaps) = &mut self.gaps {
-            gaps.reset();
-        }
-        self.last_ns = now_ns;
         self.sample = Sample::None;
         self.since_ns = now_ns;
         self.counted = false;
@@ -282,96 +252,4 @@ fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // Since the machine started: neither is negative.
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::phases::conduct;
-    use super::*;
-    use crate::load::Worker;
-
-    #[global_allocator]
-    static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
-
-    #[test]
-    fn counting_a_request_does_not_allocate() {
-        let mut allocated = 0;
-        let worker = |phases: &Phases| {
-            let before = test_support::allocations::of_this_thread();
-            let mut meter = Meter::new(phases, true);
-            assert!(
-                test_support::allocations::of_this_thread() > before,
-                "they are counted"
-            );
-            let mut longer = 0..64;
-            while meter.again() || !longer.is_empty() {
-                let now_ns = meter.found();
-                let before = test_support::allocations::of_this_thread();
-                let took_ns = longer.next().map_or(1, |shift| 1 << shift);
-                meter.record(Kind::Read, now_ns.saturating_sub(took_ns), now_ns);
-                meter.handled();
-                allocated += test_support::allocations::of_this_thread() - before;
-            }
-            Ok(meter.finish())
-        };
-        let time = Duration::from_millis(10);
-        let tallies = conduct(vec![Box::new(worker)], Duration::ZERO, time, |_| Ok(())).unwrap();
-        assert!(
-            tallies[0]
-                .latencies
-                .as_ref()
-                .is_some_and(|counted| !counted.is_empty())
-        );
-        assert_eq!(allocated, 0);
-    }
-
-    #[test]
-    fn request_in_flight_at_the_end_has_a_latency_and_is_not_counted() {
-        for (measured, latencies) in [(false, 1), (true, 2)] {
-            let worker = |phases: &Phases| {
-                let mut meter = Meter::new(phases, true).with_in_flight(measured);
-                while phases.now() != Phase::Stop {
-                    std::thread::yield_now();
-                }
-                // The first one that it sees of this part, then the end.
-                for _ in 0..2 {
-                    let now_ns = meter.found();
-                    meter.record(Kind::Read, now_ns - 1000, now_ns);
-                }
-                Ok(meter.finish())
-            };
-            let time = Duration::from_millis(1);
-            let tallies =
-                conduct(vec![Box::new(worker)], Duration::ZERO, time, |_| Ok(())).unwrap();
-            assert_eq!(tallies[0].reads, 1);
-            assert_eq!(tallies[0].latencies.as_ref().unwrap().len(), latencies);
-        }
-    }
-
-    #[test]
-    fn gap_is_the_time_since_the_completion_before() {
-        let worker = |phases: &Phases| {
-            let mut meter = Meter::new(phases, false).with_gaps(true);
-            while meter.again() {
-                let now_ns = meter.found();
-                meter.record(Kind::Read, 0, now_ns);
-                meter.record(Kind::Read, 0, now_ns);
-            }
-            Ok(meter.finish())
-        };
-        let time = Duration::from_millis(5);
-        // On a busy machine the worker may not run in this time, or once.
-        let tallies = loop {
-            let workers: Vec<Worker<'_>> = vec![Box::new(worker)];
-            let tallies = conduct(workers, Duration::ZERO, time, |_| Ok(())).unwrap();
-            if tallies[0].reads > 2 {
-                break tallies;
-            }
-        };
-        let gaps = tallies[0].gaps.as_ref().unwrap();
-        assert_eq!(gaps.len(), tallies[0].reads);
-        assert!(gaps.count_at(0) >= gaps.len() / 2, "found together");
-        assert!(gaps.max() > 0);
-        assert!(u128::from(gaps.max()) <= tallies[0].elapsed.as_nanos() * 1001 / 1000);
-    }
 }

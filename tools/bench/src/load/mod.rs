@@ -5,7 +5,6 @@
 //! `meter` (what it counts), `phases` (warm-up, the part that counts, the end).
 
 mod driver;
-mod during;
 mod latencies;
 mod measured;
 pub(crate) mod meter;
@@ -13,9 +12,7 @@ mod pattern;
 pub(crate) mod phases;
 mod plan;
 pub mod raw;
-mod scsi;
 mod started_server;
-mod together;
 mod usage;
 mod verify;
 
@@ -23,19 +20,17 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use driver::Driver;
-pub use driver::Waiting;
-pub use during::measure_during;
-pub(crate) use latencies::latencies;
+pub use driver::{Driver, Waiting};
+pub use latencies::latencies;
 pub use measured::{Measured, Verified};
 pub use meter::{Mark, Tally};
 pub use pattern::{Order, Pattern, Walk};
-pub use phases::Episode;
-use phases::{Phase, Phases, Worker, conduct};
-use plan::Plan;
-pub use scsi::{LsiRequestOptions, measure_lsi, measure_virtio_scsi};
+pub use phases::{Phase, Span};
+use phases::{Phases, Worker, conduct};
+pub use plan::Plan;
 use started_server::StartedServer;
-pub use together::measure_together;
+pub use started_server::{scatter, touched_memory};
+use usage::UsageSampler;
 pub use usage::{Saturated, ServerUsage};
 use verify::{Flush, ReadBack, Territory, WriteAndCheck};
 
@@ -81,16 +76,40 @@ pub struct Detail {
     pub latency: bool,
     /// How many had completed, this often.
     pub mark_interval: Option<Duration>,
-    /// The time between completions.
-    pub gaps: bool,
     /// How long requests take that are in flight at the end, as well: with a server that answers none of them in the part that
     /// counts, there would be no latency of those.
     pub in_flight: bool,
 }
 
 impl Load {
+    /// Requests of 4 KiB at random places, of which so many percent are reads, through one queue.
+    #[must_use]
+    pub fn random(read_percent: u8, depth: u16, waiting: Waiting) -> Self {
+        Load {
+            pattern: Pattern {
+                order: Order::Random,
+                read_percent,
+            },
+            block_bytes: 4096,
+            depth,
+            queues: 1,
+            waiting,
+            threads: 1,
+            cpus: Vec::new(),
+            gives_way: false,
+            detail: Detail::default(),
+            span_bytes: 0,
+            recorded: false,
+            placement: Placement::Packed,
+            form: Form::Plain,
+        }
+    }
+
     /// The blocks that it goes over, of a disk of so many bytes.
-    fn blocks_of(&self, capacity_bytes: u64) -> Result<u64> {
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] when it is larger than the disk, or a block is.
+    pub fn blocks_of(&self, capacity_bytes: u64) -> Result<u64> {
         let bytes = match self.span_bytes {
             0 => capacity_bytes,
             span if span <= capacity_bytes => span,
@@ -133,16 +152,42 @@ impl Load {
     }
 }
 
-/// Runs the threads that drive `drivers`; they are there afterwards. `server` is the socket to it.
-fn drive<Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
+/// When a load counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Load that does not count.
+    pub warm_up: Duration,
+    /// Load that counts.
+    pub time: Duration,
+    /// How often it is measured.
+    pub repetitions: u32,
+}
+
+/// Runs the threads that drive `drivers`, which are there afterwards, and samples the usage of the process `pid`. `server` is the
+/// socket to it.
+///
+/// # Errors
+/// As for [`measure`].
+pub fn drive<Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
     drivers: &mut [Driver<Q, R, P>],
     server: BorrowedFd<'_>,
     load: &Load,
-    warm_up: Duration,
-    time: Duration,
-    observe: impl FnMut(Phase) -> Result<()>,
-) -> Result<Vec<Tally>> {
-    conduct(workers(drivers, server, load), warm_up, time, observe)
+    times: Times,
+    pid: Option<u32>,
+) -> Result<Measured> {
+    let block_bytes = drivers
+        .first()
+        .map(|driver| driver.requests().block_bytes());
+    let mut usage = UsageSampler::new(pid);
+    let workers = workers(drivers, server, load);
+    let threads = conduct(workers, times.warm_up, Span::Time(times.time), |phase| {
+        usage.look(phase);
+    })?;
+    Ok(Measured {
+        block_bytes: block_bytes.unwrap_or(load.block_bytes),
+        threads,
+        server: usage.used(),
+    })
 }
 
 /// The threads that drive `drivers`.
@@ -157,25 +202,23 @@ fn workers<'d, Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
     chunks
         .map(|(index, drivers)| {
             let cpu = load.cpus.get(index % load.cpus.len().max(1)).copied();
-            let (waiting, detail, gives_way) = (load.waiting, load.detail, load.gives_way);
             let worker = move |phases: &Phases| {
                 if let Some(cpu) = cpu {
                     pin(cpu)?;
                 }
-                if gives_way {
+                if load.gives_way {
                     give_way()?;
                 }
                 let calls = drivers.iter().map(Driver::call_fd);
                 let mut waiter = Waiter::new(calls, server)?;
-                driver::run(drivers, &mut waiter, waiting, detail, phases)
+                driver::run(drivers, &mut waiter, load.waiting, load.detail, phases)
             };
             Box::new(worker) as Worker<'_>
         })
         .collect()
 }
 
-/// Puts `load` on the server behind `stream`: for `warm_up`, which does not count, then for `time`.
-/// `server` is its process, if that is not the one that the kernel names.
+/// Puts `load` on the server behind `stream`. `pid` is its process, if that is not the one that the kernel names.
 ///
 /// # Errors
 /// [`Error::Unsuitable`] when the disk is not one for this load; [`Error::Requests`] when a request
@@ -184,57 +227,86 @@ fn workers<'d, Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
 pub fn measure(
     stream: UnixStream,
     load: &Load,
-    warm_up: Duration,
-    time: Duration,
-    server: Option<u32>,
+    times: Times,
+    pid: Option<u32>,
 ) -> Result<Measured> {
-    measure_disks(vec![stream], load, warm_up, time, server)
+    measure_disks(vec![stream], load, times, pid)
 }
 
-/// As [`measure`], on all disks of a server: the load has `queues` queues on each.
+/// As [`measure`], on several disks of a server: the load has `queues` queues on each.
 ///
 /// # Errors
-/// As for [`measure`]; [`Error::Unsuitable`] without a disk.
+/// As for [`measure`].
 pub fn measure_disks(
     streams: Vec<UnixStream>,
     load: &Load,
-    warm_up: Duration,
-    time: Duration,
-    server: Option<u32>,
+    times: Times,
+    pid: Option<u32>,
 ) -> Result<Measured> {
-    let disks = streams
-        .into_iter()
-        .map(|stream| StartedServer::new(stream, load));
-    let disks = disks.collect::<Result<Vec<_>>>()?;
-    let Some(first) = disks.first() else {
+    let loads = vec![(streams, load)];
+    let measured = measure_together(loads, times.warm_up, Span::Time(times.time), pid)?;
+    let first = measured.into_iter().next();
+    first.ok_or_else(|| Error::Requests("a load has no figures".to_owned()))
+}
+
+/// As [`measure`], with several loads at the same time, each on disks and threads of its own. The usage of the server is that of
+/// all of them.
+///
+/// # Errors
+/// As for [`measure`]; that of the span.
+pub fn measure_together(
+    loads: Vec<(Vec<UnixStream>, &Load)>,
+    warm_up: Duration,
+    span: Span<'_>,
+    pid: Option<u32>,
+) -> Result<Vec<Measured>> {
+    let mut started = Vec::new();
+    for (streams, load) in loads {
+        let disks = streams
+            .into_iter()
+            .map(|stream| StartedServer::new(stream, load));
+        started.push((disks.collect::<Result<Vec<_>>>()?, load));
+    }
+    let first = started.first().and_then(|(disks, _)| disks.first());
+    let Some(first) = first else {
         return Err(Error::Unsuitable("there is no disk to load".to_owned()));
     };
-    if load.pattern.writes() {
-        disks.iter().for_each(StartedServer::scatter);
-    }
-    let pid = server.or_else(|| first.session.server_pid());
+    let pid = pid.or_else(|| first.session.server_pid());
     let mut drivers = Vec::new();
-    for (number, disk) in (0..).zip(&disks) {
-        let first = number * load.queues;
-        let walk = |index| Walk::new(load.pattern, disk.blocks, first + index, load.queues);
-        drivers.extend(disk.drivers(walk));
+    for (disks, load) in &started {
+        let mut of_load = Vec::new();
+        for (number, disk) in (0..).zip(disks) {
+            if load.pattern.writes() {
+                disk.scatter();
+            }
+            let first = number * load.queues;
+            let walk = |index| Walk::new(load.pattern, disk.blocks, first + index, load.queues);
+            of_load.extend(disk.drivers(walk));
+        }
+        drivers.push(of_load);
     }
-    let mut usage = usage::UsageSampler::new(pid);
-    // When the server ends, it closes all its sockets.
-    let socket = first.session.socket();
-    let threads = drive(&mut drivers, socket, load, warm_up, time, |phase| {
-        usage.look(phase);
-        Ok(())
-    })?;
+    let (mut all, mut threads_of) = (Vec::new(), Vec::new());
+    for (drivers, (disks, load)) in drivers.iter_mut().zip(&started) {
+        // When a server ends, it closes all its sockets.
+        let socket = disks.first().unwrap_or(first).session.socket();
+        let workers = workers(drivers, socket, load);
+        threads_of.push(workers.len());
+        all.extend(workers);
+    }
+    let mut usage = UsageSampler::new(pid);
+    let tallies = conduct(all, warm_up, span, |phase| usage.look(phase))?;
+    let (mut tallies, used) = (tallies.into_iter(), usage.used());
     drop(drivers);
-    for disk in disks {
-        disk.stop()?;
+    let mut measured = Vec::new();
+    for ((disks, load), threads) in started.into_iter().zip(threads_of) {
+        disks.into_iter().try_for_each(StartedServer::stop)?;
+        measured.push(Measured {
+            block_bytes: load.block_bytes,
+            threads: tallies.by_ref().take(threads).collect(),
+            server: used.clone(),
+        });
     }
-    Ok(Measured {
-        block_bytes: load.block_bytes,
-        threads,
-        server: usage.used(),
-    })
+    Ok(measured)
 }
 
 /// Writes blocks that know where they belong, checks those that it reads meanwhile, and reads back
@@ -266,7 +338,7 @@ pub fn verify(stream: UnixStream, load: &Load, time: Duration, seed: u64) -> Res
     };
     let mut drivers = attached.drivers(plan);
     let socket = attached.session.socket();
-    drive(&mut drivers, socket, load, Duration::ZERO, time, |_| Ok(()))?;
+    drive(&mut drivers, socket, load, without_warm_up(time), None)?;
     let mut verified = Verified::default();
     let mut territories = Vec::new();
     let mut flushing = Vec::new();
@@ -301,5 +373,13 @@ fn drive_to_end<Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
     load: &Load,
 ) -> Result<()> {
     const NEVER: Duration = Duration::from_secs(1 << 30);
-    drive(drivers, server, load, Duration::ZERO, NEVER, |_| Ok(())).map(drop)
+    drive(drivers, server, load, without_warm_up(NEVER), None).map(drop)
+}
+
+fn without_warm_up(time: Duration) -> Times {
+    Times {
+        warm_up: Duration::ZERO,
+        time,
+        repetitions: 1,
+    }
 }

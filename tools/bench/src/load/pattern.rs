@@ -33,12 +33,6 @@ impl Pattern {
     pub fn writes(&self) -> bool {
         self.read_percent < 100
     }
-
-    /// Whether it has reads and writes.
-    #[must_use]
-    pub fn is_mixed(&self) -> bool {
-        (1..100).contains(&self.read_percent)
-    }
 }
 
 impl FromStr for Pattern {
@@ -141,58 +135,5 @@ impl Walk {
             _ => Kind::Write,
         };
         (block, kind)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pattern_names_are_those_of_fio() {
-        for (text, order, read_percent, shown) in [
-            ("randread", Order::Random, 100, "randread"),
-            ("randwrite", Order::Random, 0, "randwrite"),
-            ("randrw", Order::Random, 50, "randrw:50"),
-            ("randrw:70", Order::Random, 70, "randrw:70"),
-            ("read", Order::Sequential, 100, "read"),
-            ("write", Order::Sequential, 0, "write"),
-            ("rw:1", Order::Sequential, 1, "rw:1"),
-        ] {
-            let pattern: Pattern = text.parse().unwrap();
-            assert_eq!(
-                pattern,
-                Pattern {
-                    order,
-                    read_percent
-                }
-            );
-            assert_eq!(pattern.to_string(), shown);
-        }
-        for wrong in ["", "random", "randread:70", "randrw:101", "randrw:", "rw:x"] {
-            assert!(wrong.parse::<Pattern>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn sequential_walk_visits_all_blocks_from_its_part_on() {
-        let walk = |index| Walk::new("read".parse().unwrap(), 10, index, 4);
-        let blocks = |mut walk: Walk| (0..10).map(|_| walk.step().0).collect::<Vec<_>>();
-        assert_eq!(blocks(walk(0)), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(blocks(walk(3)), [6, 7, 8, 9, 0, 1, 2, 3, 4, 5]);
-    }
-
-    #[test]
-    fn mixed_walk_has_its_share_of_reads() {
-        let mut walk = Walk::new("randrw:70".parse().unwrap(), 1000, 0, 1);
-        let mut reads = 0;
-        let mut seen = vec![false; 1000];
-        for _ in 0..100_000 {
-            let (block, kind) = walk.step();
-            reads += u32::from(kind == Kind::Read);
-            seen[usize::try_from(block).unwrap()] = true;
-        }
-        assert!((69_000..71_000).contains(&reads), "{reads}");
-        assert!(seen.iter().all(|&seen| seen));
     }
 }

@@ -51,71 +51,43 @@ impl Phases {
 /// One thread's part of the load: runs until [`Phase::Stop`], then says what it did.
 pub type Worker<'w> = Box<dyn FnOnce(&Phases) -> Result<Tally> + Send + 'w>;
 
-/// Something beside the load: the part that counts is as long as it.
-pub trait Episode {
-    /// Prepares it during the warm-up.
-    ///
-    /// # Errors
-    /// When it cannot begin.
-    fn prepare(&mut self) -> Result<()>;
-
-    /// Begins it.
-    ///
-    /// # Errors
-    /// When it does not begin.
-    fn begin(&mut self) -> Result<()>;
-
-    /// Waits for its end, for at most so long; whether it has ended.
-    ///
-    /// # Errors
-    /// When it fails.
-    fn wait(&mut self, limit: Duration) -> Result<bool>;
+/// What ends the part that counts.
+pub enum Span<'s> {
+    /// It is so long.
+    Time(Duration),
+    /// It lasts as long as something else: called once in the warm-up, to prepare that, and then again and again until it
+    /// returns false. It does not block for longer than 50 ms.
+    While(&'s mut dyn FnMut(Phase) -> Result<bool>),
 }
 
 /// Runs the workers, each on a thread of its own; calls `observe` right before each next phase.
 ///
 /// # Errors
-/// The first worker's, which ends the others; [`Error::Interrupted`]; `observe`'s.
+/// The first worker's, which ends the others; [`Error::Interrupted`]; that of the span.
 pub fn conduct(
     workers: Vec<Worker<'_>>,
     warm_up: Duration,
-    time: Duration,
-    mut observe: impl FnMut(Phase) -> Result<()>,
+    span: Span<'_>,
+    mut observe: impl FnMut(Phase),
 ) -> Result<Vec<Tally>> {
     run(workers, |conductor| {
-        for (duration, next) in [(warm_up, Phase::Measure), (time, Phase::Stop)] {
-            if !conductor.wait(duration)? {
-                return Ok(());
-            }
-            // Before it is over: threads that end take their figures along.
-            observe(next)?;
-            conductor.phases.set(next);
+        let mut span = span;
+        if let Span::While(lasts) = &mut span {
+            lasts(Phase::WarmUp)?;
         }
-        Ok(())
-    })
-}
-
-/// As [`conduct`], while an episode lasts that begins after the warm-up.
-///
-/// # Errors
-/// As for [`conduct`]; the episode's.
-pub fn conduct_during(
-    workers: Vec<Worker<'_>>,
-    warm_up: Duration,
-    episode: &mut impl Episode,
-) -> Result<Vec<Tally>> {
-    run(workers, |conductor| {
-        episode.prepare()?;
         if !conductor.wait(warm_up)? {
             return Ok(());
         }
+        observe(Phase::Measure);
         conductor.phases.set(Phase::Measure);
-        episode.begin()?;
-        while !episode.wait(LOOK_INTERVAL)? {
-            if !conductor.look(Duration::ZERO)? {
-                return Ok(());
+        match span {
+            Span::Time(time) => drop(conductor.wait(time)?),
+            Span::While(lasts) => {
+                while lasts(Phase::Measure)? && conductor.look(Duration::ZERO)? {}
             }
         }
+        // Before it is over: threads that end take their figures along.
+        observe(Phase::Stop);
         Ok(())
     })
 }
@@ -213,84 +185,5 @@ impl Drop for Ended {
     fn drop(&mut self) {
         // The conductor may have left already.
         let _ = self.sender.send(self.well);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Ends once a worker has seen its phase, or never.
-    struct UntilSeen<'s> {
-        seen: &'s AtomicU8,
-        begins: Result<()>,
-        ends: bool,
-    }
-
-    impl Episode for UntilSeen<'_> {
-        fn prepare(&mut self) -> Result<()> {
-            assert_ne!(self.seen.load(Ordering::Relaxed), Phase::Measure as u8);
-            Ok(())
-        }
-
-        fn begin(&mut self) -> Result<()> {
-            std::mem::replace(&mut self.begins, Ok(()))
-        }
-
-        fn wait(&mut self, _limit: Duration) -> Result<bool> {
-            thread::yield_now();
-            let seen = self.seen.load(Ordering::Relaxed);
-            Ok(self.ends && seen == Phase::Measure as u8)
-        }
-    }
-
-    /// Shows the phases that it sees, until the last one.
-    fn watch(seen: &AtomicU8) -> Worker<'_> {
-        Box::new(|phases| {
-            while phases.now() != Phase::Stop {
-                seen.store(phases.now() as u8, Ordering::Relaxed);
-                thread::yield_now();
-            }
-            Ok(Tally::default())
-        })
-    }
-
-    #[test]
-    fn load_counts_from_the_begin_of_an_episode_to_its_end() {
-        let seen = AtomicU8::new(Phase::WarmUp as u8);
-        let mut episode = UntilSeen {
-            seen: &seen,
-            begins: Ok(()),
-            ends: true,
-        };
-        let tallies = conduct_during(vec![watch(&seen)], Duration::ZERO, &mut episode).unwrap();
-        assert_eq!(tallies.len(), 1);
-        assert_eq!(seen.into_inner(), Phase::Measure as u8);
-    }
-
-    #[test]
-    fn failed_worker_ends_an_episode() {
-        let seen = AtomicU8::new(Phase::WarmUp as u8);
-        let mut endless = UntilSeen {
-            seen: &seen,
-            begins: Ok(()),
-            ends: false,
-        };
-        let failing: Worker<'_> = Box::new(|_| Err(Error::Gone));
-        let workers = vec![watch(&seen), failing];
-        let failed = conduct_during(workers, Duration::ZERO, &mut endless);
-        assert!(matches!(failed, Err(Error::Gone)), "{failed:?}");
-    }
-
-    #[test]
-    fn episode_that_does_not_begin_ends_the_load() {
-        let seen = AtomicU8::new(Phase::WarmUp as u8);
-        let mut episode = UntilSeen {
-            seen: &seen,
-            begins: Err(Error::Requests("no".to_owned())),
-            ends: true,
-        };
-        let failed = conduct_during(vec![watch(&seen)], Duration::ZERO, &mut episode);
-        assert_eq!(failed.unwrap_err().to_string(), "no");
     }
 }

@@ -5,7 +5,7 @@ use crate::client::{Commands, Kind};
 use crate::error::Result;
 
 /// Decides what a free slot does next, and looks at what it has done.
-pub(crate) trait Plan {
+pub trait Plan {
     /// The block that `slot` is for now, and what to do with it; its data is ready for a write.
     /// `None` if there is nothing to do for it any more.
     fn next(&mut self, slot: usize, requests: &impl Commands) -> Option<(u64, Kind)>;

@@ -2,30 +2,24 @@
 //!
 //! What a program on the host would get at best: requests prepared once, batches, completions read
 //! in user space. Linux AIO and io_uring are driven through the daemon's own `engine` crate, so what
-//! remains as the difference is what a server adds. `threads` is a pread(2) or pwrite(2) at a time in
-//! each of as many threads as there are requests in flight.
+//! remains as the difference is what a server adds.
 
-mod engine;
-mod image_queues;
-pub mod images;
 mod submitting;
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
+use engine::uring::File;
+use engine::{AioSettings, LinuxAio, Uring, UringSettings};
 use rustix::fs::{Mode, OFlags, SeekFrom, open, seek};
 
-use self::engine::Engine;
 use self::submitting::submitting;
-use super::meter::{Meter, Tally};
-use super::phases::{Phases, Worker, conduct};
+use super::phases::{Phases, Span, Worker, conduct};
 use super::usage::UsageSampler;
-use super::{Load, Measured, Walk};
+use super::{Load, Measured, Times, Walk};
 use crate::aio::Aio;
-use crate::client::{Kind, Layout, SharedMemory};
+use crate::client::{Layout, SharedMemory, Waiter};
 use crate::cpus::pin;
 use crate::error::{Error, Result};
 use crate::random::Random;
@@ -41,8 +35,7 @@ pub fn measure(
     engine: Aio,
     load: &Load,
     cpus: &[usize],
-    warm_up: Duration,
-    time: Duration,
+    times: Times,
 ) -> Result<Measured> {
     let access = if load.pattern.writes() {
         OFlags::RDWR
@@ -53,46 +46,57 @@ pub fn measure(
     let file = open(path, flags, Mode::empty())
         .map_err(Error::io(format!("open {} for direct I/O", path.display())))?;
     let bytes = seek(&file, SeekFrom::End(0)).map_err(Error::io("ask for a file's size"))?;
-    let blocks = load.blocks_of(bytes)?;
+    let walk = Walk::new(load.pattern, load.blocks_of(bytes)?, 0, 1);
     let depth = usize::from(load.depth) * usize::from(load.queues);
-    let buffers = Arc::new(Buffers::new(depth, load)?);
+    let buffers = Buffers::new(depth, load)?;
     let cpu = cpus.first().copied();
-    let workers: Vec<Worker<'_>> = if engine == Aio::Threads {
-        let slots = (0..u16::MAX).take(depth);
-        let count = u16::try_from(depth).unwrap_or(u16::MAX);
-        slots
-            .map(|slot| {
-                let walk = Walk::new(load.pattern, blocks, slot, count);
-                let (file, buffers) = (&file, &buffers);
-                let worker =
-                    move |phases: &Phases| blocking(file, buffers, slot, walk, load, cpu, phases);
-                Box::new(worker) as Worker<'_>
-            })
-            .collect()
-    } else {
-        let walk = Walk::new(load.pattern, blocks, 0, 1);
-        let file = &file;
-        let worker = move |phases: &Phases| {
-            if let Some(cpu) = cpu {
-                pin(cpu)?;
-            }
-            // Made by the thread that uses it, as io_uring wants it.
-            let engine = Engine::on_file(engine, file.as_raw_fd(), depth)?;
-            submitting(buffers, engine, vec![walk], load, load.waiting, phases)
-        };
-        vec![Box::new(worker)]
+    let worker = |phases: &Phases| {
+        if let Some(cpu) = cpu {
+            pin(cpu)?;
+        }
+        let fd = file.as_raw_fd();
+        let max_events = u32::try_from(depth).unwrap_or(u32::MAX);
+        // Made by the thread that uses it, as io_uring wants it.
+        if engine == Aio::IoUring {
+            let settings = UringSettings {
+                max_events,
+                ..UringSettings::default()
+            };
+            let uring = Uring::new(settings).map_err(|error| cannot_be_had(&error))?;
+            let waiter = Waiter::on(uring.eventfd())?;
+            submitting(
+                buffers,
+                (uring, File::Descriptor(fd)),
+                waiter,
+                walk,
+                load,
+                phases,
+            )
+        } else {
+            let settings = AioSettings {
+                max_events,
+                ..AioSettings::default()
+            };
+            let aio = LinuxAio::new(settings).map_err(|error| cannot_be_had(&error))?;
+            let waiter = Waiter::on(aio.eventfd())?;
+            submitting(buffers, (aio, fd), waiter, walk, load, phases)
+        }
     };
     // The load runs in this process.
     let mut usage = UsageSampler::new(Some(std::process::id()));
-    let threads = conduct(workers, warm_up, time, |phase| {
+    let workers = vec![Box::new(worker) as Worker<'_>];
+    let threads = conduct(workers, times.warm_up, Span::Time(times.time), |phase| {
         usage.look(phase);
-        Ok(())
     })?;
     Ok(Measured {
         block_bytes: load.block_bytes,
         threads,
         server: usage.used(),
     })
+}
+
+fn cannot_be_had(error: &dyn std::error::Error) -> Error {
+    Error::Unsuitable(error.to_string())
 }
 
 /// The data of each request in flight.
@@ -128,44 +132,4 @@ impl Buffers {
             iov_len: self.block_bytes,
         }
     }
-}
-
-/// One of many threads, with one request at a time.
-fn blocking(
-    file: &OwnedFd,
-    buffers: &Buffers,
-    slot: u16,
-    mut walk: Walk,
-    load: &Load,
-    cpu: Option<usize>,
-    phases: &Phases,
-) -> Result<Tally> {
-    if let Some(cpu) = cpu {
-        pin(cpu)?;
-    }
-    let buffer = buffers.iovec(usize::from(slot));
-    let fd = file.as_raw_fd();
-    let mut meter = Meter::new(phases, load.detail.latency);
-    let mut sent_ns = meter.begin();
-    while meter.again() {
-        let (block, kind) = walk.step();
-        // A file is shorter than 2^63 bytes.
-        let offset = (block * u64::from(load.block_bytes)).cast_signed();
-        // SAFETY: the buffer is memory of `buffers`, which no other thread uses: one slot each.
-        let moved = unsafe {
-            match kind {
-                Kind::Write => libc::pwrite(fd, buffer.iov_base, buffer.iov_len, offset),
-                _ => libc::pread(fd, buffer.iov_base, buffer.iov_len, offset),
-            }
-        };
-        if usize::try_from(moved) != Ok(buffer.iov_len) {
-            let error = std::io::Error::last_os_error();
-            return Err(Error::Requests(format!("a request failed: {error}")));
-        }
-        let now_ns = meter.found();
-        meter.record(kind, sent_ns, now_ns);
-        meter.handled();
-        sent_ns = now_ns;
-    }
-    Ok(meter.finish())
 }

@@ -3,12 +3,12 @@
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
+use super::Load;
 use super::driver::Driver;
 use super::plan::Plan;
-use super::{Load, Waiting};
 use crate::client::{
     Buffers, Commands, Doorbells, DriverRing, Layout, QueuePlace, Requests, Session, Shape,
-    SharedMemory, Virtqueue,
+    SharedMemory,
 };
 use crate::error::Result;
 use crate::random::Random;
@@ -25,23 +25,16 @@ pub(super) struct StartedServer {
 
 impl StartedServer {
     pub fn new(stream: UnixStream, load: &Load) -> Result<Self> {
-        let negotiate = if load.recorded {
-            Session::negotiate_recorded
-        } else {
-            Session::negotiate
-        };
-        let mut session = negotiate(stream)?;
+        let mut session = Session::negotiate(stream, load.recorded)?;
         let agreed = *session.agreed();
         load.suits(&agreed)?;
         let blocks = load.blocks_of(agreed.capacity_bytes)?;
-        let shape = Shape::new(
-            load.depth,
-            load.block_bytes,
-            agreed.segment_bytes,
-            agreed.indirect(),
-        )?
-        .placed(load.placement)
-        .formed(load.form);
+        let shape = Shape {
+            depth: load.depth,
+            block_bytes: load.block_bytes,
+            placement: load.placement,
+            form: load.form,
+        };
         if load.recorded {
             session.record(load.queues, shape.queue_size())?;
         }
@@ -49,11 +42,7 @@ impl StartedServer {
         let queues: Vec<_> = (0..load.queues)
             .map(|_| (layout.queue(shape.queue_size()), shape.place(&mut layout)))
             .collect();
-        let memory = SharedMemory::new(layout.len_bytes())?;
-        // Every page is there before anything is measured.
-        for page in 0..layout.len_bytes() / Layout::whole_pages(1) {
-            memory.u8s(page * Layout::whole_pages(1), 1)[0].store(0, Ordering::Relaxed);
-        }
+        let memory = touched_memory(layout.len_bytes())?;
         session.share(&memory)?;
         let mut doorbells = Vec::new();
         for (index, &(place, _)) in (0..=u8::MAX).zip(&queues) {
@@ -62,9 +51,6 @@ impl StartedServer {
             doorbells.push(bells);
         }
         session.settle()?;
-        if load.waiting == Waiting::Obstructing {
-            doorbells.iter().try_for_each(Doorbells::block_calls)?;
-        }
         Ok(StartedServer {
             session,
             memory,
@@ -79,14 +65,13 @@ impl StartedServer {
     pub fn drivers<P: Plan>(
         &self,
         mut plan: impl FnMut(u16) -> P,
-    ) -> Vec<Driver<Virtqueue<'_>, Requests<'_>, P>> {
+    ) -> Vec<Driver<DriverRing<'_>, Requests<'_>, P>> {
         let event_idx = self.session.agreed().event_idx();
         let queues = (0..u16::MAX).zip(self.queues.iter().zip(&self.doorbells));
         queues
             .map(|(index, (&(place, buffers), doorbells))| {
-                let ring = DriverRing::new(&self.memory, place, event_idx);
                 Driver::new(
-                    Virtqueue::new(ring, doorbells),
+                    DriverRing::new(&self.memory, place, event_idx, doorbells),
                     Requests::prepare(&self.memory, place, buffers, self.shape),
                     plan(index),
                 )
@@ -109,8 +94,20 @@ impl StartedServer {
     }
 }
 
+/// Memory of which every page is there before anything is measured.
+///
+/// # Errors
+/// As for [`SharedMemory::new`].
+pub fn touched_memory(bytes: usize) -> Result<SharedMemory> {
+    let memory = SharedMemory::new(bytes)?;
+    for page in (0..bytes).step_by(Layout::whole_pages(1)) {
+        memory.u8s(page, 1)[0].store(0, Ordering::Relaxed);
+    }
+    Ok(memory)
+}
+
 /// Random data, so that nothing finds it easy to write.
-pub(super) fn scatter(requests: &impl Commands) {
+pub fn scatter(requests: &impl Commands) {
     let mut random = Random::new(1);
     for slot in 0..usize::from(requests.depth()) {
         for word in requests.data(slot) {

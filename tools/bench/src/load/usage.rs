@@ -45,23 +45,13 @@ impl Saturated {
         }
     }
 
-    /// In a column of that name.
+    /// For tables.
     #[must_use]
-    pub fn who(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Saturated::Client => "client",
             Saturated::Server => "server",
             Saturated::Neither => "neither",
-        }
-    }
-
-    /// In a sentence.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Saturated::Client => "client saturated",
-            Saturated::Server => "server saturated",
-            Saturated::Neither => "neither saturated",
         }
     }
 }

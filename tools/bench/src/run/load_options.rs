@@ -1,22 +1,17 @@
 //! Command-line options of a load.
 
-use std::str::FromStr;
 use std::time::Duration;
 
-use crate::client::{Form, Placement};
 use crate::error::{Error, Result};
-use crate::load::{Detail, Load, Pattern, Waiting};
+use crate::load::{Detail, Load, Pattern, Times, Waiting};
 use crate::units;
 
 /// What the load is; for whatever is measured.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LoadOptions {
-    /// randread, randwrite, randrw[:READS], read, write or rw[:READS]: fio's names
+    /// randread, randwrite, randrw[:READS], read, write or rw[:READS]: fio's names, and the percentage of reads
     #[arg(long, value_name = "PATTERN", default_value = "randread")]
-    pub pattern: PatternOption,
-    /// Of a mixed pattern: percentage of reads [default: 50]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub rwmixread: Option<u8>,
+    pub pattern: Pattern,
     /// Bytes of a request, a multiple of 512 up to 1M
     #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = units::block_bytes)]
     pub bs: u32,
@@ -49,48 +44,14 @@ pub struct LoadOptions {
     pub destroy_data: bool,
 }
 
-/// `--pattern`
-#[derive(Clone, Copy, Debug)]
-pub struct PatternOption {
-    pattern: Pattern,
-    /// It says itself how much is read.
-    says_reads: bool,
-}
-
-impl FromStr for PatternOption {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        Ok(PatternOption {
-            pattern: text.parse()?,
-            says_reads: text.contains(':'),
-        })
-    }
-}
-
 impl LoadOptions {
-    /// The pattern with what else is said of it.
-    ///
-    /// # Errors
-    /// [`Error::Unsuitable`] for a mix of what is not mixed, or is already.
-    pub fn pattern(&self) -> Result<Pattern> {
-        let PatternOption {
-            pattern,
-            says_reads,
-        } = self.pattern;
-        match self.rwmixread {
-            None => Ok(pattern),
-            Some(percent) if says_reads => Err(Error::Unsuitable(format!(
-                "--pattern says that {} % are reads, and --rwmixread {percent} %: use one of them",
-                pattern.read_percent
-            ))),
-            Some(read_percent) if pattern.is_mixed() => Ok(Pattern {
-                read_percent,
-                ..pattern
-            }),
-            Some(_) => Err(Error::Unsuitable(format!(
-                "--rwmixread needs --pattern randrw or rw; {pattern} is not mixed"
-            ))),
+    /// How long it is, and how often.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        Times {
+            warm_up: self.warm_up,
+            time: self.time,
+            repetitions: self.repetitions,
         }
     }
 
@@ -114,11 +75,9 @@ impl LoadOptions {
             )));
         }
         Ok(Load {
-            pattern: self.pattern()?,
+            pattern: self.pattern,
             block_bytes: self.bs,
-            depth,
             queues: self.queues,
-            waiting,
             threads,
             cpus: cpus.to_vec(),
             detail: Detail {
@@ -126,10 +85,8 @@ impl LoadOptions {
                 ..Detail::default()
             },
             span_bytes: self.span.unwrap_or(0),
-            gives_way: false,
             recorded: self.recorded,
-            placement: Placement::Packed,
-            form: Form::Plain,
+            ..Load::random(self.pattern.read_percent, depth, waiting)
         })
     }
 }

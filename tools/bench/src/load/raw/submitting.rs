@@ -1,12 +1,8 @@
 //! The loop of one thread with all requests in flight.
 
-use std::mem;
-use std::sync::Arc;
-
-use engine::{Op, Request};
+use engine::{IoBackend, Op, Request};
 
 use super::Buffers;
-use super::engine::Engine;
 use crate::client::{Kind, Waiter, WakeReason};
 use crate::error::{Error, Result};
 use crate::load::driver::{ANSWER_LIMIT, Waiting};
@@ -17,58 +13,37 @@ use crate::load::{Load, Walk};
 /// Looks between two of the clock while nothing completes.
 const LOOKS_PER_CHECK: u32 = 1 << 14;
 
-/// An engine, and what its requests point to, which is dropped after it.
-struct Submission {
-    engine: Engine,
+/// An engine, and what its requests point to. Fields are dropped in their order: the engine, which waits for what is in flight, comes
+/// first.
+struct Submission<B> {
+    engine: B,
     iovecs: Vec<libc::iovec>,
-    buffers: Arc<Buffers>,
-}
-
-impl Submission {
-    fn new(engine: Engine, buffers: Arc<Buffers>) -> Self {
-        let iovecs = (0..buffers.slots).map(|slot| buffers.iovec(slot));
-        Submission {
-            engine,
-            iovecs: iovecs.collect(),
-            buffers,
-        }
-    }
-}
-
-impl Drop for Submission {
-    fn drop(&mut self) {
-        if !self.engine.drain() {
-            // Leaked, since an answer may still come.
-            mem::forget(mem::take(&mut self.iovecs));
-            mem::forget(Arc::clone(&self.buffers));
-        }
-    }
+    _buffers: Buffers,
 }
 
 /// One thread with all requests.
-///
-/// Each of `walks` belongs to as many slots: the first one to the first of them, and so on.
-pub(super) fn submitting(
-    buffers: Arc<Buffers>,
-    engine: Engine,
-    mut walks: Vec<Walk>,
+pub(super) fn submitting<B: IoBackend<File: Copy>>(
+    buffers: Buffers,
+    (engine, file): (B, B::File),
+    mut waiter: Waiter,
+    mut walk: Walk,
     load: &Load,
-    waiting: Waiting,
     phases: &Phases,
 ) -> Result<Tally> {
     let slots = buffers.slots;
-    let slots_per_walk = slots / walks.len();
-    let walk_of: Vec<usize> = (0..slots).map(|slot| slot / slots_per_walk).collect();
     let mut meter = Meter::new(phases, load.detail.latency);
-    let mut submission = Submission::new(engine, buffers);
+    let mut submission = Submission {
+        engine,
+        iovecs: (0..slots).map(|slot| buffers.iovec(slot)).collect(),
+        _buffers: buffers,
+    };
     let iovecs = submission.iovecs.as_mut_ptr();
     let engine = &mut submission.engine;
-    let mut waiter = engine.waiter()?;
     let mut sent = vec![(Kind::Read, 0); slots];
     let mut completions = Vec::with_capacity(slots);
     let mut in_flight = 0usize;
-    let mut send = |engine: &mut Engine, slot: usize, now_ns: u64, sent: &mut [(Kind, u64)]| {
-        let (block, kind) = walks[walk_of[slot]].step();
+    let mut send = |engine: &mut B, slot: usize, now_ns: u64, sent: &mut [(Kind, u64)]| {
+        let (block, kind) = walk.step();
         sent[slot] = (kind, now_ns);
         let request = Request {
             op: match kind {
@@ -84,7 +59,8 @@ pub(super) fn submitting(
         };
         // SAFETY: the submission frees the array and the buffers only after the engine; each slot has one request at a
         // time, so its entry has one user; the caller's file stays open.
-        unsafe { engine.push(&request) }
+        let pushed = unsafe { engine.start_or_queue(file, &request) };
+        pushed.map_err(|full| Error::Requests(full.to_string()))
     };
     let now_ns = meter.begin();
     for slot in 0..slots {
@@ -115,13 +91,13 @@ pub(super) fn submitting(
             meter.idle();
             return Ok(meter.finish());
         } else {
-            wait(engine, &mut waiter, waiting, &mut meter)?;
+            wait(engine, &mut waiter, load.waiting, &mut meter)?;
         }
     }
 }
 
 fn wait(
-    engine: &mut Engine,
+    engine: &mut impl IoBackend,
     waiter: &mut Waiter,
     waiting: Waiting,
     meter: &mut Meter<'_>,
