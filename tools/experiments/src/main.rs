@@ -14,6 +14,7 @@ mod monitor;
 mod nbd;
 mod neighbours;
 mod published;
+mod scsi_commands;
 mod scsi_load;
 mod setup;
 mod virtio_scsi;
@@ -36,7 +37,7 @@ const PROGRAM: &str = "blockplane-experiments";
 /// Prints a table or more for each experiment. `cargo xtask experiments` builds the servers without a mechanism as well, and runs
 /// this program with them. It needs two processors that have nothing else to do.
 #[derive(Debug, Parser)]
-#[command(name = PROGRAM, version, term_width = commands::HELP_COLUMNS)]
+#[command(name = PROGRAM, version, args_override_self = true, term_width = commands::HELP_COLUMNS)]
 struct Cli {
     /// What to measure [default: the published results, which are all up to scsi]
     #[arg(value_name = "NAME", value_enum)]

@@ -9,7 +9,7 @@ use bench::client::{
     SharedMemory, WRITE, describe, no_request,
 };
 
-use crate::scsi_load::{LBA_AT, failed, transfer_cdb};
+use crate::scsi_commands::{LBA_AT, failed, transfer_cdb};
 
 /// The first queue that takes commands: before it are the control queue and the event queue.
 pub(crate) const FIRST_REQUEST_QUEUE: u8 = 2;

@@ -10,7 +10,7 @@ use lsi_driver::program::{
     PIECES, SAVED_POINTER, SELECT, STATUS_WORD, TAGS, TARGETS, UNITS,
 };
 
-use crate::scsi_load::{LBA_AT, failed, transfer_cdb};
+use crate::scsi_commands::{LBA_AT, failed, transfer_cdb};
 
 const BLOCK_BYTES: u32 = 0x100;
 const BLOCK_WORDS: usize = 0x100 / 4;

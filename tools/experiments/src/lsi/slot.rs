@@ -7,6 +7,7 @@ use bench::client::SharedMemory;
 use bench::{Error, Result};
 use lsi_driver::program::RAM;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{SendFlags, send};
 use test_support::vfio_user::connection::Connection;
 use test_support::vfio_user::{Message, access, map, set_irqs};
 use vfio_user::wire::{self, CONFIG_REGION, RegionAccess, Version, command};
@@ -92,8 +93,13 @@ impl Slot {
         let payload = access(REGISTERS, register.into(), count(value), value);
         let flags = wire::TYPE_COMMAND | wire::NO_REPLY;
         let message = Message::command(0, command::REGION_WRITE, flags, &payload);
-        let is_sent = self.connection.send_bytes(&message.bytes());
-        is_sent.then_some(()).ok_or(Error::Gone)
+        // Waits for room: the server may be behind.
+        let sent = send(
+            self.connection.socket(),
+            &message.bytes(),
+            SendFlags::NOSIGNAL,
+        );
+        sent.map(drop).map_err(|_| Error::Gone)
     }
 
     /// Fills the chip's memory.
