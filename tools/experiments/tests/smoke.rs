@@ -10,8 +10,8 @@ fn tables(name: &str, options: &[&str]) -> String {
     let ours = blockplane(None).unwrap();
     let patched = |patch: &str| format!("--patched={patch}={}", ours.display());
     let ended = Command::new(env!("CARGO_BIN_EXE_blockplane-experiments"))
-        .args([name, "--time=20ms", "--warm-up=5ms", "--repetitions=2"])
-        .args(["--size=16M", "--server-cpus=0", "--client-cpus=0"])
+        .args([name, "--time=20ms", "--warm-up=5ms", "--repetitions=1"])
+        .arg("--size=16M")
         .args(["pile-up", "completion-syscall", "late-notify"].map(patched))
         .args(options)
         .arg("--server")
