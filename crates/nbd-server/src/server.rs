@@ -9,15 +9,12 @@ use std::time::{Duration, Instant};
 
 use nbd::server::{ExportDescription, ExportDirectory};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
+use unix_socket::accept::{ACCEPT_RETRY_DELAY, AcceptFailed, client_or_warn};
 
 use crate::export::Export;
 use crate::listener::NbdListener;
 use crate::negotiation::{NegotiatedClient, NegotiatingClient, Outcome};
 use crate::tls::ServerTls;
-
-/// Delay after a failed `accept`, for instance because too many files are open.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Settings of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,22 +283,16 @@ impl ServerThread {
     /// Accepts the clients of a listener.
     fn accept_clients(&mut self, listener: usize) {
         while self.accepts() {
-            match self.listeners[listener].accept() {
-                Ok(socket) => {
+            match client_or_warn(self.listeners[listener].accept(), "an NBD client", None) {
+                Ok(Some(socket)) => {
                     let timeout = self.settings.handshake_timeout;
                     let deadline = timeout.map(|timeout| Instant::now() + timeout);
                     let client = NegotiatingClient::new(socket, self.tls.clone(), deadline);
                     self.run_client(client);
                 }
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(error) => {
-                    tracing::warn!(
-                        %error,
-                        advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
-                        "cannot accept an NBD client; trying again"
-                    );
-                    self.accept_retry_at = Some(Instant::now() + ACCEPT_RETRY);
+                Ok(None) => break,
+                Err(AcceptFailed) => {
+                    self.accept_retry_at = Some(Instant::now() + ACCEPT_RETRY_DELAY);
                 }
             }
         }

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
+use unix_socket::accept::{ACCEPT_RETRY_DELAY, AcceptFailed, client_or_warn};
 use unix_socket::listener::Listener;
 
 use crate::client::Client;
@@ -32,9 +33,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Nice value of the thread, see sched(7): each step takes a fifth of the remaining share.
 const NICENESS: i32 = 10;
-
-/// Pause after a failed accept: most likely descriptors have run out.
-const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A command to run on a thread of the program. If it is dropped, the client gets an error.
 pub struct CommandCall<C> {
@@ -335,18 +333,12 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
         let Some(listener) = self.listeners.get(index).filter(|_| !self.paused) else {
             return;
         };
-        match listener.listener.accept() {
-            Ok(Some(stream)) => {
+        match client_or_warn(listener.listener.accept(), "a client of a monitor", None) {
+            Ok(Some(Some(stream))) => {
                 self.add_client(stream, listener.clients.add_client(), listener.pretty)
             }
-            Ok(None) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => {
-                tracing::warn!(
-                    %error,
-                    advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
-                    "cannot accept a client of a monitor; trying again"
-                );
+            Ok(Some(None) | None) => {}
+            Err(AcceptFailed) => {
                 self.accept_retry_at = Some(Instant::now() + ACCEPT_RETRY_DELAY);
             }
         }

@@ -11,6 +11,7 @@ use iothread::{Completion, ExportReporter, MAX_WATCHED_DESCRIPTORS, SocketDevice
 use lsi53c895a::adapter::Adapter;
 use qmp::ServerHandle;
 use telemetry::queue::{QueueStats, RequestKind};
+use unix_socket::accept::{ACCEPT_RETRY_DELAY, AcceptFailed, client_or_warn};
 use unix_socket::listener::Listener;
 use vfio_user::{PciDevice, Server};
 
@@ -23,9 +24,6 @@ const LISTENER: usize = 0;
 const READ: usize = 1;
 const WRITE: usize = 2;
 const UNMASK: usize = 3;
-
-/// Delay after a failed `accept`, for instance because too many files are open.
-const ACCEPT_RETRY_NS: u64 = 100_000_000;
 
 /// Events, counters and error reports of an export.
 pub(crate) struct ExportMonitoring {
@@ -81,21 +79,17 @@ impl LsiController {
         let Some(listener) = self.listener.as_ref().filter(|_| !self.accepting_paused) else {
             return;
         };
-        match listener.socket().accept() {
-            Ok((socket, _)) => {
+        let accepted = listener.socket().accept();
+        let export = self.server.device_and_host().0.name();
+        match client_or_warn(accepted, "a front-end", Some(export)) {
+            Ok(Some((socket, _))) => {
                 // Fails if the front-end has disconnected already.
                 let _ = self.server.attach_connection(socket);
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => {
-                let export = self.server.device_and_host().0.name().to_owned();
-                tracing::warn!(
-                    export,
-                    %error,
-                    advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
-                    "cannot accept a front-end; trying again"
-                );
-                self.accept_retry_ns = Some(now_ns.saturating_add(ACCEPT_RETRY_NS));
+            Ok(None) => {}
+            Err(AcceptFailed) => {
+                let delay_ns = u64::try_from(ACCEPT_RETRY_DELAY.as_nanos()).unwrap_or(u64::MAX);
+                self.accept_retry_ns = Some(now_ns.saturating_add(delay_ns));
             }
         }
     }

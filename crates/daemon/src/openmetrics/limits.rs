@@ -22,6 +22,3 @@ pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// How long a client has to close its side after the server has closed its own.
 pub(crate) const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Pause after a failed accept(2): most likely the process has run out of descriptors.
-pub(crate) const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);

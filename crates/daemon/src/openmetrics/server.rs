@@ -11,9 +11,10 @@ use std::time::Instant;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use unix_socket::accept::{ACCEPT_RETRY_DELAY, AcceptFailed, client_or_warn};
 
 use crate::openmetrics::client::HttpConnection;
-use crate::openmetrics::limits::{ACCEPT_RETRY_DELAY, MAX_CLIENTS};
+use crate::openmetrics::limits::MAX_CLIENTS;
 use crate::openmetrics::listener::HttpListener;
 use crate::openmetrics::pages::HttpPageSource;
 
@@ -131,22 +132,15 @@ impl<P: HttpPageSource> HttpServerThread<P> {
 
     /// Accepts a client, in place of another if there are too many.
     fn accept_client_and_evict_if_full(&mut self, now: Instant) {
-        match self.listener.accept() {
-            Ok(socket) => {
+        match client_or_warn(self.listener.accept(), "a client of --metrics", None) {
+            Ok(Some(socket)) => {
                 if self.clients.len() >= MAX_CLIENTS {
                     self.evict_client();
                 }
                 self.clients.push(HttpConnection::new(socket, now));
             }
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-            Err(error) => {
-                tracing::warn!(
-                    %error,
-                    advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
-                    "cannot accept a client of --metrics; will retry"
-                );
-                self.accept_paused_until = Some(now + ACCEPT_RETRY_DELAY);
-            }
+            Ok(None) => {}
+            Err(AcceptFailed) => self.accept_paused_until = Some(now + ACCEPT_RETRY_DELAY),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Character devices, which are the sockets of monitors: opens, replaces, lists and closes them, and gives them to monitors.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -9,6 +9,7 @@ use options::{ChardevOptions, SocketAddr};
 use qmp::{ClientCount, Endpoint};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use unix_socket::accept::client_if_present;
 use unix_socket::listener::{AllowedPeers, Listener};
 
 use crate::errno_text::errno_text;
@@ -202,16 +203,8 @@ fn wait_for_first_client(
         if !fds[1].revents().is_empty() {
             return Ok(None);
         }
-        match listener.accept() {
-            Ok(Some(stream)) => return Ok(Some(stream)),
-            Ok(None) => {}
-            // The client has disconnected again.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::WouldBlock | ErrorKind::ConnectionAborted | ErrorKind::Interrupted
-                ) => {}
-            Err(error) => return Err(error.into()),
+        if let Some(stream) = client_if_present(listener.accept())?.flatten() {
+            return Ok(Some(stream));
         }
     }
 }

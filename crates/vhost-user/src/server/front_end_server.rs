@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use unix_socket::accept::{ACCEPT_RETRY_DELAY, client_or_warn};
 use vhost::vhost_user::Error;
 
 use super::control_threads::SocketOwner;
@@ -78,31 +79,20 @@ impl FrontEndServer {
     /// Accepts a front-end, if one has connected.
     fn accept(&self, shared: &ServerShared) -> Option<MessageReader> {
         let export = self.device.name();
-        match self.listener.socket().accept() {
-            Ok((stream, _)) => {
-                let prepared = self.prepare_connection(stream, shared);
-                if let Err(error) = &prepared {
-                    tracing::warn!(
-                        export,
-                        %error,
-                        "cannot serve a front-end: too many open files? see `ulimit -n`"
-                    );
-                }
-                prepared.ok().flatten()
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            Err(error) => {
-                tracing::warn!(
-                    export,
-                    %error,
-                    advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
-                    "cannot accept a front-end; trying again"
-                );
-                // Most likely descriptors have run out: do not spin on it.
-                std::thread::sleep(Duration::from_millis(100));
-                None
-            }
+        let accepted = self.listener.socket().accept();
+        let Ok(accepted) = client_or_warn(accepted, "a front-end", Some(export)) else {
+            std::thread::sleep(ACCEPT_RETRY_DELAY);
+            return None;
+        };
+        let prepared = self.prepare_connection(accepted?.0, shared);
+        if let Err(error) = &prepared {
+            tracing::warn!(
+                export,
+                %error,
+                "cannot serve a front-end: too many open files? see `ulimit -n`"
+            );
         }
+        prepared.ok().flatten()
     }
 
     /// Makes the connection of a front-end that has connected, unless the server is stopping.
