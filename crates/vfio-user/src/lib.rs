@@ -4,7 +4,7 @@
 //! shares the guest's memory, and receives interrupts. The device implements [`PciDevice`].
 //!
 //! - [`Server`]: a device and its front-end's socket. It never blocks, so that it can share an iothread with the disks of the
-//!   device; [`ServerLoopHandlers`] registers its descriptors with the iothread's loop. [`ServerThread`] runs it on a thread of its own.
+//!   device; [`ServerLoopHandlers`] registers its descriptors with the iothread's loop.
 //! - [`ConfigSpace`]: the configuration space of a PCI device.
 //! - [`wire`]: the messages.
 //! - [`testing`]: a device for tests.
@@ -30,7 +30,6 @@ mod outgoing;
 mod payload;
 mod registers;
 mod server;
-mod server_thread;
 mod session;
 pub mod testing;
 mod version;
@@ -40,4 +39,3 @@ pub use config_space::{Bar, ConfigSpace, PciIdentity};
 pub use device::{DmaId, PciDevice, PciHost};
 pub use loop_handlers::{ServerLoopHandlers, ServerReadiness};
 pub use server::Server;
-pub use server_thread::ServerThread;

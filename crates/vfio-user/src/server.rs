@@ -1,8 +1,8 @@
 //! The socket side of a device's server: moves bytes between the connected socket of its only front-end and the
 //! [`Session`], which has the protocol, without blocking calls.
 //!
-//! An event loop watches the server's descriptors and calls the methods for those that are ready: an iothread's,
-//! which also serves the disks of the device, or a [`crate::ServerThread`]'s.
+//! An iothread, which also serves the disks of the device, watches the server's descriptors and calls the methods for those that are
+//! ready.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;

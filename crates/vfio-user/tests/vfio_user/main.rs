@@ -3,8 +3,8 @@
 //! - `commands`, `dma`: the reply to each command; memory that is accessed by messages.
 //! - `order`: what is sent before what.
 //! - `hostile`: front-ends that send anything.
-//! - `qemu`, `rust_vmm`: replayed messages of QEMU, and an independent client.
-//! - `on_iothread`: a device on an iothread.
+//! - `qemu`: replayed messages of QEMU.
+//! - `on_iothread`: a device on an iothread, also with an independent client.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,5 +18,4 @@ mod hostile;
 mod on_iothread;
 mod order;
 mod qemu;
-mod rust_vmm;
 mod transcript;
