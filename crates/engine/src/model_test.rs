@@ -1,5 +1,5 @@
 //! Model test of the engines: random requests on a kernel with random behaviour, compared with a model of the disk. Every
-//! request completes exactly once, and all data is at its place.
+//! request completes exactly once, and all data is at its place. And what both engines do about batches.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -400,4 +400,43 @@ proptest! {
     fn io_uring_completes_every_request_once_and_data_is_right(steps in steps(), plain in any::<bool>()) {
         run::<Uring<FakeRing>>(steps, plain);
     }
+}
+
+/// No call is larger than the batch, and an idle disk gets a few requests first, also while more are being pushed.
+fn batches_are_limited<S: Subject>() {
+    for (max_batch, calls) in [
+        (1, vec![1; 70]),
+        (8, vec![4, 4, 8, 8, 8, 8, 8, 8, 8, 6]),
+        (0, vec![4, 4, 8, 16, 32, 6]),
+    ] {
+        for held_back in [true, false] {
+            let mut aio = S::new(Vec::new(), 128, false);
+            aio.set_max_batch(max_batch);
+            if held_back {
+                // All are pending at once then.
+                aio.script().push_back(Err(Errno::AGAIN));
+            }
+            let refused = usize::from(held_back);
+            for token in 0..70 {
+                let flush = Request::without_data(Op::Flush, 0, 0, token);
+                // SAFETY: it has no buffers.
+                unsafe { aio.start_or_queue(S::FILE, &flush) }.unwrap();
+            }
+            assert_eq!(aio.is_blocked(), held_back);
+            aio.submit();
+            assert_eq!(aio.calls()[refused..], calls, "batch {max_batch}");
+            let counts = (aio.pending_count(), aio.in_flight_count(), aio.room());
+            assert_eq!(counts, (0, 70, 58));
+        }
+    }
+}
+
+#[test]
+fn batches_of_linux_aio_are_limited() {
+    batches_are_limited::<LinuxAio<FakeKernel>>();
+}
+
+#[test]
+fn batches_of_io_uring_are_limited() {
+    batches_are_limited::<Uring<FakeRing>>();
 }

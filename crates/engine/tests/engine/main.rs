@@ -1,12 +1,12 @@
 //! Backends on the real kernel, with files.
 //!
-//! - `linux_aio`, `uring`: requests and their results.
+//! - `both`: requests and their results, by Linux AIO and by io_uring.
+//! - `uring`: what only io_uring has.
 //! - `no_alloc`: the request path does not allocate.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 
-mod kernel;
-mod linux_aio;
+mod both;
 mod no_alloc;
 mod support;
 mod uring;

@@ -2,16 +2,16 @@
 
 use std::os::fd::AsRawFd;
 
-use engine::uring::File;
-use engine::{AioSettings, IoBackend, LinuxAio, Op, Request, Uring, UringSettings};
+use engine::{LinuxAio, Op, Request, Uring};
+use test_support::allocations;
 use test_support::report::has_io_uring;
 
-use crate::kernel::MaybeRing;
+use crate::support::{Engine, MaybeRing};
 
 #[global_allocator]
-static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
-const MAX_EVENTS: u32 = 128;
+const REQUESTS: usize = 128;
 /// The file ends inside the last buffer, so whole, short, resumed and empty reads all happen.
 const FILE_BYTES: u64 = 5000;
 
@@ -25,39 +25,31 @@ fn buffers(memory: &mut [[u8; 1024]]) -> Vec<[libc::iovec; 2]> {
     pairs.map(|pair| pair.each_mut().map(iovec)).collect()
 }
 
-#[test]
-fn linux_aio_allocates_nothing() {
-    let before = test_support::allocations::of_this_thread();
+/// Rounds of requests in all variants of an engine, some to a file that is none.
+fn allocates_nothing<E: Engine>() {
+    let before = allocations::of_this_thread();
     drop(std::hint::black_box(vec![0_u8; 64]));
-    assert_eq!(
-        test_support::allocations::of_this_thread(),
-        before + 1,
-        "the counter counts"
-    );
+    assert_eq!(allocations::of_this_thread(), before + 1, "it counts");
 
-    for ring in [true, false] {
+    for variant in [true, false] {
         let file = tempfile::tempfile().unwrap();
         file.set_len(FILE_BYTES).unwrap();
-        let settings = AioSettings {
-            max_events: MAX_EVENTS,
-            max_batch: 0,
-        };
-        let mut aio = LinuxAio::with_kernel(MaybeRing { ring }, settings).unwrap();
+        let mut engine = E::start(variant);
+        let files = [(-1, false), (file.as_raw_fd(), variant)]
+            .map(|(fd, variant)| engine.file(fd, variant));
         // Through the page cache it answers within the call.
-        aio.start_detecting_synchronous(file.as_raw_fd());
-        let mut memory = vec![[0_u8; 1024]; MAX_EVENTS as usize * 2];
+        engine.detect_synchronous(file.as_raw_fd());
+        let mut memory = vec![[0_u8; 1024]; REQUESTS * 2];
         let mut iov = buffers(&mut memory);
         let fresh = iov.clone();
-        let mut out = Vec::with_capacity(MAX_EVENTS as usize);
-        let mut completed = 0;
+        let mut out = Vec::with_capacity(REQUESTS);
+        let (mut completed, mut failed) = (0, 0);
 
-        let before = test_support::allocations::of_this_thread();
+        let before = allocations::of_this_thread();
         for round in 0..50 {
             iov.copy_from_slice(&fresh);
             for (token, buffers) in (0_u64..).zip(&mut iov) {
                 let count = 1 + u32::from(token % 2 == 0);
-                // Some are refused by io_submit.
-                let fd = if token % 7 == 0 { -1 } else { file.as_raw_fd() };
                 let request = Request {
                     op: if token % 9 == 0 { Op::Flush } else { Op::Read },
                     fua: false,
@@ -67,90 +59,38 @@ fn linux_aio_allocates_nothing() {
                     len: u64::from(count) * 1024,
                     token,
                 };
-                // SAFETY: buffers and arrays live to the end of the round, when nothing is in
-                // flight any more.
-                unsafe { aio.start_or_queue(fd, &request) }.unwrap();
+                // Buffers and arrays live to the end of the round, when nothing is in flight any more.
+                engine.push((files[usize::from(token % 7 != 0)], request));
             }
-            aio.submit();
-            while aio.in_flight_count() + aio.pending_count() > 0 || aio.has_completions() {
-                aio.reap(&mut out);
+            engine.submit();
+            while engine.unfinished() != (0, 0) || engine.has_completions() {
+                engine.prepare_to_block_and_recheck();
+                engine.reap(&mut out);
                 completed += out.len();
-                aio.submit();
+                failed += out.iter().filter(|done| done.result.is_err()).count();
+                engine.submit();
                 out.clear();
             }
         }
-        let allocations = test_support::allocations::of_this_thread() - before;
+        let allocations = allocations::of_this_thread() - before;
 
-        assert_eq!(completed, 50 * MAX_EVENTS as usize);
-        let stats = aio.stats();
-        assert!(
-            stats.resumed > 0 && stats.refused > 0,
-            "every path was taken: {stats:?}"
-        );
-        assert_eq!(stats.synchronous > 0, ring, "{stats:?}");
-        assert_eq!(allocations, 0, "completion ring: {ring}");
+        assert_eq!(completed, 50 * REQUESTS);
+        let counts = engine.counts();
+        assert!(counts.resumed > 0 && failed > 0, "every path: {counts:?}");
+        let synchronous = E::DETECTS_SYNCHRONOUS && variant;
+        assert_eq!(counts.synchronous > 0, synchronous, "{counts:?}");
+        assert_eq!(allocations, 0, "first variant: {variant}");
     }
 }
 
 #[test]
+fn linux_aio_allocates_nothing() {
+    allocates_nothing::<LinuxAio<MaybeRing>>();
+}
+
+#[test]
 fn io_uring_allocates_nothing() {
-    if !has_io_uring() {
-        return;
+    if has_io_uring() {
+        allocates_nothing::<Uring>();
     }
-    let file = tempfile::tempfile().unwrap();
-    file.set_len(FILE_BYTES).unwrap();
-    let settings = UringSettings {
-        max_events: MAX_EVENTS,
-        ..UringSettings::default()
-    };
-    let mut ring = Uring::new(settings).unwrap();
-    assert!(ring.try_register_file(0, file.as_raw_fd()));
-    let mut memory = vec![[0_u8; 1024]; MAX_EVENTS as usize * 2];
-    let mut iov = buffers(&mut memory);
-    let fresh = iov.clone();
-    let mut out = Vec::with_capacity(MAX_EVENTS as usize);
-    let (mut completed, mut failed) = (0, 0);
-
-    let before = test_support::allocations::of_this_thread();
-    for round in 0..50 {
-        iov.copy_from_slice(&fresh);
-        for (token, buffers) in (0_u64..).zip(&mut iov) {
-            let count = 1 + u32::from(token % 2 == 0);
-            let name = match token % 7 {
-                0 => File::Descriptor(-1),
-                1 => File::Descriptor(file.as_raw_fd()),
-                _ => File::Registered(0),
-            };
-            let request = Request {
-                op: if token % 9 == 0 { Op::Flush } else { Op::Read },
-                fua: false,
-                offset: (round * 128 + token) * 100 % 6000,
-                iov: buffers.as_mut_ptr(),
-                iov_count: count,
-                len: u64::from(count) * 1024,
-                token,
-            };
-            // SAFETY: buffers and arrays live to the end of the round, when nothing is in flight
-            // any more.
-            unsafe { ring.start_or_queue(name, &request) }.unwrap();
-        }
-        ring.submit();
-        while ring.in_flight_count() + ring.pending_count() > 0 || ring.has_completions() {
-            ring.prepare_to_block_and_recheck();
-            ring.reap(&mut out);
-            completed += out.len();
-            failed += out.iter().filter(|done| done.result.is_err()).count();
-            ring.submit();
-            out.clear();
-        }
-    }
-    let allocations = test_support::allocations::of_this_thread() - before;
-
-    assert_eq!(completed, 50 * MAX_EVENTS as usize);
-    let stats = ring.stats();
-    assert!(
-        stats.resumed > 0 && failed > 0,
-        "every path was taken: {stats:?}"
-    );
-    assert_eq!(allocations, 0);
 }

@@ -1,127 +1,17 @@
-//! Tests of io_uring on the real kernel, with files.
+//! Tests of what only io_uring has, on the real kernel, with files: see `both.rs` for what Linux AIO has too.
 
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use engine::uring::{BufferError, File};
-use engine::{Completion, Errno, IoBackend, Op, Request, Uring, UringError, UringSettings};
-use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
+use engine::{Errno, IoBackend, Op, Request, Uring, UringError, UringSettings};
 use test_support::report::has_io_uring;
 
-use crate::support::{BLOCK, Block, Buffers, TempFile, fill_of, ok};
-
-const SETTINGS: UringSettings = UringSettings {
-    max_events: 512,
-    max_batch: 0,
-    max_workers: 4,
-};
+use crate::support::{BLOCK, Block, Buffers, Engine, Loop, SETTINGS, TempFile, fill_of, ok};
 
 fn engine() -> Uring {
     Uring::new(SETTINGS).unwrap()
-}
-
-fn push(ring: &mut Uring, (file, request): (File, Request)) {
-    // SAFETY: every test keeps its buffers until all completions were reaped, or the engine
-    // dropped.
-    unsafe { ring.start_or_queue(file, &request) }.unwrap();
-}
-
-/// An event loop that does not poll: it blocks whenever it may.
-struct Loop {
-    epoll: std::os::fd::OwnedFd,
-    waits: usize,
-}
-
-impl Loop {
-    fn new(ring: &Uring) -> Self {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, ring.eventfd(), epoll::EventData::new_u64(0), flags).unwrap();
-        Self { epoll, waits: 0 }
-    }
-
-    /// Runs until nothing is in flight.
-    fn run(&mut self, ring: &mut Uring) -> Vec<Completion> {
-        let mut out = Vec::new();
-        let mut events = Vec::with_capacity(4);
-        loop {
-            ring.reap(&mut out);
-            ring.submit();
-            if ring.in_flight_count() + ring.pending_count() == 0 && !ring.has_completions() {
-                out.sort_by_key(|completion| completion.token);
-                return out;
-            }
-            if !ring.prepare_to_block_and_recheck() {
-                self.waits += 1;
-                let minute = Timespec {
-                    tv_sec: 60,
-                    tv_nsec: 0,
-                };
-                events.clear();
-                match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&minute)) {
-                    // The kernel wants the thread for a moment, to start a worker.
-                    Err(Errno::INTR) => {}
-                    polled => assert_eq!(polled, Ok(1), "a completion was not signalled"),
-                }
-            }
-        }
-    }
-}
-
-fn run(ring: &mut Uring) -> Vec<Completion> {
-    Loop::new(ring).run(ring)
-}
-
-#[test]
-fn hundreds_in_flight_write_and_read_back() {
-    if !has_io_uring() {
-        return;
-    }
-    const REQUESTS: u64 = 500;
-    const BYTES: u64 = 2 * BLOCK as u64;
-    for registered in [true, false] {
-        let temp = TempFile::new(REQUESTS * BYTES);
-        let mut ring = engine();
-        let file = if registered {
-            assert!(ring.try_register_file(3, temp.fd()));
-            File::Registered(3)
-        } else {
-            File::Descriptor(temp.fd())
-        };
-        // One to five buffers each, so all four commands are used.
-        let parts = |token: u64| 1 + usize::try_from(token % 5).unwrap();
-        // A full permutation of the offsets: 7 and 500 have no common factor.
-        let offset = |token: u64| token * 7 % REQUESTS * BYTES;
-
-        let mut written: Vec<_> = (0..REQUESTS)
-            .map(|token| Buffers::new(2, parts(token), fill_of(token)))
-            .collect();
-        for (token, buffers) in (0..).zip(&mut written) {
-            let (file, mut write) = buffers.io(Op::Write, file, offset(token), token);
-            write.fua = token % 50 == 0;
-            push(&mut ring, (file, write));
-        }
-        assert_eq!(run(&mut ring), ok(0..REQUESTS));
-
-        let mut read: Vec<_> = (0..REQUESTS)
-            .map(|token| Buffers::new(2, parts(token + 1), 0))
-            .collect();
-        for (token, buffers) in (0..).zip(&mut read) {
-            push(&mut ring, buffers.io(Op::Read, file, offset(token), token));
-        }
-        assert_eq!(run(&mut ring), ok(0..REQUESTS));
-        for (token, buffers) in (0..).zip(&read) {
-            assert!(
-                buffers.bytes().all(|byte| byte == fill_of(token)),
-                "request {token}"
-            );
-        }
-        let stats = ring.stats();
-        assert_eq!(stats.completed, 2 * REQUESTS);
-        assert_eq!(stats.largest_batch, 32);
-    }
 }
 
 /// Thousands of times: a request, a wait, nothing else. One missed wake-up hangs.
@@ -141,137 +31,11 @@ fn no_wake_up_is_lost() {
             // A flush completes in a worker of the kernel's, a read in an interrupt or at once.
             let op = if token == 5 { Op::Flush } else { Op::Read };
             let file = File::Descriptor(temp.fd());
-            push(&mut ring, buffers.io(op, file, offset, token));
+            ring.push(buffers.io(op, file, offset, token));
         }
         assert_eq!(waiter.run(&mut ring), ok(0..depth));
     }
     assert!(waiter.waits > 100, "it hardly ever blocked");
-}
-
-#[test]
-fn polling_sees_completions_without_a_system_call() {
-    if !has_io_uring() {
-        return;
-    }
-    let temp = TempFile::new(BLOCK as u64);
-    let mut ring = engine();
-    let mut buffers = Buffers::new(1, 1, 9);
-    let mut out = Vec::new();
-    // More rounds than the ring has places.
-    for token in 0..3000 {
-        let file = File::Descriptor(temp.fd());
-        push(&mut ring, buffers.io(Op::Read, file, 0, token));
-        ring.submit();
-        while !ring.has_completions() {
-            std::hint::spin_loop();
-        }
-        while out.is_empty() {
-            ring.reap(&mut out);
-        }
-        assert_eq!(out, ok(token..token + 1));
-        out.clear();
-    }
-    assert!(buffers.bytes().all(|byte| byte == 0));
-}
-
-#[test]
-fn flush_and_dsync_work() {
-    if !has_io_uring() {
-        return;
-    }
-    let temp = TempFile::new(BLOCK as u64);
-    let mut ring = engine();
-    let file = File::Descriptor(temp.fd());
-    let mut buffers = Buffers::new(1, 2, 3);
-    push(&mut ring, buffers.durable(file, 0));
-    push(&mut ring, buffers.io(Op::Flush, file, 77, 1));
-    assert_eq!(run(&mut ring), ok(0..2));
-}
-
-#[test]
-fn the_end_of_a_file_inside_a_sector_reads_as_zeros() {
-    if !has_io_uring() {
-        return;
-    }
-    // Ends 100 bytes into the second block of a request that starts at block 1.
-    let temp = TempFile::new(2 * BLOCK as u64 + 100);
-    temp.cached()
-        .write_all_at(&[5; 2 * BLOCK + 100], 0)
-        .unwrap();
-    let cached = temp.cached();
-    for fd in [temp.fd(), cached.as_raw_fd()] {
-        let file = File::Descriptor(fd);
-        let mut ring = engine();
-        let mut across = Buffers::new(3, 4, 0xee);
-        let mut beyond = Buffers::new(1, 1, 0xee);
-        push(&mut ring, across.io(Op::Read, file, BLOCK as u64, 0));
-        push(&mut ring, beyond.io(Op::Read, file, 8 * BLOCK as u64, 1));
-        assert_eq!(run(&mut ring), ok(0..2));
-        let expected = (0..3 * BLOCK).map(|i| if i < BLOCK + 100 { 5 } else { 0 });
-        assert!(across.bytes().eq(expected));
-        assert!(beyond.bytes().all(|byte| byte == 0));
-    }
-}
-
-#[test]
-fn a_bad_request_fails_alone() {
-    if !has_io_uring() {
-        return;
-    }
-    let temp = TempFile::new(16 * BLOCK as u64);
-    let read_only = fs::File::open(temp.name.path()).unwrap();
-    let mut ring = engine();
-    let file = File::Descriptor(temp.fd());
-    let mut buffers: Vec<_> = (0..8).map(|_| Buffers::new(1, 1, 1)).collect();
-    let mut many = Buffers::new(1, 1, 1);
-    // One more than UIO_MAXIOV.
-    many.iov = vec![
-        libc::iovec {
-            iov_len: 0,
-            ..many.iov[0]
-        };
-        1025
-    ];
-    many.iov[0].iov_len = BLOCK;
-    let write = Op::Write;
-    let read_only = File::Descriptor(read_only.as_raw_fd());
-    push(&mut ring, buffers[0].io(Op::Read, file, 0, 0));
-    push(
-        &mut ring,
-        buffers[1].io(Op::Read, File::Descriptor(-1), 0, 1),
-    );
-    push(&mut ring, buffers[2].io(Op::Read, file, 0, 2));
-    push(&mut ring, many.io(Op::Read, file, 0, 3));
-    push(&mut ring, buffers[3].io(Op::Read, file, u64::MAX, 4));
-    push(&mut ring, buffers[4].io(write, read_only, 0, 5));
-    push(
-        &mut ring,
-        buffers[5].io(Op::Read, File::Registered(7), 0, 6),
-    );
-    push(
-        &mut ring,
-        buffers[6].io(Op::Read, File::Registered(1 << 20), 0, 7),
-    );
-    push(&mut ring, buffers[7].io(Op::Read, file, 0, 8));
-    let results: Vec<_> = run(&mut ring)
-        .iter()
-        .map(|completion| completion.result)
-        .collect();
-    assert_eq!(
-        results,
-        [
-            Ok(()),
-            Err(Errno::BADF),
-            Ok(()),
-            Err(Errno::INVAL),
-            Err(Errno::INVAL),
-            Err(Errno::BADF),
-            Err(Errno::BADF),
-            Err(Errno::BADF),
-            Ok(())
-        ]
-    );
-    assert_eq!(ring.room(), 512);
 }
 
 #[test]
@@ -296,9 +60,9 @@ fn holes_are_punched_or_the_file_reports_that_it_cannot() {
         (2, temp.fd(), Op::Discard),
         (3, null.as_raw_fd(), punch),
     ] {
-        push(&mut ring, (File::Descriptor(fd), range(op, token)));
+        ring.push((File::Descriptor(fd), range(op, token)));
     }
-    let done = run(&mut ring);
+    let done = ring.run();
     let mut done: Vec<_> = done.iter().map(|c| (c.token, c.result)).collect();
     done.sort_by_key(|(token, _)| *token);
     assert_eq!(done[..2], [(0, Ok(())), (1, Ok(()))]);
@@ -316,60 +80,18 @@ fn holes_are_punched_or_the_file_reports_that_it_cannot() {
 }
 
 #[test]
-fn dropping_the_engine_waits_for_requests_in_flight() {
-    if !has_io_uring() {
-        return;
-    }
-    const REQUESTS: u64 = 256;
-    let temp = TempFile::new(REQUESTS * BLOCK as u64);
-    let mut ring = engine();
-    let file = File::Descriptor(temp.fd());
-    let mut buffers: Vec<_> = (0..REQUESTS)
-        .map(|token| Buffers::new(1, 1, fill_of(token)))
-        .collect();
-    for (token, buffers) in (0..).zip(&mut buffers) {
-        let offset = token * BLOCK as u64;
-        let write = Op::Write;
-        push(&mut ring, buffers.io(write, file, offset, token));
-    }
-    ring.submit();
-    assert_eq!(ring.in_flight_count(), 256);
-    drop(ring);
-    // If a write were still in flight, this could reach the disk.
-    for buffers in &mut buffers {
-        buffers.blocks[0].0.fill(0);
-    }
-    let mut block = [0; BLOCK];
-    for token in 0..REQUESTS {
-        temp.cached()
-            .read_exact_at(&mut block, token * BLOCK as u64)
-            .unwrap();
-        assert!(
-            block.iter().all(|byte| *byte == fill_of(token)),
-            "request {token}"
-        );
-    }
-}
-
-/// Requests that were pushed and never submitted do not run, since the owner may free their buffers.
-#[test]
-fn dropping_the_engine_discards_requests_that_were_not_submitted() {
+fn a_place_without_a_file_fails_its_request_alone() {
     if !has_io_uring() {
         return;
     }
     let temp = TempFile::new(BLOCK as u64);
     let mut ring = engine();
-    let mut buffers = Buffers::new(1, 1, 7);
-    let write = Op::Write;
-    push(
-        &mut ring,
-        buffers.io(write, File::Descriptor(temp.fd()), 0, 0),
-    );
-    assert_eq!((ring.pending_count(), ring.in_flight_count()), (1, 0));
-    drop(ring);
-    let mut block = [9; BLOCK];
-    temp.cached().read_exact_at(&mut block, 0).unwrap();
-    assert!(block.iter().all(|byte| *byte == 0));
+    let mut buffers: Vec<_> = (0..3).map(|_| Buffers::new(1, 1, 1)).collect();
+    ring.push(buffers[0].io(Op::Read, File::Registered(7), 0, 0));
+    ring.push(buffers[1].io(Op::Read, File::Registered(1 << 20), 0, 1));
+    ring.push(buffers[2].io(Op::Read, File::Descriptor(temp.fd()), 0, 2));
+    let results: Vec<_> = ring.run().iter().map(|done| done.result).collect();
+    assert_eq!(results, [Err(Errno::BADF), Err(Errno::BADF), Ok(())]);
 }
 
 #[test]
@@ -509,9 +231,9 @@ fn registered_memory_is_written_and_read_in_place() {
         }
         for op in [Op::Write, Op::Read] {
             for (token, buffers) in (0..).zip(&mut all) {
-                push(&mut ring, buffers.io(op, file, offset(token), token));
+                ring.push(buffers.io(op, file, offset(token), token));
             }
-            assert_eq!(run(&mut ring), ok(0..REQUESTS));
+            assert_eq!(ring.run(), ok(0..REQUESTS));
             for (token, buffers) in (0..).zip(&mut all) {
                 let fill = fill_of(token);
                 assert!(buffers.bytes().all(|byte| byte == fill), "{op:?} {token}");
@@ -524,8 +246,8 @@ fn registered_memory_is_written_and_read_in_place() {
             assert!(token % 3 == 0 || unregister(&mut ring, &buffers.blocks));
         }
         // Again by address.
-        push(&mut ring, all[1].io(Op::Read, file, offset(1), 0));
-        assert_eq!(run(&mut ring), ok(0..1));
+        ring.push(all[1].io(Op::Read, file, offset(1), 0));
+        assert_eq!(ring.run(), ok(0..1));
         assert!(all[1].bytes().all(|byte| byte == fill_of(1)));
         assert_eq!(ring.stats().fixed, 2 * known);
     }
@@ -541,11 +263,11 @@ fn memory_with_requests_in_flight_is_not_unregistered() {
     let mut buffers = Buffers::new(1, 1, 9);
     register(&mut ring, &buffers.blocks).unwrap();
     let file = File::Descriptor(temp.fd());
-    push(&mut ring, buffers.io(Op::Read, file, 0, 0));
+    ring.push(buffers.io(Op::Read, file, 0, 0));
     assert!(!unregister(&mut ring, &buffers.blocks), "not submitted yet");
     ring.submit();
     assert!(!unregister(&mut ring, &buffers.blocks), "not reaped yet");
-    assert_eq!(run(&mut ring), ok(0..1));
+    assert_eq!(ring.run(), ok(0..1));
     assert!(unregister(&mut ring, &buffers.blocks));
     assert_eq!(ring.stats().fixed, 1);
 }
@@ -563,8 +285,8 @@ fn short_reads_into_registered_memory_end_in_zeros() {
         let mut buffers = Buffers::new(3, 4, 0xee);
         register(&mut ring, &buffers.blocks).unwrap();
         let file = File::Descriptor(fd);
-        push(&mut ring, buffers.io(Op::Read, file, BLOCK as u64, 0));
-        assert_eq!(run(&mut ring), ok(0..1));
+        ring.push(buffers.io(Op::Read, file, BLOCK as u64, 0));
+        assert_eq!(ring.run(), ok(0..1));
         let expected = (0..3 * BLOCK).map(|i| if i < BLOCK + 100 { 5 } else { 0 });
         assert!(buffers.bytes().eq(expected));
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::Op;
-use crate::testing::{FakeKernel, Outcome};
+use crate::testing::{Buffers, FakeKernel, Outcome};
 
 const WRITE: Op = Op::Write;
 
@@ -25,57 +25,6 @@ fn engine_on(kernel: FakeKernel, max_events: u32, max_batch: u32) -> Fake {
     LinuxAio::with_kernel(kernel, settings).unwrap()
 }
 
-/// Buffers of one request, with their array.
-struct Buffers {
-    memory: Vec<Vec<u8>>,
-    iov: Vec<libc::iovec>,
-}
-
-impl Buffers {
-    /// Buffers with this content.
-    fn new(memory: Vec<Vec<u8>>) -> Self {
-        let mut memory = memory;
-        let iov = memory
-            .iter_mut()
-            .map(|b| libc::iovec {
-                iov_base: b.as_mut_ptr().cast(),
-                iov_len: b.len(),
-            })
-            .collect();
-        Self { memory, iov }
-    }
-
-    fn sized(sizes: &[usize], fill: u8) -> Self {
-        Self::new(sizes.iter().map(|&len| vec![fill; len]).collect())
-    }
-
-    /// A request for all buffers at `offset`.
-    fn io(&mut self, op: Op, offset: u64, token: u64) -> Request {
-        Request {
-            op,
-            fua: false,
-            offset,
-            iov: self.iov.as_mut_ptr(),
-            iov_count: u32::try_from(self.iov.len()).unwrap(),
-            len: self.memory.iter().map(|b| b.len() as u64).sum(),
-            token,
-        }
-    }
-
-    /// A write that is stable when it completes.
-    fn durable(&mut self, offset: u64, token: u64) -> Request {
-        let fua = true;
-        Request {
-            fua,
-            ..self.io(WRITE, offset, token)
-        }
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        self.memory.concat()
-    }
-}
-
 impl Fake {
     fn put(&mut self, request: Request) -> Result<(), Full> {
         self.put_to(FILE, request)
@@ -87,7 +36,7 @@ impl Fake {
     }
 
     fn put_flush(&mut self, token: u64) -> Result<(), Full> {
-        self.put(Buffers::sized(&[], 0).io(Op::Flush, 0, token))
+        self.put(Request::without_data(Op::Flush, 0, 0, token))
     }
 
     fn reaped(&mut self) -> Vec<(u64, Result<(), Errno>)> {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::Op;
-use crate::testing::{FakeRing, Outcome};
+use crate::testing::{Buffers, FakeRing, Outcome};
 
 type Fake = Uring<FakeRing>;
 
@@ -22,36 +22,6 @@ fn engine(max_events: u32, max_batch: u32) -> Fake {
     )
 }
 
-/// One buffer of a request, with its array.
-struct Buffer {
-    memory: Vec<u8>,
-    iov: libc::iovec,
-}
-
-impl Buffer {
-    fn new(len: usize) -> Box<Self> {
-        let mut memory = vec![0xee; len];
-        let iov = libc::iovec {
-            iov_base: memory.as_mut_ptr().cast(),
-            iov_len: len,
-        };
-        Box::new(Self { memory, iov })
-    }
-
-    /// A request for the buffer at `offset`.
-    fn io(&mut self, op: Op, offset: u64, token: u64) -> Request {
-        Request {
-            op,
-            fua: false,
-            offset,
-            iov: &raw mut self.iov,
-            iov_count: 1,
-            len: self.memory.len() as u64,
-            token,
-        }
-    }
-}
-
 const FILE: File = File::Registered(5);
 
 impl Fake {
@@ -65,7 +35,7 @@ impl Fake {
     }
 
     fn put_without_data(&mut self, op: Op, token: u64) -> Result<(), Full> {
-        let request = Buffer::new(0).io(op, 0, token);
+        let request = Request::without_data(op, 0, 0, token);
         // SAFETY: it has no buffers.
         unsafe { self.start_or_queue(FILE, &request) }
     }
@@ -75,50 +45,6 @@ impl Fake {
         self.reap(&mut out);
         out.iter().map(|c| (c.token, c.result)).collect()
     }
-}
-
-#[test]
-fn no_call_is_larger_than_the_batch() {
-    for (max_batch, calls) in [
-        (1, vec![1; 70]),
-        (8, vec![4, 4, 8, 8, 8, 8, 8, 8, 8, 6]),
-        (0, vec![4, 4, 8, 16, 32, 6]),
-    ] {
-        // All pending at once: EAGAIN holds them back until submit.
-        let mut ring = engine(128, max_batch);
-        ring.ring.script.push_back(Err(Errno::AGAIN));
-        for token in 0..70 {
-            ring.put_flush(token).unwrap();
-        }
-        assert!(ring.is_blocked());
-        assert_eq!(ring.pending_count(), 70);
-        ring.ring.calls.clear();
-        ring.submit();
-        assert_eq!(ring.ring.calls, calls, "batch {max_batch}");
-        assert_eq!(
-            (ring.pending_count(), ring.in_flight_count(), ring.room()),
-            (0, 70, 58)
-        );
-        assert_eq!(
-            ring.stats().largest_batch,
-            *calls.iter().max().unwrap() as u64
-        );
-    }
-}
-
-/// The first few are submitted at once, also while more are being pushed.
-#[test]
-fn an_idle_disk_gets_a_few_requests_first() {
-    let settings = UringSettings {
-        max_events: 128,
-        ..UringSettings::default()
-    };
-    let mut ring = Uring::with_ring(FakeRing::new((0..=255).collect(), 128), settings);
-    (0..3).for_each(|token| ring.put_flush(token).unwrap());
-    assert!(ring.ring.calls.is_empty());
-    (3..70).for_each(|token| ring.put_flush(token).unwrap());
-    ring.submit();
-    assert_eq!(ring.ring.calls, [4, 4, 8, 16, 32, 6]);
 }
 
 #[test]
@@ -161,7 +87,7 @@ fn a_refusal_blocks_until_a_completion() {
 #[test]
 fn requests_that_complete_with_eagain_are_retried_in_order_and_not_for_ever() {
     let mut ring = engine(8, 0);
-    let mut buffers: Vec<_> = (0..3).map(|_| Buffer::new(4)).collect();
+    let mut buffers: Vec<_> = (0..3).map(|_| Buffers::sized(&[4], 0xee)).collect();
     for (token, buffer) in (0..).zip(&mut buffers) {
         ring.put(buffer.io(Op::Read, 10 * token, token));
     }
@@ -191,13 +117,13 @@ fn requests_that_complete_with_eagain_are_retried_in_order_and_not_for_ever() {
     ring.ring.complete(1, Outcome::Whole);
     ring.ring.complete(0, Outcome::Whole);
     assert_eq!(ring.reaped().len(), 2);
-    assert_eq!(buffers[1].memory, [10, 11, 12, 13]);
+    assert_eq!(buffers[1].bytes(), [10, 11, 12, 13]);
 }
 
 #[test]
 fn durable_writes_stay_durable_when_they_are_resumed() {
     let mut ring = engine(8, 0);
-    let mut buffer = Buffer::new(11);
+    let mut buffer = Buffers::sized(&[11], 0xee);
     ring.put(Request {
         fua: true,
         ..buffer.io(Op::Write, 20, 1)
@@ -230,7 +156,7 @@ fn ranges_complete_as_other_requests_do() {
 #[test]
 fn flushes_and_ranges_leave_half_of_the_kernels_workers() {
     // Before the ring, whose end waits for the reads.
-    let mut buffers: Vec<_> = (0..40).map(|_| Buffer::new(1)).collect();
+    let mut buffers: Vec<_> = (0..40).map(|_| Buffers::sized(&[1], 0xee)).collect();
     let mut ring = engine(128, 0);
     for (token, buffer) in (0..).zip(&mut buffers) {
         ring.put(buffer.io(Op::Read, token, token));

@@ -3,35 +3,6 @@
 use super::*;
 
 #[test]
-fn no_call_is_larger_than_the_batch() {
-    for (max_batch, calls) in [
-        (1, vec![1; 70]),
-        (8, vec![4, 4, 8, 8, 8, 8, 8, 8, 8, 6]),
-        (0, vec![4, 4, 8, 16, 32, 6]),
-    ] {
-        // All pending at once: EAGAIN holds them back until submit.
-        let mut aio = engine(128, max_batch);
-        aio.kernel.script.push_back(Err(Errno::AGAIN));
-        for token in 0..70 {
-            aio.put_flush(token).unwrap();
-        }
-        assert!(aio.is_blocked());
-        assert_eq!(aio.pending_count(), 70);
-        aio.kernel.calls.clear();
-        aio.submit();
-        assert_eq!(aio.kernel.calls, calls, "batch {max_batch}");
-        assert_eq!(
-            (aio.pending_count(), aio.in_flight_count(), aio.room()),
-            (0, 70, 58)
-        );
-        assert_eq!(
-            aio.stats().largest_batch,
-            *calls.iter().max().unwrap() as u64
-        );
-    }
-}
-
-#[test]
 fn a_full_batch_is_submitted_at_once_and_the_rest_waits() {
     let mut aio = engine(128, 4);
     for token in 0..3 {
@@ -48,22 +19,6 @@ fn a_full_batch_is_submitted_at_once_and_the_rest_waits() {
     assert_eq!(aio.held(), (0..6).collect::<Vec<_>>());
     aio.submit();
     assert_eq!(aio.kernel.calls, [4, 2], "nothing to submit, no call");
-}
-
-/// The first few are submitted at once, also while more are being pushed.
-#[test]
-fn an_idle_disk_gets_a_few_requests_first() {
-    let settings = AioSettings {
-        max_events: 128,
-        ..AioSettings::default()
-    };
-    let kernel = FakeKernel::new((0..=255).collect());
-    let mut aio = LinuxAio::with_kernel(kernel, settings).unwrap();
-    (0..3).for_each(|token| aio.put_flush(token).unwrap());
-    assert!(aio.kernel.calls.is_empty());
-    (3..70).for_each(|token| aio.put_flush(token).unwrap());
-    aio.submit();
-    assert_eq!(aio.kernel.calls, [4, 4, 8, 16, 32, 6]);
 }
 
 #[test]
