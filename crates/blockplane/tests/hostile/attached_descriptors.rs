@@ -5,9 +5,8 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 
 use crate::descriptors::pipe;
 use crate::guest::*;
-use crate::messages::ENDED;
 use crate::row::Answer::{Accepted, Dropped};
-use crate::row::{Row, row};
+use crate::row::{Row, negotiated, running};
 use crate::wire::*;
 
 pub fn rows() -> Vec<Row> {
@@ -19,14 +18,12 @@ pub fn rows() -> Vec<Row> {
         ("SET_VRING_ENABLE", SET_VRING_ENABLE, u32s(&[0, 1])),
         ("SET_CONFIG", SET_CONFIG, config(32, 1, 0, &[1])),
     ] {
-        rows.push(row(
+        rows.push(negotiated(
             format!("descriptors: {what} with one"),
             Dropped,
-            ENDED,
             move |guest| {
-                guest.negotiate(FEATURES);
                 let file = event();
-                guest.tell(request, VERSION, &payload, &[file.as_fd()])
+                guest.tell(request, &payload, &[file.as_fd()])
             },
         ));
     }
@@ -38,14 +35,10 @@ pub fn rows() -> Vec<Row> {
         ("SET_MEM_TABLE", SET_MEM_TABLE, mem_table(&[REGION])),
         ("SET_BACKEND_REQ_FD", SET_BACKEND_REQ_FD, vec![]),
     ] {
-        rows.push(row(
+        rows.push(negotiated(
             format!("descriptors: {what} without one"),
             Dropped,
-            ENDED,
-            move |guest| {
-                guest.negotiate(FEATURES);
-                guest.tell(request, VERSION, &payload, &[])
-            },
+            move |guest| guest.tell(request, &payload, &[]),
         ));
     }
     for (what, flag, count) in [
@@ -55,57 +48,43 @@ pub fn rows() -> Vec<Row> {
         ("33", 0, 33),
         ("253 (the most that the kernel passes)", 0, MOST_FDS),
     ] {
-        rows.push(row(
+        rows.push(negotiated(
             format!("descriptors: SET_VRING_CALL with {what}"),
             Dropped,
-            ENDED,
             move |guest| {
-                guest.negotiate(FEATURES);
                 let files: Vec<OwnedFd> = (0..count).map(|_| event()).collect();
                 let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-                guest.tell(SET_VRING_CALL, VERSION, &u64s(&[flag]), &fds)
+                guest.tell(SET_VRING_CALL, &u64s(&[flag]), &fds)
             },
         ));
     }
     rows.extend([
-        row(
+        negotiated(
             "descriptors: beside the payload instead of the header",
             Dropped,
-            ENDED,
             |guest| {
-                guest.negotiate(FEATURES);
                 let file = event();
                 guest.wire.bytes(&header(SET_VRING_CALL, VERSION, 8), &[]);
                 guest.wire.bytes(&u64s(&[0]), &[file.as_fd()]);
                 guest.still_there()
             },
         ),
-        row("descriptors: ADD_MEM_REG with 2", Dropped, ENDED, |guest| {
-            guest.negotiate(FEATURES);
+        negotiated("descriptors: ADD_MEM_REG with 2", Dropped, |guest| {
             let file = guest.memory.region_file(0);
-            guest.tell(ADD_MEM_REG, VERSION, &single_region(REGION), &[file, file])
+            guest.tell(ADD_MEM_REG, &single_region(REGION), &[file, file])
         }),
-        row("SET_BACKEND_REQ_FD: a pipe", Dropped, ENDED, |guest| {
-            guest.negotiate(FEATURES);
+        negotiated("SET_BACKEND_REQ_FD: a pipe", Dropped, |guest| {
             let (read, _write) = pipe();
-            guest.tell(SET_BACKEND_REQ_FD, VERSION, &[], &[read.as_fd()])
+            guest.tell(SET_BACKEND_REQ_FD, &[], &[read.as_fd()])
         }),
-        row(
-            "SET_BACKEND_REQ_FD: a datagram socket",
-            Dropped,
-            ENDED,
-            |guest| {
-                guest.negotiate(FEATURES);
-                let (socket, _other) = UnixDatagram::pair().unwrap();
-                guest.tell(SET_BACKEND_REQ_FD, VERSION, &[], &[socket.as_fd()])
-            },
-        ),
-        row(
+        negotiated("SET_BACKEND_REQ_FD: a datagram socket", Dropped, |guest| {
+            let (socket, _other) = UnixDatagram::pair().unwrap();
+            guest.tell(SET_BACKEND_REQ_FD, &[], &[socket.as_fd()])
+        }),
+        running(
             "SET_BACKEND_REQ_FD: 20 times, the other ends closed",
             Accepted,
-            "",
             |guest| {
-                guest.ready();
                 for _ in 0..20 {
                     let (socket, _closed) = UnixStream::pair().unwrap();
                     guest.must(SET_BACKEND_REQ_FD, &[], &[socket.as_fd()]);

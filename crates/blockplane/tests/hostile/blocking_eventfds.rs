@@ -51,7 +51,7 @@ fn blocking_call_descriptor_does_not_block_the_iothread() {
     for _ in 0..20 {
         let mut guest = guest_with_blocking_call(&daemon);
         for _ in 0..3 {
-            guest.submit(&[&request_header(T_IN, 0)], &[512, 1]);
+            guest.submit_read();
             guest.wait_for_used(0);
         }
         // The iothread is in, or past, the call now.
@@ -92,7 +92,7 @@ fn blocking_call_descriptor_does_not_keep_a_queue_from_starting() {
     guest.set_up(0, ENTRIES);
     fill_and_make_blocking(&guest.queues[0].call);
     guest.start(0);
-    guest.submit(&[&request_header(T_IN, 0)], &[512, 1]);
+    guest.submit_read();
     guest.wait_for_used(0);
     daemon.stop("a call that blocks at the start");
 }

@@ -9,16 +9,14 @@ use virtqueue::testing::{DESC_F_NEXT, DESC_F_WRITE};
 use crate::guest::*;
 use crate::rings::{desc, read};
 use crate::row::Answer::Contained;
-use crate::row::{OK, Row, row};
+use crate::row::{OK, Row, running};
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row(
+        running(
             "avail: flags and used event flip all the time",
             OK,
-            "",
             |guest| {
-                guest.ready();
                 let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
                 let event = layout.avail + 4 + 2 * u64::from(layout.size);
                 let flipping = repeat_on_thread(move |round| {
@@ -27,8 +25,7 @@ pub fn rows() -> Vec<Row> {
                 });
                 let answers: Vec<_> = (0..50)
                     .map(|_| {
-                        let answer =
-                            guest.request_without_call(&[&request_header(T_IN, 0)], &[512, 1]);
+                        let answer = guest.read_sector_without_call();
                         guest.queues[0].ring.take_used();
                         answer
                     })
@@ -40,12 +37,10 @@ pub fn rows() -> Vec<Row> {
                     .unwrap_or(OK)
             },
         ),
-        row(
+        running(
             "used: overwritten by the guest all the time",
             Contained,
-            "",
             |guest| {
-                guest.ready();
                 let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
                 let flipping = repeat_on_thread(move |round| {
                     memory.store_u16(layout.used, round);

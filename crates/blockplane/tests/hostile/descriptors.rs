@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::guest::*;
 use crate::memory::memory_file;
 use crate::row::Answer::{self, Accepted, Dropped, Status};
-use crate::row::{OK, Row, row};
+use crate::row::{OK, Row, negotiated, row, running};
 use crate::wire::*;
 
 pub fn pipe() -> (OwnedFd, OwnedFd) {
@@ -59,37 +59,30 @@ pub fn rows() -> Vec<Row> {
     ] {
         for (what, make) in KINDS {
             let says = "descriptor that is no eventfd";
-            rows.push(row(
-                format!("{message}: {what}"),
-                Dropped,
-                says,
-                move |guest| {
-                    guest.negotiate(FEATURES);
+            rows.push(
+                negotiated(format!("{message}: {what}"), Dropped, move |guest| {
                     guest.share_memory();
                     guest.set_up(0, ENTRIES);
                     guest.ask(request, &u64s(&[0]), &[make().as_fd()])
-                },
-            ));
-            rows.push(row(
-                format!("{message}: {what}, for a queue that runs"),
-                Dropped,
-                says,
-                move |guest| {
-                    guest.ready();
-                    guest.ask(request, &u64s(&[0]), &[make().as_fd()])
-                },
-            ));
+                })
+                .says(says),
+            );
+            rows.push(
+                running(
+                    format!("{message}: {what}, for a queue that runs"),
+                    Dropped,
+                    move |guest| guest.ask(request, &u64s(&[0]), &[make().as_fd()]),
+                )
+                .says(says),
+            );
         }
     }
-    rows.push(row(
-        "kick: the connection itself",
-        Dropped,
-        "descriptor that is no eventfd",
-        |guest| {
-            guest.ready();
+    rows.push(
+        running("kick: the connection itself", Dropped, |guest| {
             guest.ask(SET_VRING_KICK, &u64s(&[0]), &[guest.wire.socket()])
-        },
-    ));
+        })
+        .says("descriptor that is no eventfd"),
+    );
     rows.extend(eventfds());
     rows
 }
@@ -97,29 +90,21 @@ pub fn rows() -> Vec<Row> {
 /// Eventfds in a state, or at a place, that they should not be in.
 fn eventfds() -> Vec<Row> {
     vec![
-        row(
-            "kick: none, the guest is to be polled",
-            Accepted,
-            "",
-            |guest| {
-                guest.negotiate(FEATURES);
-                guest.share_memory();
-                guest.set_up(0, ENTRIES);
-                guest.ask(SET_VRING_KICK, &u64s(&[NO_FD]), &[])
-            },
-        ),
-        row("kick: one descriptor for both queues", OK, "", |guest| {
-            guest.ready();
+        negotiated("kick: none, the guest is to be polled", Accepted, |guest| {
+            guest.share_memory();
+            guest.set_up(0, ENTRIES);
+            guest.ask(SET_VRING_KICK, &u64s(&[NO_FD]), &[])
+        }),
+        running("kick: one descriptor for both queues", OK, |guest| {
             guest.must(SET_VRING_KICK, &u64s(&[1]), &[guest.queues[0].kick.as_fd()]);
             guest.must(SET_VRING_KICK, &u64s(&[0]), &[guest.queues[0].kick.as_fd()]);
-            guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+            guest.read_sector()
         }),
-        row("call: the descriptor of the kicks", OK, "", |guest| {
-            guest.ready();
+        running("call: the descriptor of the kicks", OK, |guest| {
             let kick = guest.queues[0].kick.try_clone().unwrap();
             call_with(guest, &kick)
         }),
-        row("call: a full eventfd", OK, "", |guest| {
+        row("call: a full eventfd", OK, |guest| {
             let call = event();
             rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
             guest.ready();
@@ -128,7 +113,6 @@ fn eventfds() -> Vec<Row> {
         row(
             "call: a full eventfd that blocks until the daemon has it",
             OK,
-            "",
             |guest| {
                 let call = event();
                 rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
@@ -137,21 +121,18 @@ fn eventfds() -> Vec<Row> {
                 call_with(guest, &call)
             },
         ),
-        row("call: set 500 times while requests run", OK, "", |guest| {
-            guest.ready();
+        running("call: set 500 times while requests run", OK, |guest| {
             for _ in 0..500 {
                 let call = event();
                 guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
             }
             guest.must(SET_VRING_CALL, &u64s(&[0]), &[guest.queues[0].call.as_fd()]);
-            guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+            guest.read_sector()
         }),
-        row(
+        running(
             "err: a full eventfd, and a queue that breaks",
             Accepted,
-            "names descriptor 500",
             |guest| {
-                guest.ready();
                 let err = event();
                 rustix::io::write(&err, &(u64::MAX - 1).to_ne_bytes()).unwrap();
                 guest.must(SET_VRING_ERR, &u64s(&[0]), &[err.as_fd()]);
@@ -161,18 +142,16 @@ fn eventfds() -> Vec<Row> {
                 assert_eq!(guest.verified_io(1, 3, 0x11), Ok(()));
                 guest.still_there()
             },
-        ),
-        row("kicks without end from another thread", OK, "", |guest| {
-            guest.ready();
+        )
+        .says("names descriptor 500"),
+        running("kicks without end from another thread", OK, |guest| {
             let kick = guest.queues[0].kick.try_clone().unwrap();
             let kicker = std::thread::spawn(move || {
                 for _ in 0..200_000 {
                     rustix::io::write(&kick, &1u64.to_ne_bytes()).unwrap();
                 }
             });
-            let answers: Vec<_> = (0..5)
-                .map(|_| guest.request(&[&request_header(T_IN, 0)], &[512, 1]))
-                .collect();
+            let answers: Vec<_> = (0..5).map(|_| guest.read_sector()).collect();
             kicker.join().unwrap();
             answers
                 .into_iter()
@@ -187,7 +166,7 @@ fn call_with(guest: &mut Guest, call: &OwnedFd) -> Answer {
     guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
     let mut answers = Vec::new();
     for _ in 0..3 {
-        answers.push(guest.request_without_call(&[&request_header(T_IN, 0)], &[512, 1]));
+        answers.push(guest.read_sector_without_call());
         // The other queue of the same iothread is called as ever.
         assert_eq!(guest.verified_io(1, 3, 0x11), Ok(()));
     }

@@ -139,7 +139,7 @@ fn quiet(guest: &Guest) {
 
 fn good() -> Vec<Row> {
     vec![
-        row("a log while queues run", Accepted, "", |guest| {
+        row("a log while queues run", Accepted, |guest| {
             ready(guest);
             io(guest);
             let log = pass_good(guest);
@@ -171,7 +171,6 @@ fn good() -> Vec<Row> {
         row(
             "a log of queues that are started with it",
             Accepted,
-            "",
             |guest| {
                 guest.negotiate(FEATURES | LOG_ALL);
                 let features = ALL_PROTOCOL_FEATURES | LOG_SHMFD;
@@ -192,7 +191,6 @@ fn good() -> Vec<Row> {
         row(
             "a log that comes after it was asked for",
             Accepted,
-            "",
             |guest| {
                 ready(guest);
                 log_all(guest, true);
@@ -206,7 +204,6 @@ fn good() -> Vec<Row> {
         row(
             "a log that comes after it was asked for, and another one before",
             Accepted,
-            "",
             |guest| {
                 migrates_again(guest);
                 // The old log is not used any more.
@@ -221,7 +218,6 @@ fn good() -> Vec<Row> {
         row(
             "more memory than a log had that is not looked at any more",
             Accepted,
-            "",
             |guest| {
                 migrates_again(guest);
                 assert_eq!(add_memory(guest), Accepted);
@@ -230,7 +226,7 @@ fn good() -> Vec<Row> {
                 guest.still_there()
             },
         ),
-        row("a log that has just what it needs", Accepted, "", |guest| {
+        row("a log that has just what it needs", Accepted, |guest| {
             ready(guest);
             pass(guest, NEEDED, 0, Log::new(NEEDED).0)
         }),
@@ -267,62 +263,59 @@ pub fn rows() -> Vec<Row> {
             "bad message",
         ),
     ] {
-        rows.push(row(
-            format!("SET_LOG_BASE: {what}"),
-            Dropped,
-            says,
-            move |guest| {
+        rows.push(
+            row(format!("SET_LOG_BASE: {what}"), Dropped, move |guest| {
                 ready(guest);
                 pass(guest, size, offset, Log::new(16384).0)
-            },
-        ));
+            })
+            .says(says),
+        );
     }
-    rows.push(row(
-        "SET_LOG_BASE: no file",
-        Dropped,
-        "bad message",
-        |guest| {
+    rows.push(
+        row("SET_LOG_BASE: no file", Dropped, |guest| {
             ready(guest);
             guest.ask(SET_LOG_BASE, &u64s(&[4096, 0]), &[])
-        },
-    ));
-    rows.push(row("SET_LOG_BASE: a pipe", Dropped, "bad log", |guest| {
-        ready(guest);
-        let (reader, _writer) = rustix::pipe::pipe().unwrap();
-        pass(guest, 4096, 0, reader)
-    }));
-    rows.push(row(
-        "SET_LOG_BASE: a file that cannot be written",
-        Dropped,
-        "bad log",
-        |guest| {
+        })
+        .says("bad message"),
+    );
+    rows.push(
+        row("SET_LOG_BASE: a pipe", Dropped, |guest| {
             ready(guest);
-            pass(guest, 4096, 0, File::open("/proc/self/exe").unwrap())
-        },
-    ));
-    rows.push(row(
-        "more memory than there is a log for",
-        Dropped,
-        "expected at least 161",
-        |guest| {
+            let (reader, _writer) = rustix::pipe::pipe().unwrap();
+            pass(guest, 4096, 0, reader)
+        })
+        .says("bad log"),
+    );
+    rows.push(
+        row(
+            "SET_LOG_BASE: a file that cannot be written",
+            Dropped,
+            |guest| {
+                ready(guest);
+                pass(guest, 4096, 0, File::open("/proc/self/exe").unwrap())
+            },
+        )
+        .says("bad log"),
+    );
+    rows.push(
+        row("more memory than there is a log for", Dropped, |guest| {
             ready(guest);
             assert_eq!(pass(guest, NEEDED, 0, Log::new(NEEDED).0), Accepted);
             log_all(guest, true);
             add_memory(guest)
-        },
-    ));
-    rows.push(row(
-        "a log that disappears",
-        Accepted,
-        "truncated guest memory",
-        |guest| {
+        })
+        .says("expected at least 161"),
+    );
+    rows.push(
+        row("a log that disappears", Accepted, |guest| {
             ready(guest);
             let log = pass_good(guest);
             ftruncate(&log.0, 0).unwrap();
             log_all(guest, true);
             io(guest);
             guest.still_there()
-        },
-    ));
+        })
+        .says("truncated guest memory"),
+    );
     rows
 }

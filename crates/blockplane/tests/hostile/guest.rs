@@ -146,8 +146,14 @@ impl Guest {
     }
 
     /// What becomes of a message that is not answered.
-    pub fn tell(&self, request: u32, flags: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Answer {
-        self.wire.message(request, flags, payload, fds);
+    pub fn tell(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Answer {
+        self.wire.message(request, VERSION, payload, fds);
+        self.still_there()
+    }
+
+    /// The same, with other flags in its header.
+    pub fn tell_with_flags(&self, request: u32, flags: u32, payload: &[u8]) -> Answer {
+        self.wire.message(request, flags, payload, &[]);
         self.still_there()
     }
 
@@ -256,9 +262,19 @@ impl Guest {
         self.outcome(0)
     }
 
-    /// The same for a guest that is not called: it looks at the ring.
-    pub fn request_without_call(&mut self, readable: &[&[u8]], writable: &[u32]) -> Answer {
-        self.submit(readable, writable);
+    /// Reads a sector.
+    pub fn read_sector(&mut self) -> Answer {
+        self.submit_read();
+        self.outcome(0)
+    }
+
+    pub fn submit_read(&mut self) {
+        self.submit(&[&request_header(T_IN, 0)], &[512, 1]);
+    }
+
+    /// Reads a sector as a guest that is not called: it looks at the ring.
+    pub fn read_sector_without_call(&mut self) -> Answer {
+        self.submit_read();
         self.wait_for_used(0);
         Answer::Status(self.memory.read(self.queues[0].status, 1)[0])
     }

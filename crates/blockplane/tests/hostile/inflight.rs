@@ -81,25 +81,21 @@ fn start_with(guest: &mut Guest, words: &[u64]) -> Answer {
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for (what, queues, entries) in [("no queues", 0, 16), ("no entries", 2, 0)] {
-        rows.push(row(
-            format!("GET_INFLIGHT_FD: {what}"),
-            Dropped,
-            "bad message",
-            move |guest| {
+        rows.push(
+            row(format!("GET_INFLIGHT_FD: {what}"), Dropped, move |guest| {
                 negotiate(guest);
                 get(guest, queues, entries)
-            },
-        ));
-        rows.push(row(
-            format!("SET_INFLIGHT_FD: {what}"),
-            Dropped,
-            "bad message",
-            move |guest| {
+            })
+            .says("bad message"),
+        );
+        rows.push(
+            row(format!("SET_INFLIGHT_FD: {what}"), Dropped, move |guest| {
                 negotiate(guest);
                 let payload = said(1 << 20, 0, queues, entries);
                 guest.ask(SET_INFLIGHT_FD, &payload, &[file(1 << 20).as_fd()])
-            },
-        ));
+            })
+            .says("bad message"),
+        );
     }
     for (what, queues, entries) in [
         ("a queue more than there are", 3, 16),
@@ -109,7 +105,6 @@ pub fn rows() -> Vec<Row> {
         rows.push(row(
             format!("GET_INFLIGHT_FD: {what}"),
             Accepted,
-            "",
             move |guest| {
                 negotiate(guest);
                 get(guest, queues, entries)
@@ -119,7 +114,6 @@ pub fn rows() -> Vec<Row> {
     rows.push(row(
         "SET_INFLIGHT_FD: for a queue more than there are",
         Accepted,
-        "",
         |guest| {
             let file = file(1 << 16);
             disk_works_with(guest, &said(1 << 16, 0, 3, ENTRIES), file.as_fd())
@@ -155,15 +149,13 @@ pub fn rows() -> Vec<Row> {
             "it has 256 bytes: expected at least",
         ),
     ] {
-        rows.push(row(
-            format!("SET_INFLIGHT_FD: {what}"),
-            Accepted,
-            says,
-            move |guest| {
+        rows.push(
+            row(format!("SET_INFLIGHT_FD: {what}"), Accepted, move |guest| {
                 let payload = said(size, offset, 2, entries);
                 disk_works_with(guest, &payload, file(16384).as_fd())
-            },
-        ));
+            })
+            .says(says),
+        );
     }
     for (what, size, offset, says) in [
         (
@@ -185,31 +177,24 @@ pub fn rows() -> Vec<Row> {
             "it has 0 bytes: expected at least 64",
         ),
     ] {
-        rows.push(row(
-            format!("SET_INFLIGHT_FD: {what}"),
-            Dropped,
-            says,
-            move |guest| {
+        rows.push(
+            row(format!("SET_INFLIGHT_FD: {what}"), Dropped, move |guest| {
                 negotiate(guest);
                 let payload = said(size, offset, 2, ENTRIES);
                 guest.ask(SET_INFLIGHT_FD, &payload, &[file(16384).as_fd()])
-            },
-        ));
+            })
+            .says(says),
+        );
     }
-    rows.push(row(
-        "SET_INFLIGHT_FD: no file",
-        Dropped,
-        "bad message",
-        |guest| {
+    rows.push(
+        row("SET_INFLIGHT_FD: no file", Dropped, |guest| {
             negotiate(guest);
             guest.ask(SET_INFLIGHT_FD, &said(8192, 0, 2, ENTRIES), &[])
-        },
-    ));
-    rows.push(row(
-        "SET_INFLIGHT_FD: a pipe",
-        Dropped,
-        "bad buffer",
-        |guest| {
+        })
+        .says("bad message"),
+    );
+    rows.push(
+        row("SET_INFLIGHT_FD: a pipe", Dropped, |guest| {
             negotiate(guest);
             let (reader, _writer) = rustix::pipe::pipe().unwrap();
             guest.ask(
@@ -217,23 +202,23 @@ pub fn rows() -> Vec<Row> {
                 &said(8192, 0, 2, ENTRIES),
                 &[reader.as_fd()],
             )
-        },
-    ));
-    rows.push(row(
-        "SET_INFLIGHT_FD: a file that cannot be written",
-        Dropped,
-        "bad buffer",
-        |guest| {
-            negotiate(guest);
-            let file = File::open("/proc/self/exe").unwrap();
-            guest.ask(SET_INFLIGHT_FD, &said(8192, 0, 2, ENTRIES), &[file.as_fd()])
-        },
-    ));
-    rows.push(row(
-        "SET_INFLIGHT_FD: while a queue runs",
-        Dropped,
-        "queues are running",
-        |guest| {
+        })
+        .says("bad buffer"),
+    );
+    rows.push(
+        row(
+            "SET_INFLIGHT_FD: a file that cannot be written",
+            Dropped,
+            |guest| {
+                negotiate(guest);
+                let file = File::open("/proc/self/exe").unwrap();
+                guest.ask(SET_INFLIGHT_FD, &said(8192, 0, 2, ENTRIES), &[file.as_fd()])
+            },
+        )
+        .says("bad buffer"),
+    );
+    rows.push(
+        row("SET_INFLIGHT_FD: while a queue runs", Dropped, |guest| {
             negotiate(guest);
             guest.set_up(0, ENTRIES);
             guest.start(0);
@@ -242,17 +227,20 @@ pub fn rows() -> Vec<Row> {
                 &said(8192, 0, 2, ENTRIES),
                 &[file(8192).as_fd()],
             )
-        },
-    ));
-    rows.push(row(
-        "a buffer for fewer queues than are started",
-        Accepted,
-        "it has 576 bytes: expected at least",
-        |guest| {
-            let file = file(576);
-            disk_works_with(guest, &said(576, 0, 1, ENTRIES), file.as_fd())
-        },
-    ));
+        })
+        .says("queues are running"),
+    );
+    rows.push(
+        row(
+            "a buffer for fewer queues than are started",
+            Accepted,
+            |guest| {
+                let file = file(576);
+                disk_works_with(guest, &said(576, 0, 1, ENTRIES), file.as_fd())
+            },
+        )
+        .says("it has 576 bytes: expected at least"),
+    );
     // The second word: version, and entries.
     let header = |version: u64, entries: u64| version | entries << 16;
     for (what, words, says) in [
@@ -267,42 +255,38 @@ pub fn rows() -> Vec<Row> {
             "is for 8 descriptors: expected 16",
         ),
     ] {
-        rows.push(row(
-            format!("a record {what}"),
-            Broken,
-            says,
-            move |guest| start_with(guest, &words),
-        ));
+        rows.push(
+            row(format!("a record {what}"), Broken, move |guest| {
+                start_with(guest, &words)
+            })
+            .says(says),
+        );
     }
     // The layout that the buffer itself says counts.
-    rows.push(row(
-        "a record of a larger queue",
-        Accepted,
-        "",
-        move |guest| {
-            let file = file(1 << 16);
-            rustix::io::pwrite(&file, &header(1, 32).to_le_bytes(), 8).unwrap();
-            disk_works_with(guest, &said(1 << 16, 0, 2, ENTRIES), file.as_fd())
-        },
-    ));
-    rows.push(row(
-        "a record with a descriptor that the queue does not have any more",
-        Broken,
-        "names descriptor 8: expected one below 8",
-        move |guest| {
-            negotiate(guest);
-            let mut words = vec![0; 2 * 17];
-            words[1] = header(1, 16);
-            words[2 * (1 + 8)] = 1;
-            let _buffer = pass(guest, &words);
-            guest.set_up(0, 8);
-            guest.try_start(0)
-        },
-    ));
+    rows.push(row("a record of a larger queue", Accepted, move |guest| {
+        let file = file(1 << 16);
+        rustix::io::pwrite(&file, &header(1, 32).to_le_bytes(), 8).unwrap();
+        disk_works_with(guest, &said(1 << 16, 0, 2, ENTRIES), file.as_fd())
+    }));
+    rows.push(
+        row(
+            "a record with a descriptor that the queue does not have any more",
+            Broken,
+            move |guest| {
+                negotiate(guest);
+                let mut words = vec![0; 2 * 17];
+                words[1] = header(1, 16);
+                words[2 * (1 + 8)] = 1;
+                let _buffer = pass(guest, &words);
+                guest.set_up(0, 8);
+                guest.try_start(0)
+            },
+        )
+        .says("names descriptor 8: expected one below 8"),
+    );
     rows.push(row(
         "GET_INFLIGHT_FD and SET_INFLIGHT_FD: again",
         Accepted,
-        "",
         |guest| {
             negotiate(guest);
             for _ in 0..2 {
@@ -319,27 +303,26 @@ pub fn rows() -> Vec<Row> {
             guest.still_there()
         },
     ));
-    rows.push(row(
-        "a record that goes round in circles",
-        Broken,
-        "record of requests in flight",
-        move |guest| {
-            // All is in flight, in chains as long as the ring; the used index is far away.
-            start_with(
-                guest,
-                &[
-                    vec![0, header(1, 16) | 0x7000 << 48],
-                    vec![0x0010_0000_0000_0001; 64],
-                ]
-                .concat(),
-            )
-        },
-    ));
-    rows.push(row(
-        "a buffer that disappears",
-        Accepted,
-        "truncated guest memory",
-        |guest| {
+    rows.push(
+        row(
+            "a record that goes round in circles",
+            Broken,
+            move |guest| {
+                // All is in flight, in chains as long as the ring; the used index is far away.
+                start_with(
+                    guest,
+                    &[
+                        vec![0, header(1, 16) | 0x7000 << 48],
+                        vec![0x0010_0000_0000_0001; 64],
+                    ]
+                    .concat(),
+                )
+            },
+        )
+        .says("record of requests in flight"),
+    );
+    rows.push(
+        row("a buffer that disappears", Accepted, |guest| {
             negotiate(guest);
             let buffer = pass(guest, &[]);
             for index in 0..2 {
@@ -349,7 +332,8 @@ pub fn rows() -> Vec<Row> {
             ftruncate(&buffer, 0).unwrap();
             assert_eq!(guest.verified_io(0, 3, 0x11), Ok(()));
             guest.still_there()
-        },
-    ));
+        })
+        .says("truncated guest memory"),
+    );
     rows
 }

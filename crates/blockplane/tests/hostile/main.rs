@@ -46,95 +46,31 @@ mod scsi;
 mod scsi_control;
 mod verifying_guest;
 
-use row::{each_stops_in_good_order, one_daemon_survives};
 use test_support::vhost_user::wire;
 
-#[test]
-fn invalid_messages_are_survived() {
-    one_daemon_survives(messages::rows());
+/// Two tests of each table: one daemon survives its rows, and SIGTERM works after each of them.
+macro_rules! tests_of_tables {
+    ($($table:ident: $survived:ident, $stops:ident;)*) => {$(
+        #[test]
+        fn $survived() {
+            row::one_daemon_survives($table::rows());
+        }
+
+        #[test]
+        fn $stops() {
+            row::each_stops_in_good_order($table::rows());
+        }
+    )*};
 }
 
-#[test]
-fn sigterm_works_after_invalid_messages() {
-    each_stops_in_good_order(messages::rows());
-}
-
-#[test]
-fn invalid_descriptors_are_survived() {
-    one_daemon_survives(descriptors::rows());
-}
-
-#[test]
-fn sigterm_works_after_invalid_descriptors() {
-    each_stops_in_good_order(descriptors::rows());
-}
-
-#[test]
-fn invalid_inflight_regions_are_survived() {
-    one_daemon_survives(inflight::rows());
-}
-
-#[test]
-fn sigterm_works_after_invalid_inflight_regions() {
-    each_stops_in_good_order(inflight::rows());
-}
-
-#[test]
-fn invalid_dirty_logs_are_survived() {
-    one_daemon_survives(dirty_log::rows());
-}
-
-#[test]
-fn sigterm_works_after_invalid_dirty_logs() {
-    each_stops_in_good_order(dirty_log::rows());
-}
-
-#[test]
-fn invalid_memory_is_survived() {
-    one_daemon_survives(memory::rows());
-}
-
-#[test]
-fn sigterm_works_after_invalid_memory() {
-    each_stops_in_good_order(memory::rows());
-}
-
-#[test]
-fn invalid_rings_are_survived() {
-    one_daemon_survives(rings::rows());
-}
-
-#[test]
-fn sigterm_works_after_invalid_rings() {
-    each_stops_in_good_order(rings::rows());
-}
-
-#[test]
-fn invalid_packed_queues_are_survived() {
-    one_daemon_survives(packed::rows());
-}
-
-#[test]
-fn sigterm_works_after_invalid_packed_queues() {
-    each_stops_in_good_order(packed::rows());
-}
-
-#[test]
-fn invalid_requests_are_survived() {
-    one_daemon_survives(requests::rows());
-}
-
-#[test]
-fn sigterm_works_after_invalid_requests() {
-    each_stops_in_good_order(requests::rows());
-}
-
-#[test]
-fn invalid_scsi_requests_are_survived() {
-    one_daemon_survives(scsi::rows());
-}
-
-#[test]
-fn sigterm_works_after_invalid_scsi_requests() {
-    each_stops_in_good_order(scsi::rows());
+tests_of_tables! {
+    messages: invalid_messages_are_survived, sigterm_works_after_invalid_messages;
+    descriptors: invalid_descriptors_are_survived, sigterm_works_after_invalid_descriptors;
+    inflight: invalid_inflight_regions_are_survived, sigterm_works_after_invalid_inflight_regions;
+    dirty_log: invalid_dirty_logs_are_survived, sigterm_works_after_invalid_dirty_logs;
+    memory: invalid_memory_is_survived, sigterm_works_after_invalid_memory;
+    rings: invalid_rings_are_survived, sigterm_works_after_invalid_rings;
+    packed: invalid_packed_queues_are_survived, sigterm_works_after_invalid_packed_queues;
+    requests: invalid_requests_are_survived, sigterm_works_after_invalid_requests;
+    scsi: invalid_scsi_requests_are_survived, sigterm_works_after_invalid_scsi_requests;
 }

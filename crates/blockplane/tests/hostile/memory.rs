@@ -9,11 +9,11 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use crate::descriptors::{Kind, pipe, read_only_file};
 use crate::guest::*;
 use crate::row::Answer::{self, Accepted, Dropped};
-use crate::row::{OK, Row, row};
+use crate::row::{OK, Row, negotiated, row, running};
 use crate::wire::*;
 
 pub const MIB: u64 = 1 << 20;
-pub const ENDED: &str = "the front-end is disconnected";
+const ENDED: &str = "the front-end is disconnected";
 
 /// A memory file.
 pub fn memory_file(bytes: u64) -> OwnedFd {
@@ -113,116 +113,65 @@ fn tables() -> Vec<Row> {
             ("ADD_MEM_REG", ADD_MEM_REG),
         ] {
             let regions = regions.clone();
-            rows.push(row(
-                format!("{name}: {what}"),
-                Dropped,
-                says,
-                move |guest| share(guest, request, &regions),
-            ));
+            rows.push(
+                row(format!("{name}: {what}"), Dropped, move |guest| {
+                    share(guest, request, &regions)
+                })
+                .says(says),
+            );
         }
     }
     rows.extend([
-        row("SET_MEM_TABLE: no regions", Dropped, ENDED, |guest| {
-            guest.negotiate(FEATURES);
-            guest.tell(SET_MEM_TABLE, VERSION, &mem_table(&[]), &[])
+        negotiated("SET_MEM_TABLE: no regions", Dropped, |guest| {
+            guest.tell(SET_MEM_TABLE, &mem_table(&[]), &[])
         }),
-        row(
+        negotiated(
             "SET_MEM_TABLE: 33 regions, 32 descriptors",
             Dropped,
-            ENDED,
             |guest| {
-                guest.negotiate(FEATURES);
                 let regions: Vec<_> = (0..33).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
                 let file = memory_file(MIB);
-                guest.tell(
-                    SET_MEM_TABLE,
-                    VERSION,
-                    &mem_table(&regions),
-                    &[file.as_fd(); 32],
-                )
+                guest.tell(SET_MEM_TABLE, &mem_table(&regions), &[file.as_fd(); 32])
             },
         ),
-        row(
-            "SET_MEM_TABLE: 2 regions, 1 descriptor",
-            Dropped,
-            ENDED,
-            |guest| {
-                guest.negotiate(FEATURES);
-                let regions = [region(0, MIB, 0, 0), region(MIB, MIB, MIB, 0)];
-                let file = memory_file(MIB);
-                guest.tell(
-                    SET_MEM_TABLE,
-                    VERSION,
-                    &mem_table(&regions),
-                    &[file.as_fd()],
-                )
-            },
-        ),
-        row(
-            "SET_MEM_TABLE: 1 region, 2 descriptors",
-            Dropped,
-            ENDED,
-            |guest| {
-                guest.negotiate(FEATURES);
-                let file = memory_file(MIB);
-                let fds = [file.as_fd(), file.as_fd()];
-                guest.tell(
-                    SET_MEM_TABLE,
-                    VERSION,
-                    &mem_table(&[region(0, MIB, 0, 0)]),
-                    &fds,
-                )
-            },
-        ),
-        row(
-            "SET_MEM_TABLE: says 2^32 - 1 regions",
-            Dropped,
-            ENDED,
-            |guest| {
-                guest.negotiate(FEATURES);
-                let file = memory_file(MIB);
-                guest.tell(
-                    SET_MEM_TABLE,
-                    VERSION,
-                    &u32s(&[u32::MAX, 0]),
-                    &[file.as_fd()],
-                )
-            },
-        ),
-        row(
-            "SET_MEM_TABLE: bytes in the padding",
-            Dropped,
-            ENDED,
-            |guest| {
-                guest.negotiate(FEATURES);
-                let file = memory_file(MIB);
-                let mut payload = mem_table(&[region(0, MIB, 0, 0)]);
-                payload[4] = 1;
-                guest.tell(SET_MEM_TABLE, VERSION, &payload, &[file.as_fd()])
-            },
-        ),
+        negotiated("SET_MEM_TABLE: 2 regions, 1 descriptor", Dropped, |guest| {
+            let regions = [region(0, MIB, 0, 0), region(MIB, MIB, MIB, 0)];
+            let file = memory_file(MIB);
+            guest.tell(SET_MEM_TABLE, &mem_table(&regions), &[file.as_fd()])
+        }),
+        negotiated("SET_MEM_TABLE: 1 region, 2 descriptors", Dropped, |guest| {
+            let file = memory_file(MIB);
+            let fds = [file.as_fd(), file.as_fd()];
+            guest.tell(SET_MEM_TABLE, &mem_table(&[region(0, MIB, 0, 0)]), &fds)
+        }),
+        negotiated("SET_MEM_TABLE: says 2^32 - 1 regions", Dropped, |guest| {
+            let file = memory_file(MIB);
+            guest.tell(SET_MEM_TABLE, &u32s(&[u32::MAX, 0]), &[file.as_fd()])
+        }),
+        negotiated("SET_MEM_TABLE: bytes in the padding", Dropped, |guest| {
+            let file = memory_file(MIB);
+            let mut payload = mem_table(&[region(0, MIB, 0, 0)]);
+            payload[4] = 1;
+            guest.tell(SET_MEM_TABLE, &payload, &[file.as_fd()])
+        }),
         row(
             "SET_MEM_TABLE: 32 regions, all there may be",
             Accepted,
-            "",
             |guest| {
                 let regions: Vec<_> = (0..32).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
                 share(guest, SET_MEM_TABLE, &regions)
             },
         ),
-        row("SET_MEM_TABLE: again, 200 times", OK, "", |guest| {
-            guest.ready();
+        running("SET_MEM_TABLE: again, 200 times", OK, |guest| {
             for _ in 0..200 {
                 guest.share_memory();
             }
-            guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+            guest.read_sector()
         }),
-        row(
+        running(
             "SET_MEM_TABLE: a bad one leaves nothing behind",
             Dropped,
-            "has only",
             |guest| {
-                guest.ready();
                 let file = memory_file(MIB);
                 let regions = [region(0, MIB, 0, 0), region(MIB, 2 * MIB, MIB, 0)];
                 guest.ask(
@@ -231,7 +180,8 @@ fn tables() -> Vec<Row> {
                     &[file.as_fd(), file.as_fd()],
                 )
             },
-        ),
+        )
+        .says("has only"),
     ]);
     rows
 }
@@ -265,46 +215,36 @@ fn files() -> Vec<Row> {
     let mut rows = Vec::new();
     for (what, make) in kinds {
         let says = "cannot map 1048576 bytes";
-        rows.push(row(
-            format!("memory: {what}"),
-            Dropped,
-            says,
-            move |guest| {
-                guest.negotiate(FEATURES);
+        rows.push(
+            negotiated(format!("memory: {what}"), Dropped, move |guest| {
                 let table = mem_table(&[region(0, MIB, 0, 0)]);
                 guest.ask(SET_MEM_TABLE, &table, &[make().as_fd()])
-            },
-        ));
+            })
+            .says(says),
+        );
     }
     rows
 }
 
 fn slots() -> Vec<Row> {
     vec![
-        row(
-            "ADD_MEM_REG: 510 regions",
-            Dropped,
-            "more than 509 memory slots",
-            |guest| {
-                let regions: Vec<_> = (0..510).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
-                share(guest, ADD_MEM_REG, &regions)
-            },
-        ),
+        row("ADD_MEM_REG: 510 regions", Dropped, |guest| {
+            let regions: Vec<_> = (0..510).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
+            share(guest, ADD_MEM_REG, &regions)
+        })
+        .says("more than 509 memory slots"),
         row(
             "ADD_MEM_REG: 509 regions, all there may be",
             Accepted,
-            "",
             |guest| {
                 let regions: Vec<_> = (0..509).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
                 share(guest, ADD_MEM_REG, &regions)
             },
         ),
-        row(
+        negotiated(
             "ADD_MEM_REG and REM_MEM_REG in turn, 1000 times",
             Accepted,
-            "",
             |guest| {
-                guest.negotiate(FEATURES);
                 let file = memory_file(MIB);
                 let region = single_region(region(MIB, MIB, MIB, 0));
                 for _ in 0..1000 {
@@ -314,36 +254,21 @@ fn slots() -> Vec<Row> {
                 guest.still_there()
             },
         ),
-        row(
-            "REM_MEM_REG: before any memory",
-            Dropped,
-            "no region of",
-            |guest| {
-                guest.negotiate(FEATURES);
-                guest.ask(REM_MEM_REG, &single_region(region(MIB, MIB, MIB, 0)), &[])
-            },
-        ),
-        row(
-            "REM_MEM_REG: another length",
-            Dropped,
-            "no region of",
-            |guest| {
-                guest.ready();
-                let mut region = guest.regions()[0];
-                region.len -= 4096;
-                guest.ask(REM_MEM_REG, &single_region(region), &[])
-            },
-        ),
-        row(
-            "REM_MEM_REG: another front-end address",
-            Dropped,
-            "no region of",
-            |guest| {
-                guest.ready();
-                let mut region = guest.regions()[0];
-                region.user_addr += 4096;
-                guest.ask(REM_MEM_REG, &single_region(region), &[])
-            },
-        ),
+        negotiated("REM_MEM_REG: before any memory", Dropped, |guest| {
+            guest.ask(REM_MEM_REG, &single_region(region(MIB, MIB, MIB, 0)), &[])
+        })
+        .says("no region of"),
+        running("REM_MEM_REG: another length", Dropped, |guest| {
+            let mut region = guest.regions()[0];
+            region.len -= 4096;
+            guest.ask(REM_MEM_REG, &single_region(region), &[])
+        })
+        .says("no region of"),
+        running("REM_MEM_REG: another front-end address", Dropped, |guest| {
+            let mut region = guest.regions()[0];
+            region.user_addr += 4096;
+            guest.ask(REM_MEM_REG, &single_region(region), &[])
+        })
+        .says("no region of"),
     ]
 }

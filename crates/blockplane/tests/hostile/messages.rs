@@ -7,11 +7,8 @@ use crate::daemon::READ_ONLY;
 use crate::descriptors::read_only_file;
 use crate::guest::*;
 use crate::row::Answer::{Accepted, Dropped, Refused, Waiting};
-use crate::row::{Row, row};
+use crate::row::{Row, negotiated, row, running};
 use crate::wire::*;
-
-/// What the log says of a connection that it ends.
-pub const ENDED: &str = "the front-end is disconnected";
 
 /// All rows of messages.
 pub fn rows() -> Vec<Row> {
@@ -32,34 +29,30 @@ fn headers() -> Vec<Row> {
         rows.push(row(
             format!("header: version {flags}"),
             Dropped,
-            ENDED,
-            move |guest| guest.tell(GET_FEATURES, flags, &[], &[]),
+            move |guest| guest.tell_with_flags(GET_FEATURES, flags, &[]),
         ));
     }
     for request in [0, 45, 9999, u32::MAX] {
         rows.push(row(
             format!("header: unknown request {request}"),
             Dropped,
-            ENDED,
-            move |guest| guest.tell(request, VERSION, &[], &[]),
+            move |guest| guest.tell(request, &[], &[]),
         ));
     }
     for bit in [4, 17, 31] {
         rows.push(row(
             format!("header: reserved flag bit {bit}"),
             Dropped,
-            ENDED,
-            move |guest| guest.tell(GET_FEATURES, VERSION | 1 << bit, &[], &[]),
+            move |guest| guest.tell_with_flags(GET_FEATURES, VERSION | 1 << bit, &[]),
         ));
     }
-    rows.push(row("header: a reply to nothing", Dropped, ENDED, |guest| {
-        guest.tell(GET_FEATURES, VERSION | REPLY, &[], &[])
+    rows.push(row("header: a reply to nothing", Dropped, |guest| {
+        guest.tell_with_flags(GET_FEATURES, VERSION | REPLY, &[])
     }));
     for size in [4097, 1 << 20, u32::MAX] {
         rows.push(row(
             format!("header: a payload of {size} bytes to come"),
             Dropped,
-            ENDED,
             move |guest| {
                 guest.wire.bytes(&header(SET_FEATURES, VERSION, size), &[]);
                 guest.still_there()
@@ -88,12 +81,10 @@ fn lengths() -> Vec<Row> {
         ("GET_CONFIG of 11 bytes", GET_CONFIG, 11),
         ("SET_CONFIG without a payload", SET_CONFIG, 0),
     ] {
-        rows.push(row(
+        rows.push(negotiated(
             format!("length: {what}"),
             Dropped,
-            ENDED,
             move |guest| {
-                guest.negotiate(FEATURES);
                 // A descriptor where one belongs: only the length is wrong.
                 let file = event();
                 let fds = match request {
@@ -102,49 +93,37 @@ fn lengths() -> Vec<Row> {
                     }
                     _ => vec![],
                 };
-                guest.tell(request, VERSION, &vec![0; payload], &fds)
+                guest.tell(request, &vec![0; payload], &fds)
             },
         ));
     }
     rows.extend([
-        row(
-            "length: half a header, then the end",
-            Dropped,
-            ENDED,
-            |guest| {
-                guest
-                    .wire
-                    .bytes(&header(GET_FEATURES, VERSION, 0)[..6], &[]);
-                guest.wire.end_of_messages();
-                end(guest)
-            },
-        ),
-        row(
-            "length: half a payload, then the end",
-            Dropped,
-            ENDED,
-            |guest| {
-                guest.wire.bytes(&header(SET_FEATURES, VERSION, 8), &[]);
-                guest.wire.bytes(&[0; 4], &[]);
-                guest.wire.end_of_messages();
-                end(guest)
-            },
-        ),
-        row("length: a header, then the end", Dropped, ENDED, |guest| {
+        row("length: half a header, then the end", Dropped, |guest| {
+            guest
+                .wire
+                .bytes(&header(GET_FEATURES, VERSION, 0)[..6], &[]);
+            guest.wire.end_of_messages();
+            end(guest)
+        }),
+        row("length: half a payload, then the end", Dropped, |guest| {
+            guest.wire.bytes(&header(SET_FEATURES, VERSION, 8), &[]);
+            guest.wire.bytes(&[0; 4], &[]);
+            guest.wire.end_of_messages();
+            end(guest)
+        }),
+        row("length: a header, then the end", Dropped, |guest| {
             guest.wire.bytes(&header(SET_FEATURES, VERSION, 8), &[]);
             guest.wire.end_of_messages();
             end(guest)
         }),
-        row("length: one byte, then silence", Waiting, ENDED, |guest| {
+        row("length: one byte, then silence", Waiting, |guest| {
             guest.wire.bytes(&[1], &[]);
             Waiting
         }),
-        row(
+        running(
             "length: half a header, then silence, with queues running",
             Waiting,
-            ENDED,
             |guest| {
-                guest.ready();
                 guest
                     .wire
                     .bytes(&header(GET_FEATURES, VERSION, 0)[..6], &[]);
@@ -154,7 +133,6 @@ fn lengths() -> Vec<Row> {
         row(
             "length: a header with a descriptor, then silence",
             Waiting,
-            ENDED,
             |guest| {
                 let file = event();
                 guest
@@ -163,22 +141,17 @@ fn lengths() -> Vec<Row> {
                 Waiting
             },
         ),
-        row("length: nothing at all", Waiting, "", |_| Waiting),
-        row(
-            "asks 20000 times and reads no answer",
-            Waiting,
-            ENDED,
-            |guest| {
-                // More answers than a socket holds: the daemon waits in its answer.
-                let ask = header(GET_FEATURES, VERSION, 0).repeat(100);
-                for _ in 0..200 {
-                    if !try_send(guest, &ask) {
-                        break;
-                    }
+        row("length: nothing at all", Waiting, |_| Waiting).says(""),
+        row("asks 20000 times and reads no answer", Waiting, |guest| {
+            // More answers than a socket holds: the daemon waits in its answer.
+            let ask = header(GET_FEATURES, VERSION, 0).repeat(100);
+            for _ in 0..200 {
+                if !try_send(guest, &ask) {
+                    break;
                 }
-                Waiting
-            },
-        ),
+            }
+            Waiting
+        }),
     ]);
     rows
 }
@@ -209,35 +182,37 @@ fn features() -> Vec<Row> {
         ("bit 35, IN_ORDER", FEATURES | 1 << 35),
         ("bit 5, read-only", FEATURES | 1 << 5),
     ] {
-        rows.push(row(
-            format!("SET_FEATURES: {what}"),
-            Dropped,
-            "were not offered: 0x",
-            move |guest| guest.tell(SET_FEATURES, VERSION, &u64s(&[features]), &[]),
-        ));
+        rows.push(
+            row(format!("SET_FEATURES: {what}"), Dropped, move |guest| {
+                guest.tell(SET_FEATURES, &u64s(&[features]), &[])
+            })
+            .says("were not offered: 0x"),
+        );
     }
     rows.push(
         row(
             "SET_FEATURES: bit 34, packed queues, of an export without packed=on",
             Dropped,
-            "were not offered: 0x400000000",
             |guest| {
                 let features = FEATURES | RING_PACKED;
-                guest.tell(SET_FEATURES, VERSION, &u64s(&[features]), &[])
+                guest.tell(SET_FEATURES, &u64s(&[features]), &[])
             },
         )
+        .says("were not offered: 0x400000000")
         .on(READ_ONLY),
     );
     for (what, features) in [
         ("all bits", u64::MAX),
         ("bit 14, INBAND_NOTIFICATIONS", 1 << 14),
     ] {
-        rows.push(row(
-            format!("SET_PROTOCOL_FEATURES: {what}"),
-            Dropped,
-            "protocol features that were not offered: 0x",
-            move |guest| guest.tell(SET_PROTOCOL_FEATURES, VERSION, &u64s(&[features]), &[]),
-        ));
+        rows.push(
+            row(
+                format!("SET_PROTOCOL_FEATURES: {what}"),
+                Dropped,
+                move |guest| guest.tell(SET_PROTOCOL_FEATURES, &u64s(&[features]), &[]),
+            )
+            .says("protocol features that were not offered: 0x"),
+        );
     }
     for (what, request) in [
         ("GET_QUEUE_NUM", GET_QUEUE_NUM),
@@ -249,29 +224,26 @@ fn features() -> Vec<Row> {
         rows.push(row(
             format!("{what} before its feature"),
             Dropped,
-            ENDED,
-            move |guest| guest.tell(request, VERSION, &[], &[]),
+            move |guest| guest.tell(request, &[], &[]),
         ));
     }
     rows.push(row(
         "SET_VRING_ENABLE without PROTOCOL_FEATURES",
         Dropped,
-        ENDED,
         |guest| {
             guest.negotiate(VERSION_1);
-            guest.tell(SET_VRING_ENABLE, VERSION, &u32s(&[0, 1]), &[])
+            guest.tell(SET_VRING_ENABLE, &u32s(&[0, 1]), &[])
         },
     ));
     rows.push(row(
         "a queue without PROTOCOL_FEATURES starts enabled",
         crate::row::OK,
-        "",
         |guest| {
             guest.negotiate(VERSION_1);
             guest.share_memory();
             guest.set_up(0, ENTRIES);
             assert_eq!(guest.try_start(0), Accepted);
-            guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+            guest.read_sector()
         },
     ));
     rows
@@ -317,9 +289,8 @@ fn configuration() -> Vec<Row> {
             config(32, 1, 8, &[1]),
         ),
     ] {
-        rows.push(row(what, Dropped, ENDED, move |guest| {
-            guest.negotiate(FEATURES);
-            guest.tell(request, VERSION, &payload, &[])
+        rows.push(negotiated(what, Dropped, move |guest| {
+            guest.tell(request, &payload, &[])
         }));
     }
     for (what, payload) in [
@@ -331,14 +302,10 @@ fn configuration() -> Vec<Row> {
         ("beyond the end", config(255, 2, 0, &[0; 2])),
         ("behind the end", config(3000, 4, 0, &[0; 4])),
     ] {
-        rows.push(row(
+        rows.push(running(
             format!("SET_CONFIG: {what}"),
             Refused,
-            "",
-            move |guest| {
-                guest.ready();
-                guest.ask(SET_CONFIG, &payload, &[])
-            },
+            move |guest| guest.ask(SET_CONFIG, &payload, &[]),
         ));
     }
     for (what, offset, size) in [
@@ -346,12 +313,10 @@ fn configuration() -> Vec<Row> {
         ("behind the end", 256, 1),
         ("far behind it", 4000, 96),
     ] {
-        rows.push(row(
+        rows.push(negotiated(
             format!("GET_CONFIG: {what}"),
             Refused,
-            "",
             move |guest| {
-                guest.negotiate(FEATURES);
                 let payload = config(offset, size, 0, &vec![0; size as usize]);
                 let reply = guest.wire.ask(GET_CONFIG, &payload, &[]).unwrap();
                 assert_eq!(reply, config(offset, 0, 0, &[]), "no bytes: an error");
@@ -362,8 +327,7 @@ fn configuration() -> Vec<Row> {
             },
         ));
     }
-    rows.push(row("GET_CONFIG: all 256 bytes", Accepted, "", |guest| {
-        guest.negotiate(FEATURES);
+    rows.push(negotiated("GET_CONFIG: all 256 bytes", Accepted, |guest| {
         let reply = guest
             .wire
             .ask(GET_CONFIG, &config(0, 256, 0, &[0; 256]), &[])
@@ -414,44 +378,32 @@ fn not_offered() -> Vec<Row> {
             true,
         ),
     ] {
-        rows.push(row(
+        rows.push(negotiated(
             format!("not offered: {what}"),
             Dropped,
-            ENDED,
             move |guest| {
-                guest.negotiate(FEATURES);
                 let file = event();
                 let fds = if with_fd { vec![file.as_fd()] } else { vec![] };
-                guest.tell(request, VERSION, &payload, &fds)
+                guest.tell(request, &payload, &fds)
             },
         ));
     }
     rows.extend([
-        row(
-            "not offered: GPU_SET_SOCKET, a socket",
-            Dropped,
-            ENDED,
-            |guest| {
-                guest.negotiate(FEATURES);
-                let (socket, _other) = UnixStream::pair().unwrap();
-                guest.tell(GPU_SET_SOCKET, VERSION, &[], &[socket.as_fd()])
-            },
-        ),
-        row("not offered: SET_DEVICE_STATE_FD", Refused, "", |guest| {
-            guest.negotiate(FEATURES);
+        negotiated("not offered: GPU_SET_SOCKET, a socket", Dropped, |guest| {
+            let (socket, _other) = UnixStream::pair().unwrap();
+            guest.tell(GPU_SET_SOCKET, &[], &[socket.as_fd()])
+        }),
+        negotiated("not offered: SET_DEVICE_STATE_FD", Refused, |guest| {
             let file = read_only_file();
             guest.ask(SET_DEVICE_STATE_FD, &u32s(&[0, 0]), &[file.as_fd()])
         }),
-        row("not offered: CHECK_DEVICE_STATE", Refused, "", |guest| {
-            guest.negotiate(FEATURES);
+        negotiated("not offered: CHECK_DEVICE_STATE", Refused, |guest| {
             guest.ask(CHECK_DEVICE_STATE, &[], &[])
         }),
-        row(
+        negotiated(
             "GET_PROTOCOL_FEATURES twice and SET_OWNER twice",
             Accepted,
-            "",
             |guest| {
-                guest.negotiate(FEATURES);
                 for _ in 0..2 {
                     guest.must(SET_OWNER, &[], &[]);
                     guest.wire.ask(GET_PROTOCOL_FEATURES, &[], &[]).unwrap();

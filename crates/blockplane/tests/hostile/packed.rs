@@ -8,7 +8,7 @@ use crate::changing_rings::repeat_on_thread;
 use crate::guest::*;
 use crate::rings::read;
 use crate::row::Answer::{Broken, Contained};
-use crate::row::{OK, Row, row};
+use crate::row::{OK, Row, negotiated, row, running};
 use crate::wire::*;
 
 pub fn rows() -> Vec<Row> {
@@ -21,24 +21,17 @@ pub fn rows() -> Vec<Row> {
 
 fn chains() -> Vec<Row> {
     vec![
-        row(
-            "a chain that takes the ring and goes on",
-            Broken,
-            "runs into 0 descriptors that the device has: the ring is of 16",
-            |guest| {
-                guest.ready();
-                let mut descriptor = read(guest)[1];
-                descriptor.flags = DESC_F_NEXT | DESC_F_WRITE;
-                descriptor.len = 1;
-                guest.chain(&[descriptor; ENTRIES as usize])
-            },
-        ),
-        row(
+        running("a chain that takes the ring and goes on", Broken, |guest| {
+            let mut descriptor = read(guest)[1];
+            descriptor.flags = DESC_F_NEXT | DESC_F_WRITE;
+            descriptor.len = 1;
+            guest.chain(&[descriptor; ENTRIES as usize])
+        })
+        .says("runs into 0 descriptors that the device has: the ring is of 16"),
+        running(
             "a chain that goes on where nothing is available",
             Broken,
-            "do not say available",
             |guest| {
-                guest.ready();
                 let descriptor = RawPackedDescriptor {
                     addr: MEMORY,
                     len: 16,
@@ -52,40 +45,37 @@ fn chains() -> Vec<Row> {
                 guest.queues[0].kick();
                 guest.outcome(0)
             },
-        ),
+        )
+        .says("do not say available"),
         row(
             "an indirect table behind a direct descriptor",
             Broken,
-            "not the only one of its chain",
             |guest| {
                 guest.ready_with(FEATURES | INDIRECT_DESC, ENTRIES);
                 let mut chain = read(guest);
                 chain[1].flags = DESC_F_INDIRECT;
                 guest.chain(&chain)
             },
-        ),
+        )
+        .says("not the only one of its chain"),
     ]
 }
 
 fn set_up() -> Vec<Row> {
     let mut rows = Vec::new();
     for entries in [3, 5, 7, 100, 1000, 1023] {
-        rows.push(row(format!("a ring of {entries}"), OK, "", move |guest| {
+        rows.push(row(format!("a ring of {entries}"), OK, move |guest| {
             guest.ready_with(FEATURES | EVENT_IDX, entries);
             for round in 0..20 {
                 let done = guest.verified_io(0, u64::from(round), round);
                 assert_eq!(done, Ok(()), "round {round}");
             }
-            guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+            guest.read_sector()
         }));
     }
     for base in [u32::from(ENTRIES), 0x8000 | 1000, 0x7fff, u32::MAX] {
-        rows.push(row(
-            format!("SET_VRING_BASE: {base:#x}"),
-            Broken,
-            "expected an index below the queue size 16",
-            move |guest| {
-                guest.negotiate(FEATURES);
+        rows.push(
+            negotiated(format!("SET_VRING_BASE: {base:#x}"), Broken, move |guest| {
                 guest.share_memory();
                 for index in 0..2 {
                     guest.set_up(index, ENTRIES);
@@ -93,29 +83,24 @@ fn set_up() -> Vec<Row> {
                 guest.start(1);
                 guest.must(SET_VRING_BASE, &u32s(&[0, base]), &[]);
                 guest.try_start(0)
-            },
-        ));
+            })
+            .says("expected an index below the queue size 16"),
+        );
     }
-    rows.push(row(
+    rows.push(negotiated(
         "a base of 0, which front-ends of split queues give",
         OK,
-        "",
         |guest| {
-            guest.negotiate(FEATURES);
             guest.share_memory();
             guest.set_up(0, ENTRIES);
             guest.must(SET_VRING_BASE, &u32s(&[0, 0]), &[]);
             guest.start(0);
-            guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+            guest.read_sector()
         },
     ));
     // The wire library checks the others, as for split queues.
-    rows.push(row(
-        "driver event area: misaligned",
-        Broken,
-        "expected an address aligned to 4 bytes",
-        |guest| {
-            guest.negotiate(FEATURES);
+    rows.push(
+        negotiated("driver event area: misaligned", Broken, |guest| {
             guest.share_memory();
             for index in 0..2 {
                 guest.set_up(index, ENTRIES);
@@ -126,21 +111,22 @@ fn set_up() -> Vec<Row> {
                 .map(|addr| guest.memory.user_addr(addr));
             guest.must(SET_VRING_ADDR, &vring_addr(0, 0, desc, avail, used), &[]);
             guest.try_start(0)
-        },
-    ));
+        })
+        .says("expected an address aligned to 4 bytes"),
+    );
     rows
 }
 
 fn changing() -> Vec<Row> {
     vec![
-        row("driver event area: flips all the time", OK, "", |guest| {
+        row("driver event area: flips all the time", OK, |guest| {
             guest.ready_with(FEATURES | EVENT_IDX, ENTRIES);
             let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
             let flipping = repeat_on_thread(move |round| {
                 memory.store_u16(layout.avail, round.wrapping_mul(7));
                 memory.store_u16(layout.avail + 2, round & 3);
             });
-            let read = |_| guest.request_without_call(&[&request_header(T_IN, 0)], &[512, 1]);
+            let read = |_| guest.read_sector_without_call();
             let answers: Vec<_> = (0..50).map(read).collect();
             drop(flipping);
             let bad = answers.into_iter().find(|answer| *answer != OK);
@@ -149,7 +135,6 @@ fn changing() -> Vec<Row> {
         row(
             "device event area: overwritten all the time",
             Contained,
-            "",
             |guest| {
                 guest.ready_with(FEATURES | EVENT_IDX, ENTRIES);
                 let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
@@ -169,7 +154,6 @@ fn changing() -> Vec<Row> {
         row(
             "descriptors: rewritten all the time with anything at all",
             Contained,
-            "",
             |guest| {
                 guest.ready_with(FEATURES | EVENT_IDX | INDIRECT_DESC, ENTRIES);
                 let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());

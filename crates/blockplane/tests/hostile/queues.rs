@@ -3,9 +3,8 @@
 use std::os::fd::AsFd;
 
 use crate::guest::*;
-use crate::messages::ENDED;
 use crate::row::Answer::{Accepted, Dropped};
-use crate::row::{Row, row};
+use crate::row::{Row, negotiated, running};
 use crate::wire::*;
 
 /// Messages that name a queue, with what is left of their payload.
@@ -37,153 +36,112 @@ pub fn rows() -> Vec<Row> {
                 // The index has 8 bits there.
                 continue;
             }
-            rows.push(row(
-                format!("{what}: queue {index}"),
-                Dropped,
-                NO_SUCH_QUEUE,
-                move |guest| {
-                    guest.negotiate(FEATURES);
+            rows.push(
+                negotiated(format!("{what}: queue {index}"), Dropped, move |guest| {
                     guest.share_memory();
                     let file = event();
                     let fds = if with_fd { vec![file.as_fd()] } else { vec![] };
-                    guest.tell(request, VERSION, &queue_message(request, index), &fds)
-                },
-            ));
+                    guest.tell(request, &queue_message(request, index), &fds)
+                })
+                .says(NO_SUCH_QUEUE),
+            );
         }
     }
     for size in [2048, 32768, 65536, u32::MAX] {
-        rows.push(row(
-            format!("SET_VRING_NUM: {size} entries"),
-            Dropped,
-            "lower its queue-size",
-            move |guest| {
-                guest.negotiate(FEATURES);
-                guest.tell(SET_VRING_NUM, VERSION, &u32s(&[0, size]), &[])
-            },
-        ));
+        rows.push(
+            negotiated(
+                format!("SET_VRING_NUM: {size} entries"),
+                Dropped,
+                move |guest| guest.tell(SET_VRING_NUM, &u32s(&[0, size]), &[]),
+            )
+            .says("lower its queue-size"),
+        );
     }
     for base in [65536, u32::MAX] {
-        rows.push(row(
+        rows.push(negotiated(
             format!("SET_VRING_BASE: {base}"),
             Dropped,
-            ENDED,
-            move |guest| {
-                guest.negotiate(FEATURES);
-                guest.tell(SET_VRING_BASE, VERSION, &u32s(&[0, base]), &[])
-            },
+            move |guest| guest.tell(SET_VRING_BASE, &u32s(&[0, base]), &[]),
         ));
     }
     for state in [2, u32::MAX] {
-        rows.push(row(
+        rows.push(running(
             format!("SET_VRING_ENABLE: {state}"),
             Dropped,
-            ENDED,
-            move |guest| {
-                guest.ready();
-                guest.tell(SET_VRING_ENABLE, VERSION, &u32s(&[0, state]), &[])
-            },
+            move |guest| guest.tell(SET_VRING_ENABLE, &u32s(&[0, state]), &[]),
         ));
     }
     rows.extend([
-        row(
-            "SET_VRING_KICK before memory",
-            Dropped,
-            "before there is guest memory",
-            |guest| {
-                guest.negotiate(FEATURES);
-                let kick = event();
-                guest.tell(SET_VRING_KICK, VERSION, &u64s(&[0]), &[kick.as_fd()])
-            },
-        ),
-        row(
+        negotiated("SET_VRING_KICK before memory", Dropped, |guest| {
+            let kick = event();
+            guest.tell(SET_VRING_KICK, &u64s(&[0]), &[kick.as_fd()])
+        })
+        .says("before there is guest memory"),
+        negotiated(
             "SET_VRING_KICK before the ring addresses",
             Dropped,
-            "SET_VRING_ADDR",
             |guest| {
-                guest.negotiate(FEATURES);
                 guest.share_memory();
                 guest.must(SET_VRING_NUM, &u32s(&[0, 16]), &[]);
                 let kick = event();
-                guest.tell(SET_VRING_KICK, VERSION, &u64s(&[0]), &[kick.as_fd()])
+                guest.tell(SET_VRING_KICK, &u64s(&[0]), &[kick.as_fd()])
             },
-        ),
-        row(
-            "SET_VRING_KICK before the ring size",
-            Dropped,
-            "SET_VRING_NUM",
-            |guest| {
-                guest.negotiate(FEATURES);
-                guest.share_memory();
-                let user_addr = guest.memory.user_addr(MEMORY);
-                guest.must(
-                    SET_VRING_ADDR,
-                    &vring_addr(0, 0, user_addr, user_addr, user_addr),
-                    &[],
-                );
-                let kick = event();
-                guest.tell(SET_VRING_KICK, VERSION, &u64s(&[0]), &[kick.as_fd()])
-            },
-        ),
-        row(
-            "SET_VRING_NUM of a running queue",
-            Dropped,
-            "the queue is running",
-            |guest| {
-                guest.ready();
-                guest.tell(SET_VRING_NUM, VERSION, &u32s(&[0, 8]), &[])
-            },
-        ),
-        row(
+        )
+        .says("SET_VRING_ADDR"),
+        negotiated("SET_VRING_KICK before the ring size", Dropped, |guest| {
+            guest.share_memory();
+            let user_addr = guest.memory.user_addr(MEMORY);
+            guest.must(
+                SET_VRING_ADDR,
+                &vring_addr(0, 0, user_addr, user_addr, user_addr),
+                &[],
+            );
+            let kick = event();
+            guest.tell(SET_VRING_KICK, &u64s(&[0]), &[kick.as_fd()])
+        })
+        .says("SET_VRING_NUM"),
+        running("SET_VRING_NUM of a running queue", Dropped, |guest| {
+            guest.tell(SET_VRING_NUM, &u32s(&[0, 8]), &[])
+        })
+        .says("the queue is running"),
+        running(
             "SET_VRING_NUM of a running queue, as before",
             crate::row::OK,
-            "",
             |guest| {
-                guest.ready();
                 guest.must(SET_VRING_NUM, &u32s(&[0, ENTRIES.into()]), &[]);
-                guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+                guest.read_sector()
             },
         ),
-        row(
-            "SET_VRING_BASE of a running queue",
-            Dropped,
-            "the queue is running",
-            |guest| {
-                guest.ready();
-                guest.tell(SET_VRING_BASE, VERSION, &u32s(&[0, 8]), &[])
-            },
-        ),
-        row(
+        running("SET_VRING_BASE of a running queue", Dropped, |guest| {
+            guest.tell(SET_VRING_BASE, &u32s(&[0, 8]), &[])
+        })
+        .says("the queue is running"),
+        running(
             "SET_VRING_ADDR elsewhere for a running queue",
             Dropped,
-            "the queue is running",
             |guest| {
-                guest.ready();
                 let user_addr = guest.memory.user_addr(MEMORY);
                 let payload = vring_addr(0, 0, user_addr, user_addr, user_addr);
-                guest.tell(SET_VRING_ADDR, VERSION, &payload, &[])
+                guest.tell(SET_VRING_ADDR, &payload, &[])
             },
-        ),
-        row("SET_VRING_ADDR: unknown flags", Dropped, ENDED, |guest| {
-            guest.ready();
-            guest.tell(SET_VRING_ADDR, VERSION, &guest.addresses(0, 2), &[])
+        )
+        .says("the queue is running"),
+        running("SET_VRING_ADDR: unknown flags", Dropped, |guest| {
+            guest.tell(SET_VRING_ADDR, &guest.addresses(0, 2), &[])
         }),
-        row(
+        running(
             "SET_VRING_KICK again for a running queue",
             crate::row::OK,
-            "",
             |guest| {
-                guest.ready();
                 guest.queues[0].kick = event();
                 guest.start(0);
-                guest.request(&[&request_header(T_IN, 0)], &[512, 1])
+                guest.read_sector()
             },
         ),
-        row(
+        negotiated(
             "GET_VRING_BASE of a queue that never ran, and again",
             Accepted,
-            "",
             |guest| {
-                guest.negotiate(FEATURES);
                 for _ in 0..2 {
                     let reply = guest.wire.ask(GET_VRING_BASE, &u32s(&[0, 0]), &[]);
                     assert_eq!(reply, Some(u32s(&[0, 0])));
@@ -191,34 +149,28 @@ pub fn rows() -> Vec<Row> {
                 guest.still_there()
             },
         ),
-        row(
+        running(
             "RESET_DEVICE and RESET_OWNER while queues run, then kicks",
             Accepted,
-            "",
             |guest| {
-                guest.ready();
                 guest.must(RESET_OWNER, &[], &[]);
                 guest.must(RESET_DEVICE, &[], &[]);
                 guest.queues[0].kick();
                 guest.still_there()
             },
         ),
-        row(
+        running(
             "SET_FEATURES while queues run, to none",
             Accepted,
-            "",
             |guest| {
-                guest.ready();
                 guest.must(SET_FEATURES, &u64s(&[0]), &[]);
                 guest.still_there()
             },
         ),
-        row(
+        running(
             "200 queues started and stopped without a request",
             Accepted,
-            "",
             |guest| {
-                guest.ready();
                 for _ in 0..100 {
                     for index in [0, 1] {
                         guest

@@ -2,7 +2,7 @@
 
 use crate::daemon::{DISK_BYTES, READ_ONLY};
 use crate::guest::*;
-use crate::row::{IOERR, OK, Row, UNSUPP, row};
+use crate::row::{IOERR, OK, Row, UNSUPP, row, running};
 
 const T_FLUSH: u32 = 4;
 const T_GET_ID: u32 = 8;
@@ -58,42 +58,35 @@ fn types() -> Vec<Row> {
         0x7fff_ffff,
         0xffff_ffff,
     ] {
-        rows.push(row(format!("type {kind:#x}"), UNSUPP, "", move |guest| {
-            guest.ready();
+        rows.push(running(format!("type {kind:#x}"), UNSUPP, move |guest| {
             guest.request(&[&request_header(kind, 0)], &[512, 1])
         }));
     }
     rows.extend([
-        row("type IN with the barrier bit", OK, "", |guest| {
-            guest.ready();
+        running("type IN with the barrier bit", OK, |guest| {
             guest.request(&[&request_header(T_IN | BARRIER, 0)], &[512, 1])
         }),
-        row("reserved field of the header in use", OK, "", |guest| {
-            guest.ready();
+        running("reserved field of the header in use", OK, |guest| {
             let mut header = request_header(T_IN, 0);
             header[4..8].fill(0xff);
             guest.request(&[&header], &[512, 1])
         }),
-        row("a header in 16 pieces", OK, "", |guest| {
+        row("a header in 16 pieces", OK, |guest| {
             guest.ready_with(FEATURES, 32);
             let header = request_header(T_IN, 0);
             let pieces: Vec<_> = header.chunks(1).collect();
             guest.request(&pieces, &[512, 1])
         }),
-        row("FLUSH with data and a sector", OK, "", |guest| {
-            guest.ready();
+        running("FLUSH with data and a sector", OK, |guest| {
             guest.request(&[&request_header(T_FLUSH, u64::MAX), &[1; 512]], &[512, 1])
         }),
-        row("GET_ID without room", OK, "", |guest| {
-            guest.ready();
+        running("GET_ID without room", OK, |guest| {
             guest.request(&[&request_header(T_GET_ID, 0)], &[1])
         }),
-        row("GET_ID with room for one byte", OK, "", |guest| {
-            guest.ready();
+        running("GET_ID with room for one byte", OK, |guest| {
             guest.request(&[&request_header(T_GET_ID, 0)], &[1, 1])
         }),
-        row("GET_ID with room for 64 KiB", OK, "", |guest| {
-            guest.ready();
+        running("GET_ID with room for 64 KiB", OK, |guest| {
             guest.request(&[&request_header(T_GET_ID, 0)], &[65536, 1])
         }),
     ]);
@@ -113,63 +106,47 @@ fn transfers() -> Vec<Row> {
         ("no bytes", OK, 0, 0),
         ("no bytes behind the end", IOERR, END + 1, 0),
     ] {
-        rows.push(row(format!("IN: {what}"), answer, "", move |guest| {
-            guest.ready();
+        rows.push(running(format!("IN: {what}"), answer, move |guest| {
             guest.request(&[&request_header(T_IN, sector)], &[bytes, 1])
         }));
-        rows.push(row(format!("OUT: {what}"), answer, "", move |guest| {
-            guest.ready();
+        rows.push(running(format!("OUT: {what}"), answer, move |guest| {
             let data = vec![0x5a; bytes as usize];
             guest.request(&[&request_header(T_OUT, sector), &data], &[1])
         }));
     }
     rows.extend([
-        row("IN: all of memory", IOERR, "", |guest| {
-            guest.ready();
+        running("IN: all of memory", IOERR, |guest| {
             // Longer than a whole number of sectors, and longer than what anybody would ask for.
             guest.request(&[&request_header(T_IN, 0)], &[3 << 20, 1, 1])
         }),
-        row("IN: data that the device may only read", OK, "", |guest| {
-            guest.ready();
+        running("IN: data that the device may only read", OK, |guest| {
             // No data to write to: nothing is transferred.
             guest.request(&[&request_header(T_IN, 0), &[0; 512]], &[1])
         }),
-        row(
-            "OUT: data that the device may only write",
-            OK,
-            "",
-            |guest| {
-                guest.ready();
-                guest.request(&[&request_header(T_OUT, 0)], &[512, 1])
-            },
-        ),
-        row("IN: 600 pieces of 512 bytes", IOERR, "", |guest| {
+        running("OUT: data that the device may only write", OK, |guest| {
+            guest.request(&[&request_header(T_OUT, 0)], &[512, 1])
+        }),
+        row("IN: 600 pieces of 512 bytes", IOERR, |guest| {
             guest.ready_with(FEATURES, 1024);
             let mut pieces = vec![512; 600];
             pieces.push(1);
             guest.request(&[&request_header(T_IN, 0)], &pieces)
         }),
-        row(
-            "IN: data, status and header in one place",
-            OK,
-            "",
-            |guest| {
-                guest.ready();
-                let at = guest.memory.alloc_bytes(&request_header(T_IN, 0));
-                guest.memory.alloc(512, 1);
-                use virtqueue::testing::Buffer;
-                guest.expect_status_at(at + 511);
-                let queue = &mut guest.queues[0];
-                queue.ring.add(&[
-                    Buffer::readable(at, 16),
-                    Buffer::writable(at, 512),
-                    Buffer::writable(at + 511, 1),
-                ]);
-                queue.ring.publish();
-                queue.kick();
-                guest.outcome(0)
-            },
-        ),
+        running("IN: data, status and header in one place", OK, |guest| {
+            let at = guest.memory.alloc_bytes(&request_header(T_IN, 0));
+            guest.memory.alloc(512, 1);
+            use virtqueue::testing::Buffer;
+            guest.expect_status_at(at + 511);
+            let queue = &mut guest.queues[0];
+            queue.ring.add(&[
+                Buffer::readable(at, 16),
+                Buffer::writable(at, 512),
+                Buffer::writable(at + 511, 1),
+            ]);
+            queue.ring.publish();
+            queue.kick();
+            guest.outcome(0)
+        }),
     ]);
     rows
 }
@@ -200,8 +177,7 @@ fn ranges() -> Vec<Row> {
             ("two segments", UNSUPP, segment(0, 8, 0).repeat(2)),
             ("100 segments", UNSUPP, segment(0, 8, 0).repeat(100)),
         ] {
-            rows.push(row(format!("{name}: {what}"), answer, "", move |guest| {
-                guest.ready();
+            rows.push(running(format!("{name}: {what}"), answer, move |guest| {
                 guest.request(&[&request_header(kind, 0), &payload], &[1])
             }));
         }
@@ -237,8 +213,7 @@ fn read_only() -> Vec<Row> {
         ("IN: a block", OK, T_IN, 8, vec![], vec![4096, 1]),
     ] {
         rows.push(
-            row(format!("read-only: {what}"), answer, "", move |guest| {
-                guest.ready();
+            running(format!("read-only: {what}"), answer, move |guest| {
                 guest.request(&[&request_header(kind, sector), &readable], &writable)
             })
             .on(READ_ONLY),

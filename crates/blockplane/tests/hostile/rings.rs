@@ -5,7 +5,7 @@ use virtqueue::testing::{DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, RawDescript
 use crate::daemon::SLOW;
 use crate::guest::*;
 use crate::row::Answer::{self, Broken};
-use crate::row::{IOERR, OK, Row, row};
+use crate::row::{IOERR, OK, Row, row, running};
 
 const OUTSIDE: &str = "is not inside guest memory";
 
@@ -39,12 +39,13 @@ fn spoiled(
     says: &'static str,
     spoil: fn(&mut [RawDescriptor; 3]),
 ) -> Row {
-    row(format!("chain: {what}"), answer, says, move |guest| {
+    row(format!("chain: {what}"), answer, move |guest| {
         guest.ready_with(FEATURES, ENTRIES);
         let mut chain = read(guest);
         spoil(&mut chain);
         guest.chain(&chain)
     })
+    .says(says)
 }
 
 /// A table of descriptors in memory, and the one descriptor that refers to it, to be spoiled.
@@ -54,7 +55,7 @@ fn indirect(
     says: &'static str,
     spoil: fn(&mut Vec<RawDescriptor>, &mut RawDescriptor),
 ) -> Row {
-    row(format!("indirect: {what}"), answer, says, move |guest| {
+    row(format!("indirect: {what}"), answer, move |guest| {
         guest.ready_with(FEATURES | INDIRECT_DESC, ENTRIES);
         let mut table = read(guest).to_vec();
         let at = guest.memory.alloc(16 * 1100, 16);
@@ -65,6 +66,7 @@ fn indirect(
         guest.memory.write(at, &bytes);
         guest.chain(&[reference])
     })
+    .says(says)
 }
 
 pub fn rows() -> Vec<Row> {
@@ -86,43 +88,38 @@ pub fn of_both_forms() -> Vec<Row> {
 fn indices() -> Vec<Row> {
     let mut rows = Vec::new();
     for index in [ENTRIES + 1, 32768, u16::MAX] {
-        rows.push(row(
-            format!("avail: index {index} ahead"),
-            Broken,
-            "entries ahead of",
-            move |guest| {
-                guest.ready();
-                guest.queues[0].ring.split().set_avail_idx(index);
-                guest.queues[0].kick();
-                guest.outcome(0)
-            },
-        ));
+        rows.push(
+            running(
+                format!("avail: index {index} ahead"),
+                Broken,
+                move |guest| {
+                    guest.queues[0].ring.split().set_avail_idx(index);
+                    guest.queues[0].kick();
+                    guest.outcome(0)
+                },
+            )
+            .says("entries ahead of"),
+        );
     }
     for head in [ENTRIES, 1000, u16::MAX] {
-        rows.push(row(
-            format!("avail: head {head}"),
-            Broken,
-            "as head of a chain",
-            move |guest| {
-                guest.ready();
+        rows.push(
+            running(format!("avail: head {head}"), Broken, move |guest| {
                 guest.queues[0].ring.split().make_available(head);
                 guest.queues[0].kick();
                 guest.outcome(0)
-            },
-        ));
+            })
+            .says("as head of a chain"),
+        );
     }
-    rows.push(row(
-        "avail: the index goes back by one",
-        Broken,
-        "entries ahead of",
-        |guest| {
-            guest.ready();
-            assert_eq!(guest.request(&[&request_header(T_IN, 0)], &[512, 1]), OK);
+    rows.push(
+        running("avail: the index goes back by one", Broken, |guest| {
+            assert_eq!(guest.read_sector(), OK);
             guest.queues[0].ring.split().set_avail_idx(0);
             guest.queues[0].kick();
             guest.outcome(0)
-        },
-    ));
+        })
+        .says("entries ahead of"),
+    );
     rows
 }
 
@@ -216,12 +213,10 @@ fn chains() -> Vec<Row> {
         spoiled("no status byte", Broken, "for its status", |c| {
             c[0].flags = 0;
         }),
-        row(
+        running(
             "chain: an empty status: the last byte of the data it is",
             IOERR,
-            "",
             |guest| {
-                guest.ready();
                 let mut chain = read(guest);
                 chain[2].len = 0;
                 guest.expect_status_at(chain[1].addr + 511);
@@ -233,7 +228,6 @@ fn chains() -> Vec<Row> {
         row(
             "chain: more in flight than the ring has entries",
             Broken,
-            "more requests in flight",
             |guest| {
                 guest.ready_with(FEATURES | EVENT_IDX, 4);
                 let chain = read(guest);
@@ -255,10 +249,10 @@ fn chains() -> Vec<Row> {
                 guest.err_of(0)
             },
         )
+        .says("more requests in flight")
         .split_only()
         .on(SLOW),
-        row("chain: the same head twice at once", OK, "", |guest| {
-            guest.ready();
+        running("chain: the same head twice at once", OK, |guest| {
             let chain = read(guest);
             for (index, descriptor) in (0..).zip(chain) {
                 guest.queues[0]
@@ -273,23 +267,18 @@ fn chains() -> Vec<Row> {
             guest.outcome(0)
         })
         .split_only(),
-        row(
-            "chain: 8 times 512 MiB",
-            Broken,
-            "descriptor chain of at least",
-            |guest| {
-                const HALF_GIB: u64 = 512 << 20;
-                guest.memory =
-                    TestMemory::with_regions(&[(MEMORY, MEMORY_BYTES), (1 << 32, HALF_GIB)]);
-                guest.ready();
-                let header = guest.memory.alloc_bytes(&request_header(T_OUT, 0));
-                let mut chain = vec![desc(header, 16, DESC_F_NEXT, 1)];
-                let half_gib = u32::try_from(HALF_GIB).unwrap();
-                chain.extend((2..10).map(|next| desc(1 << 32, half_gib, DESC_F_NEXT, next)));
-                chain[8].flags = 0;
-                guest.chain(&chain)
-            },
-        ),
+        row("chain: 8 times 512 MiB", Broken, |guest| {
+            const HALF_GIB: u64 = 512 << 20;
+            guest.memory = TestMemory::with_regions(&[(MEMORY, MEMORY_BYTES), (1 << 32, HALF_GIB)]);
+            guest.ready();
+            let header = guest.memory.alloc_bytes(&request_header(T_OUT, 0));
+            let mut chain = vec![desc(header, 16, DESC_F_NEXT, 1)];
+            let half_gib = u32::try_from(HALF_GIB).unwrap();
+            chain.extend((2..10).map(|next| desc(1 << 32, half_gib, DESC_F_NEXT, next)));
+            chain[8].flags = 0;
+            guest.chain(&chain)
+        })
+        .says("descriptor chain of at least"),
     ]
 }
 
@@ -365,7 +354,7 @@ fn indirect_tables() -> Vec<Row> {
                 reference.addr = u64::MAX - 15;
             },
         ),
-        row("indirect: a table at an odd address", OK, "", |guest| {
+        row("indirect: a table at an odd address", OK, |guest| {
             guest.ready_with(FEATURES | INDIRECT_DESC, ENTRIES);
             let chain = read(guest);
             let bytes = guest.queues[0].ring.table(&chain);
@@ -415,19 +404,18 @@ fn regions() -> Vec<Row> {
         guest.chain(&chain)
     }
     vec![
-        row("regions: data across two that touch", OK, "", |guest| {
+        row("regions: data across two that touch", OK, |guest| {
             across(guest, MEMORY + MIB)
         }),
         row(
             "regions: data across two with a page between",
             Broken,
-            OUTSIDE,
             |guest| across(guest, MEMORY + MIB + 4096),
-        ),
+        )
+        .says(OUTSIDE),
         row(
             "regions: data across 200 of one page each",
             IOERR,
-            "",
             |guest| {
                 let pages: Vec<_> = (0..200).map(|n| ((1 << 32) + 4096 * n, 4096)).collect();
                 guest.negotiate(FEATURES);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::daemon::{Daemon, HOSTILE, SCSI};
-use crate::guest::Guest;
+use crate::guest::{FEATURES, Guest};
 use crate::scsi;
 use crate::verifying_guest::VerifyingGuest;
 
@@ -75,24 +75,57 @@ enum Forms {
     Packed,
 }
 
-/// A row: what is wrong, the answer, what the log says, and how it is done.
+/// A row: what is wrong, the answer, and how it is done. The log says that a front-end is disconnected, and of other answers
+/// nothing, unless [`Row::says`] has something else.
 pub fn row(
     what: impl Into<String>,
     answer: Answer,
-    says: &'static str,
     act: impl Fn(&mut Guest) -> Answer + 'static,
 ) -> Row {
     Row {
         what: what.into(),
         answer,
-        says,
+        says: match answer {
+            Answer::Dropped | Answer::Waiting => "the front-end is disconnected",
+            _ => "",
+        },
         export: HOSTILE,
         forms: Forms::Both,
         act: Box::new(act),
     }
 }
 
+/// A row that begins when features are negotiated.
+pub fn negotiated(
+    what: impl Into<String>,
+    answer: Answer,
+    act: impl Fn(&mut Guest) -> Answer + 'static,
+) -> Row {
+    row(what, answer, move |guest| {
+        guest.negotiate(FEATURES);
+        act(guest)
+    })
+}
+
+/// A row that begins when both queues run.
+pub fn running(
+    what: impl Into<String>,
+    answer: Answer,
+    act: impl Fn(&mut Guest) -> Answer + 'static,
+) -> Row {
+    row(what, answer, move |guest| {
+        guest.ready();
+        act(guest)
+    })
+}
+
 impl Row {
+    /// What the log says.
+    pub fn says(mut self, says: &'static str) -> Self {
+        self.says = says;
+        self
+    }
+
     /// Against another export.
     pub fn on(mut self, export: &'static str) -> Self {
         self.export = export;

@@ -1,7 +1,7 @@
 //! The control queue of a virtio SCSI controller, and what drivers write to its configuration space.
 
 use crate::row::Answer::{self, Accepted, Broken, Refused};
-use crate::row::{Row, row};
+use crate::row::{Row, negotiated, row};
 use crate::scsi::{
     CONTROL, DONE, FEATURES, INQUIRY, NO_TARGET, UNIT, ask, command, function, ready,
 };
@@ -39,7 +39,7 @@ fn functions() -> Vec<Row> {
         ),
         ("a reset of no address", 4, [0xff; 8], NO_TARGET),
     ] {
-        rows.push(row(what, answer, "", move |guest| {
+        rows.push(row(what, answer, move |guest| {
             ready(guest);
             function(guest, subtype, lun)
         }));
@@ -88,15 +88,18 @@ fn no_functions() -> Vec<Row> {
             "is too short",
         ),
     ] {
-        rows.push(row(what, Broken, says, move |guest| {
-            ready(guest);
-            let mut bytes = kind.to_vec();
-            bytes.resize(24, 0);
-            let writable: &[u32] = if room == 0 { &[] } else { &[room] };
-            let answer = ask(guest, CONTROL, &[&bytes[..len]], writable, 0);
-            assert_eq!(command(guest, &INQUIRY, 0, 96), DONE, "the other queue");
-            answer
-        }));
+        rows.push(
+            row(what, Broken, move |guest| {
+                ready(guest);
+                let mut bytes = kind.to_vec();
+                bytes.resize(24, 0);
+                let writable: &[u32] = if room == 0 { &[] } else { &[room] };
+                let answer = ask(guest, CONTROL, &[&bytes[..len]], writable, 0);
+                assert_eq!(command(guest, &INQUIRY, 0, 96), DONE, "the other queue");
+                answer
+            })
+            .says(says),
+        );
     }
     rows
 }
@@ -113,8 +116,7 @@ fn sizes() -> Vec<Row> {
         ("sense data of 18 bytes", 20, 18, Accepted),
         ("a CDB of 260 bytes", 24, 260, Accepted),
     ] {
-        rows.push(row(what, answer, "", move |guest| {
-            guest.negotiate(FEATURES);
+        rows.push(negotiated(what, answer, move |guest| {
             let bytes = config(offset, 4, 0, &size.to_le_bytes());
             guest.ask(SET_CONFIG, &bytes, &[])
         }));
