@@ -114,6 +114,20 @@ impl Program {
         self.with_label(0x4100_0000 | target << 16, otherwise)
     }
 
+    /// Selects a target, and moves messages and a command to it, each of a length and at an address.
+    pub fn command(
+        &mut self,
+        target: u32,
+        (message_len, message): (usize, u32),
+        (len, command): (usize, u32),
+    ) -> &mut Self {
+        // Also when there is no such target.
+        let next = self.here() + 8;
+        self.raw(&[0x4100_0000 | target << 16, next])
+            .move_direct(MSG_OUT, message_len, message)
+            .move_direct(COMMAND, len, command)
+    }
+
     pub fn select(&mut self, target: u32) -> &mut Self {
         self.raw(&[0x4000_0000 | target << 16, 0])
     }

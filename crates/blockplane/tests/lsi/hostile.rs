@@ -8,10 +8,11 @@ use test_support::vfio_user::{Message, access, map, unmap};
 use vfio_user::wire::{self, Header, command};
 
 use crate::assemble::{MSG_OUT, Program, When};
-use crate::driver::{BUFFERS, Driver, transfer};
+use crate::driver::{BUFFERS, transfer};
 use crate::machine::*;
 use crate::process::{Folder, Process};
 use crate::transfers::{self, MIB, execute};
+use lsi_driver::slot::WINDOWS;
 
 const LINE: &str = "--object iothread,id=io \
     --blockdev null-co,node-name=a,size=4M,read-zeroes=on,latency-ns=10000000 \
@@ -127,7 +128,7 @@ fn endless_scripts_do_not_disturb_other_guests() {
     rewrites_itself.label("again").copy(16, AT, AT + 32);
     rewrites_itself.jump(When::Always, "again");
     let mut starts_itself = Program::at(AT);
-    starts_itself.copy(4, AT + 0x100, BARS.registers + u32::from(DSP));
+    starts_itself.copy(4, AT + 0x100, WINDOWS[1] + u32::from(DSP));
     let mut moves_much = Program::at(AT);
     moves_much.label("again").copy(0x10_0000, 0, 0x20_0000);
     moves_much.jump(When::Always, "again");

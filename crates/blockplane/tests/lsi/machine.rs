@@ -3,70 +3,43 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use lsi53c895a::chip::BarAddresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use test_support::deadline::Deadline;
 use test_support::events::{event, is_readable_before, take};
 use test_support::vfio_user::connection::Connection;
-use test_support::vfio_user::{access, map, memory, set_irqs};
+use test_support::vfio_user::{access, map, set_irqs};
 use vfio_user::wire::{self, RegionAccess, command};
 
-use crate::assemble::Program;
-pub use crate::offsets::*;
+use virtqueue::testing::TestMemory;
 
-pub const BARS: BarAddresses = BarAddresses {
-    io: 0xc000,
-    registers: 0xfe00_0000,
-    ram: 0xfe01_0000,
-};
+pub use lsi_driver::offsets::*;
+pub use lsi_driver::slot::Slot;
+
+pub type Driver = lsi_driver::driver::Driver<Machine>;
 
 pub const MEMORY: usize = 4 << 20;
 
-const CONFIG: u32 = 7;
-
 pub struct Machine {
     connection: Connection,
-    host: *mut u8,
-    memory: OwnedFd,
+    memory: TestMemory,
     trigger: OwnedFd,
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `plug`, and not shared.
-        unsafe { munmap(self.host.cast(), MEMORY) }.unwrap();
-    }
 }
 
 impl Machine {
     /// Plugs the device in, as a monitor and its firmware do.
     pub fn plug(path: &Path) -> Self {
-        let memory = memory(MEMORY as u64);
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let nowhere = std::ptr::null_mut();
-        // SAFETY: a new mapping.
-        let host = unsafe { mmap(nowhere, MEMORY, protection, MapFlags::SHARED, &memory, 0) };
-        let machine = Machine {
+        let mut machine = Machine {
             connection: Connection::connect(path),
-            host: host.unwrap().cast(),
+            memory: TestMemory::with_regions(&[(0, MEMORY as u64)]),
             trigger: event(),
-            memory,
         };
         machine.call(command::VERSION, &[0; 4], &[]);
         let all = map(0, MEMORY as u64);
-        machine.call(command::DMA_MAP, &all, &[machine.memory.as_fd()]);
+        machine.call(command::DMA_MAP, &all, &[machine.memory()]);
         let trigger = wire::IRQ_DATA_EVENTFD | wire::IRQ_ACTION_TRIGGER;
         machine.set_irqs(trigger, &[machine.trigger.as_fd()]);
         machine.call(command::DEVICE_RESET, &[], &[]);
-        for (offset, base) in [
-            (0x10, BARS.io),
-            (0x14, BARS.registers),
-            (0x18, BARS.ram),
-            (4, 7),
-        ] {
-            machine.write(CONFIG, offset, &base.to_le_bytes());
-        }
+        machine.set_up_windows();
         machine
     }
 
@@ -85,20 +58,9 @@ impl Machine {
         self.connection.call(command, payload, fds)
     }
 
-    fn read(&self, region: u32, offset: u64, count: u32) -> Vec<u8> {
-        let payload = access(region, offset, count, &[]);
-        self.call(command::REGION_READ, &payload, &[])
-            .split_off(RegionAccess::BYTES)
-    }
-
-    fn write(&self, region: u32, offset: u64, data: &[u8]) {
-        let payload = access(region, offset, data.len() as u32, data);
-        self.call(command::REGION_WRITE, &payload, &[]);
-    }
-
     /// What is behind its memory.
-    pub fn memory(&self) -> &OwnedFd {
-        &self.memory
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.memory.region_file(0)
     }
 
     /// Says this, whatever it is, and listens to no answer. False: the program does not take it, now or any more.
@@ -121,7 +83,7 @@ impl Machine {
 
     /// Waits for the line to tell something, and lets it tell more.
     #[track_caller]
-    pub fn interrupted(&self, deadline: Deadline) {
+    pub fn interrupted(&mut self, deadline: Deadline) {
         if !is_readable_before(deadline, &self.trigger) {
             let bytes = [ISTAT0, ISTAT1, DSTAT, SIST0, SIST1].map(|register| self.read8(register));
             let words = [DSP, DSPS].map(|register| self.read32(register));
@@ -141,65 +103,28 @@ impl Machine {
     pub fn is_hung_up(&self) -> bool {
         self.connection.is_hung_up()
     }
+}
 
-    pub fn irq_level(&self) -> bool {
-        self.read(CONFIG, 6, 1)[0] & 8 != 0
+impl Slot for Machine {
+    fn read(&mut self, region: u32, offset: u64, count: u32) -> Vec<u8> {
+        let payload = access(region, offset, count, &[]);
+        self.call(command::REGION_READ, &payload, &[])
+            .split_off(RegionAccess::BYTES)
     }
 
-    pub fn read8(&self, register: u8) -> u8 {
-        self.read(0, register.into(), 1)[0]
+    fn write(&mut self, region: u32, offset: u64, data: &[u8]) {
+        let payload = access(region, offset, data.len() as u32, data);
+        self.call(command::REGION_WRITE, &payload, &[]);
     }
 
-    pub fn read32(&self, register: u8) -> u32 {
-        u32::from_le_bytes(self.read(1, register.into(), 4).try_into().unwrap())
+    fn write_memory(&mut self, addr: u32, bytes: &[u8]) {
+        self.memory.write(addr.into(), bytes);
     }
 
-    pub fn write8(&mut self, register: u8, value: u8) {
-        self.write(0, register.into(), &[value]);
-    }
-
-    pub fn write32(&mut self, register: u8, value: u32) {
-        self.write(1, register.into(), &value.to_le_bytes());
-    }
-
-    /// Writes guest memory, or SCRIPTS RAM if the address is there.
-    pub fn poke(&mut self, addr: u32, bytes: &[u8]) {
-        if let Some(offset) = addr.checked_sub(BARS.ram) {
-            return self.write(2, offset.into(), bytes);
-        }
-        assert!(addr as usize + bytes.len() <= MEMORY);
-        // SAFETY: inside of the mapping, and there is no reference to it.
-        unsafe {
-            let to = self.host.add(addr as usize);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
-        }
-    }
-
-    pub fn poke32(&mut self, addr: u32, value: u32) {
-        self.poke(addr, &value.to_le_bytes());
-    }
-
-    /// Reads guest memory.
-    pub fn peek(&self, addr: u32, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        assert!(addr as usize + len <= MEMORY);
-        // SAFETY: inside of the mapping, and there is no reference to it.
-        unsafe {
-            let from = self.host.add(addr as usize);
-            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len);
-        }
-        bytes
-    }
-
-    pub fn peek32(&self, addr: u32) -> u32 {
-        u32::from_le_bytes(self.peek(addr, 4).try_into().unwrap())
-    }
-
-    pub fn start(&mut self, program: &Program, base: u32) {
-        self.poke(base, &program.bytes());
-        self.write32(DSP, base);
+    fn peek(&self, addr: u32, len: usize) -> Vec<u8> {
+        self.memory.read(addr.into(), len)
     }
 
     /// The program does that by itself.
-    pub fn go(&mut self) {}
+    fn go(&mut self) {}
 }

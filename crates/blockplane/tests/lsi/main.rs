@@ -14,8 +14,6 @@
     reason = "what is shared with other suites is used in parts; a test that cannot go on fails where it is"
 )]
 
-#[path = "../../../lsi53c895a/tests/chip/driver.rs"]
-mod driver;
 mod hostile;
 mod machine;
 mod monitor;
@@ -25,5 +23,5 @@ mod reservations;
 mod serve;
 mod transfers;
 
-use lsi_driver::{assemble, offsets, program as driver_program};
+use lsi_driver::{assemble, driver};
 use test_support::{process, qmp as client};

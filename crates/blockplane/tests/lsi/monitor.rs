@@ -5,6 +5,7 @@ use test_support::deadline::eventually;
 
 use crate::client::Client;
 use crate::driver::{BUFFERS, transfer};
+use crate::machine::{Driver, Slot};
 use crate::process::{Folder, Process};
 use crate::transfers::{LINE, MIB, execute, images, plug, query, wait};
 
@@ -112,7 +113,7 @@ fn next_front_end_finds_the_disks_again() {
     program.stop().assert_success();
 }
 
-fn capacity(driver: &mut crate::driver::Driver) -> u64 {
+fn capacity(driver: &mut Driver) -> u64 {
     let (status, data) = query(driver, (0, 0), &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8);
     assert_eq!(status, 0);
     (u64::from(u32::from_be_bytes(data[..4].try_into().unwrap())) + 1) * 512

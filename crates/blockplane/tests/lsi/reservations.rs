@@ -4,7 +4,8 @@ use std::fs;
 
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 
-use crate::driver::{BUFFERS, Driver, transfer};
+use crate::driver::{BUFFERS, transfer};
+use crate::machine::{Driver, Slot};
 use crate::process::{Folder, Process};
 use crate::transfers::{command, execute, plug, query};
 

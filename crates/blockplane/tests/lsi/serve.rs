@@ -1,7 +1,7 @@
 //! `blockplane serve --device lsi53c895a`: its disks as a driver finds them.
 
-use crate::driver::{BUFFERS, Driver, transfer};
-use crate::machine::Machine;
+use crate::driver::{BUFFERS, transfer};
+use crate::machine::{Driver, Machine, Slot};
 use crate::process::Folder;
 use crate::transfers::{MIB, execute, plug, query};
 

@@ -4,8 +4,8 @@ use std::fs;
 
 use test_support::deadline::Deadline;
 
-use crate::driver::{BUFFERS, Done, Driver, Order, transfer};
-use crate::machine::Machine;
+use crate::driver::{BUFFERS, Done, Order, transfer};
+use crate::machine::{Driver, Machine, Slot};
 use crate::process::Folder;
 
 pub const MIB: u64 = 1 << 20;

@@ -9,10 +9,7 @@ fn inquiry(machine: &mut Machine, rest: impl FnOnce(&mut Program)) -> Program {
     machine.poke(0x8000, &[0x80]);
     machine.poke(0x8010, &[0x12, 0, 0, 0, 36, 0]);
     run(machine, |p| {
-        p.select_atn(0, "x")
-            .label("x")
-            .move_direct(MSG_OUT, 1, 0x8000)
-            .move_direct(COMMAND, 6, 0x8010);
+        p.command(0, (1, 0x8000), (6, 0x8010));
         rest(p);
     })
 }
@@ -55,11 +52,7 @@ fn addresses_of_forty_and_sixty_four_bits() {
         machine.poke(0x8000, &[0x80]);
         machine.poke(0x8010, &[0x12, 0, 0, 0, 36, 0]);
         let mut program = Program::at(AT);
-        program
-            .select_atn(0, "x")
-            .label("x")
-            .move_direct(MSG_OUT, 1, 0x8000)
-            .move_direct(COMMAND, 6, 0x8010);
+        program.command(0, (1, 0x8000), (6, 0x8010));
         if let Some(selector) = selector {
             program.load(selector, 4, 0x8020);
             machine.poke32(0x8020, 0x77);
@@ -160,10 +153,7 @@ fn a_selection_of_a_reselected_chip_jumps_to_the_alternate_address() {
     machine.write8(SCID, 0x47);
     machine.write8(SIEN0, 0x10);
     run(&mut machine, |p| {
-        p.select_atn(4, "x")
-            .label("x")
-            .move_direct(MSG_OUT, 1, 0x8000)
-            .move_direct(COMMAND, 10, 0x8010);
+        p.command(4, (1, 0x8000), (10, 0x8010));
         p.move_direct(DATA_IN, 512, 0x9000)
             .move_direct(MSG_IN, 2, 0x8020)
             .wait_disconnect();

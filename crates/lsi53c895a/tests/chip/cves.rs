@@ -2,7 +2,7 @@
 
 use lsi53c895a::chip::{Bar, RunOutcome};
 
-use crate::assemble::{ACK, ATN, COMMAND, DATA_IN, MSG_IN, MSG_OUT, Program, When};
+use crate::assemble::{ACK, ATN, DATA_IN, MSG_IN, MSG_OUT, Program, When};
 use crate::machine::*;
 
 const AT: u32 = 0x1000;
@@ -87,10 +87,7 @@ fn cve_2022_0216_a_task_that_is_aborted_twice_is_aborted_once() {
         machine.poke(0x8010, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
         machine.poke(0x8020, aborts);
         let mut p = Program::at(AT);
-        p.select_atn(0, "x")
-            .label("x")
-            .move_direct(MSG_OUT, 1, 0x8000)
-            .move_direct(COMMAND, 10, 0x8010);
+        p.command(0, (1, 0x8000), (10, 0x8010));
         p.move_direct(DATA_IN, 100, 0x9000)
             .set(ATN)
             .int(When::NotPhase(MSG_OUT), 1);
@@ -135,10 +132,7 @@ fn cve_2023_0330_transfers_to_the_chips_own_registers_do_not_enter_it_again() {
             machine.poke(0x8000, &[0x80]);
             machine.poke(0x8010, &[0x28, 0, 0, 0, 0, 0, 0, 0, 32, 0]);
             let mut p = Program::at(base);
-            p.select_atn(0, "x")
-                .label("x")
-                .move_direct(MSG_OUT, 1, 0x8000)
-                .move_direct(COMMAND, 10, 0x8010);
+            p.command(0, (1, 0x8000), (10, 0x8010));
             p.move_direct(DATA_IN, 16384, target).move_direct(
                 MSG_IN,
                 1,
@@ -186,10 +180,7 @@ fn cve_2024_6519_a_transfer_may_reset_the_chip_it_runs_on() {
             );
             machine.poke(0x8010, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
             let mut p = Program::at(AT);
-            p.select_atn(0, "x")
-                .label("x")
-                .move_direct(MSG_OUT, 3, 0x8000)
-                .move_direct(COMMAND, 10, 0x8010);
+            p.command(0, (3, 0x8000), (10, 0x8010));
             if phase == DATA_IN {
                 p.move_direct(DATA_IN, 512, BARS.registers);
             } else {

@@ -2,8 +2,8 @@
 
 use lsi53c895a::chip::{BusFault, RunOutcome, RunParameters};
 
-use crate::assemble::{COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When};
-use crate::driver::{Done, Driver, transfer};
+use crate::assemble::{DATA_IN, DATA_OUT, MSG_IN, Program, STATUS, When};
+use crate::driver::{Done, transfer};
 use crate::machine::*;
 
 fn far(offset: u32) -> u32 {
@@ -33,9 +33,8 @@ fn a_whole_command_works_in_memory_that_is_not_mapped() {
         machine.poke_far(0x1100, &u32::from(blocks).wrapping_mul(512).to_le_bytes());
         machine.poke_far(0x1104, &far(0x2004).to_le_bytes());
         let mut p = Program::at(far(0));
-        p.load(DSA, 4, far(0x1200)).select_atn(0, "x").label("x");
-        p.move_direct(MSG_OUT, 1, far(0x1000))
-            .move_direct(COMMAND, 10, far(0x1010))
+        p.load(DSA, 4, far(0x1200))
+            .command(0, (1, far(0x1000)), (10, far(0x1010)))
             .move_table(phase, 0);
         p.move_direct(STATUS, 1, far(0x1020))
             .move_direct(MSG_IN, 1, far(0x1021))
@@ -66,10 +65,7 @@ fn the_status_comes_after_the_data_is_written_back() {
     machine.poke(0x8000, &[0x80]);
     machine.poke(0x8010, &[0x12, 0, 0, 0, 36, 0]);
     let mut p = Program::at(0x1000);
-    p.select_atn(0, "x")
-        .label("x")
-        .move_direct(MSG_OUT, 1, 0x8000)
-        .move_direct(COMMAND, 6, 0x8010);
+    p.command(0, (1, 0x8000), (6, 0x8010));
     p.move_direct(DATA_IN, 36, far(0))
         .int(When::Phase(STATUS), 99);
     machine.poke(0x1000, &p.bytes());
@@ -229,10 +225,7 @@ fn buffers_in_too_many_pieces_fail_and_nothing_is_moved() {
     machine.poke(0x8000, &[0x80]);
     machine.poke(0x8010, &[0x2a, 0, 0, 0, 0, 0, 0, 0, 128, 0]);
     let mut p = Program::at(0x1000);
-    p.select_atn(0, "x")
-        .label("x")
-        .move_direct(MSG_OUT, 1, 0x8000)
-        .move_direct(COMMAND, 10, 0x8010);
+    p.command(0, (1, 0x8000), (10, 0x8010));
     // A byte from here, and again from here, until the target has had enough.
     p.label("more")
         .move_direct(DATA_OUT, 1, 0x9000)

@@ -92,9 +92,9 @@ fn seen(machine: &mut Machine, in_ram: bool) -> (Vec<u8>, Vec<u8>, Vec<u8>, bool
     let mut program = vec![0; 0x2000];
     match in_ram {
         true => machine.chip.read_window(Bar::Ram, 0, &mut program),
-        false => program.copy_from_slice(machine.peek(BASE, 0x2000)),
+        false => program = machine.peek(BASE, 0x2000),
     }
-    let memory = machine.peek(0, BASE as usize).to_vec();
+    let memory = machine.peek(0, BASE as usize);
     (registers, memory, program, machine.irq_level())
 }
 

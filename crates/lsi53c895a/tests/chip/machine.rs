@@ -2,9 +2,11 @@
 
 use lsi53c895a::chip::{Bar, BusFault, Chip, RunOutcome, RunParameters, TaskSlotId};
 
-use crate::assemble::Program;
-pub use crate::offsets::*;
 pub use crate::world::*;
+pub use lsi_driver::offsets::*;
+pub use lsi_driver::slot::Slot;
+
+pub type Driver = lsi_driver::driver::Driver<Machine>;
 
 pub struct Machine {
     pub chip: Chip,
@@ -27,62 +29,6 @@ impl Machine {
         }
     }
 
-    pub fn irq_level(&self) -> bool {
-        self.chip.irq_level()
-    }
-
-    pub fn read8(&mut self, register: u8) -> u8 {
-        let mut byte = [0];
-        self.chip
-            .read_window(Bar::Io, u64::from(register), &mut byte);
-        byte[0]
-    }
-
-    pub fn read32(&mut self, register: u8) -> u32 {
-        let mut bytes = [0; 4];
-        self.chip
-            .read_window(Bar::Registers, u64::from(register), &mut bytes);
-        u32::from_le_bytes(bytes)
-    }
-
-    pub fn write8(&mut self, register: u8, value: u8) {
-        self.chip
-            .write_window(Bar::Io, u64::from(register), &[value]);
-    }
-
-    pub fn write32(&mut self, register: u8, value: u32) {
-        self.chip
-            .write_window(Bar::Registers, u64::from(register), &value.to_le_bytes());
-    }
-
-    pub fn poke(&mut self, addr: u32, bytes: &[u8]) {
-        if let Some(offset) = u64::from(addr).checked_sub(u64::from(BARS.ram)) {
-            return self.chip.write_window(Bar::Ram, offset, bytes);
-        }
-        let at = usize::try_from(addr).unwrap();
-        self.world.memory[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-
-    pub fn poke32(&mut self, addr: u32, value: u32) {
-        self.poke(addr, &value.to_le_bytes());
-    }
-
-    pub fn peek(&self, addr: u32, len: usize) -> &[u8] {
-        let at = usize::try_from(addr).unwrap();
-        &self.world.memory[at..at + len]
-    }
-
-    pub fn peek32(&self, addr: u32) -> u32 {
-        u32::from_le_bytes(self.peek(addr, 4).try_into().unwrap())
-    }
-
-    /// Puts a program into memory or SCRIPTS RAM, starts it, and runs until nothing moves any more.
-    pub fn start(&mut self, program: &Program, base: u32) {
-        self.poke(base, &program.bytes());
-        self.write32(DSP, base);
-        self.go();
-    }
-
     /// One run.
     pub fn run(&mut self) -> RunOutcome {
         let limits = RunParameters {
@@ -90,19 +36,6 @@ impl Machine {
             now_ns: self.now_ns,
         };
         self.chip.run(&mut self.world, limits)
-    }
-
-    /// Runs until nothing moves any more, and answers accesses to memory that is not shared.
-    pub fn go(&mut self) {
-        for _ in 0..100_000 {
-            while self.chip.wants_run() {
-                self.run();
-            }
-            if !self.answer_memory() {
-                return;
-            }
-        }
-        panic!("it never comes to rest");
     }
 
     /// Answers the oldest access to memory that is not shared.
@@ -167,4 +100,47 @@ impl Machine {
             self.read32(DSP)
         );
     }
+}
+
+impl Slot for Machine {
+    fn read(&mut self, region: u32, offset: u64, count: u32) -> Vec<u8> {
+        let mut bytes = vec![0; count as usize];
+        self.chip.read_window(bar(region), offset, &mut bytes);
+        bytes
+    }
+
+    fn write(&mut self, region: u32, offset: u64, data: &[u8]) {
+        self.chip.write_window(bar(region), offset, data);
+    }
+
+    fn write_memory(&mut self, addr: u32, bytes: &[u8]) {
+        let at = usize::try_from(addr).unwrap();
+        self.world.memory[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn peek(&self, addr: u32, len: usize) -> Vec<u8> {
+        let at = usize::try_from(addr).unwrap();
+        self.world.memory[at..at + len].to_vec()
+    }
+
+    fn irq_level(&mut self) -> bool {
+        self.chip.irq_level()
+    }
+
+    /// Also answers accesses to memory that is not shared.
+    fn go(&mut self) {
+        for _ in 0..100_000 {
+            while self.chip.wants_run() {
+                self.run();
+            }
+            if !self.answer_memory() {
+                return;
+            }
+        }
+        panic!("it never comes to rest");
+    }
+}
+
+fn bar(region: u32) -> Bar {
+    [Bar::Io, Bar::Registers, Bar::Ram][region as usize]
 }

@@ -6,13 +6,12 @@
 //! - `cves`, `fuzz`: hostile guests.
 //! - `fast_path`: programs in the chip's own memory and in guest memory.
 //! - `no_alloc`: transfers in mapped memory allocate nothing.
-//! - `machine`, `world`, `driver`: helpers, beside `lsi-driver`.
+//! - `machine`, `world`: helpers, beside `lsi-driver`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
 mod block_moves;
 mod cves;
-mod driver;
 mod far_memory;
 mod fast_path;
 mod firmware;
@@ -26,4 +25,4 @@ mod registers;
 mod resets;
 mod world;
 
-use lsi_driver::{assemble, offsets, program as driver_program};
+use lsi_driver::{assemble, driver};

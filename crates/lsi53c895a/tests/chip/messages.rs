@@ -36,7 +36,7 @@ fn answer_to(message: &[u8], len: usize) -> Vec<u8> {
         p.int(When::NotPhase(COMMAND), 1);
     });
     machine.expect_int(99);
-    machine.peek(IN, len).to_vec()
+    machine.peek(IN, len)
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use lsi53c895a::chip::{CheckConditionCause, MAX_TASKS, TagAttribute};
 
-use crate::driver::*;
+use crate::driver::{BUFFERS, Done, transfer};
 use crate::machine::*;
 
 fn driver() -> Driver {

@@ -3,7 +3,7 @@
 use lsi53c895a::chip::ResetScope;
 
 use crate::assemble::{COMMAND, MSG_OUT, Program, STATUS, When};
-use crate::driver::*;
+use crate::driver::{BUFFERS, transfer};
 use crate::machine::*;
 
 /// A driver with so many reads in flight.
@@ -198,17 +198,14 @@ fn a_chip_reset_clears_all_state() {
 
 #[test]
 fn a_reset_in_each_phase_leaves_a_chip_that_works() {
-    use crate::assemble::{COMMAND, DATA_IN, MSG_IN, MSG_OUT, Program, STATUS};
+    use crate::assemble::{DATA_IN, MSG_IN, Program, STATUS};
     for steps in 1..=6 {
         for register in [SCNTL1, ISTAT0] {
             let mut machine = Machine::new();
             machine.poke(0x8000, &[0x80]);
             machine.poke(0x8010, &[0x12, 0, 0, 0, 36, 0]);
             let mut p = Program::at(0x1000);
-            p.select_atn(0, "x")
-                .label("x")
-                .move_direct(MSG_OUT, 1, 0x8000)
-                .move_direct(COMMAND, 6, 0x8010);
+            p.command(0, (1, 0x8000), (6, 0x8010));
             p.move_direct(DATA_IN, 36, 0x9000)
                 .move_direct(STATUS, 1, 0x8020)
                 .move_direct(MSG_IN, 1, 0x8021);

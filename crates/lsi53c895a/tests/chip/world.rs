@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
+use lsi_driver::slot::WINDOWS;
 use lsi53c895a::chip::{
     AbortOutcome, BarAddresses, BusFault, CheckConditionCause, DmaId, PciBus, PhaseAfterCommand,
     ResetScope, TagAttribute, TargetAndLun, Targets, TaskSlotId, TaskStartOutcome,
 };
 
 pub const BARS: BarAddresses = BarAddresses {
-    io: 0xc000,
-    registers: 0xfe00_0000,
-    ram: 0xfe01_0000,
+    io: WINDOWS[0],
+    registers: WINDOWS[1],
+    ram: WINDOWS[2],
 };
 
 /// Mapped guest memory, from address 0.

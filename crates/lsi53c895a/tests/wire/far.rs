@@ -2,7 +2,7 @@
 
 use vfio_user::wire::{self, DmaAccess, Header, command};
 
-use crate::assemble::{COMMAND, DATA_IN, MSG_IN, MSG_OUT, Program, STATUS, When};
+use crate::assemble::{DATA_IN, MSG_IN, Program, STATUS, When};
 use crate::machine::*;
 use test_support::vfio_user::{Message, access};
 
@@ -55,10 +55,8 @@ fn programs_and_data_in_memory_that_is_not_shared() {
     far[0x1000] = 0x80;
     far[0x1010..0x1016].copy_from_slice(&[0x12, 0, 0, 0, 36, 0]);
     let mut program = Program::at(FAR);
-    program.select_atn(0, "x").label("x");
     program
-        .move_direct(MSG_OUT, 1, FAR + 0x1000)
-        .move_direct(COMMAND, 6, FAR + 0x1010)
+        .command(0, (1, FAR + 0x1000), (6, FAR + 0x1010))
         .move_direct(DATA_IN, 36, FAR + 0x2000)
         .move_direct(STATUS, 1, FAR + 0x1020)
         .move_direct(MSG_IN, 1, FAR + 0x1021)

@@ -6,31 +6,20 @@ use std::sync::Arc;
 use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request};
 use engine::Errno;
 use lsi53c895a::adapter::{Adapter, Disk};
-use lsi53c895a::chip::BarAddresses;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use scsi::{Unit, UnitOptions};
 use vfio_user::wire::{self, command};
 
-use crate::assemble::Program;
-pub use crate::offsets::*;
+pub use lsi_driver::offsets::*;
+pub use lsi_driver::program::RAM;
+pub use lsi_driver::slot::{CONFIG, Slot};
 use test_support::events::{event, take};
-use test_support::vfio_user::memory;
 use test_support::vfio_user::rig::Rig;
+use virtqueue::testing::TestMemory;
 
-pub const BARS: BarAddresses = BarAddresses {
-    io: 0xc000,
-    registers: 0xfe00_0000,
-    ram: 0xfe01_0000,
-};
+pub type Driver = lsi_driver::driver::Driver<Machine>;
 
 pub const MEMORY: usize = 4 << 20;
 pub const DISK: usize = 4 << 20;
-pub const BLOCK: usize = 512;
-
-const IO: u32 = 0;
-const REGISTERS: u32 = 1;
-const SCRIPTS_RAM: u32 = 2;
-pub const CONFIG: u32 = 7;
 
 /// What the disks have not yet done, and their bytes.
 #[derive(Default)]
@@ -95,16 +84,8 @@ pub struct Machine {
     pub disks: Disks,
     /// They do nothing by themselves.
     pub holds: bool,
-    fd: OwnedFd,
-    host: *mut u8,
+    memory: TestMemory,
     pub trigger: OwnedFd,
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and not shared.
-        unsafe { munmap(self.host.cast(), MEMORY) }.unwrap();
-    }
 }
 
 impl Machine {
@@ -129,19 +110,6 @@ impl Machine {
                 unit: Arc::new(Unit::new(UnitOptions::default(), geometry).unwrap()),
             })
             .collect();
-        let fd = memory(MEMORY as u64);
-        // SAFETY: a new mapping.
-        let host = unsafe {
-            let access = ProtFlags::READ | ProtFlags::WRITE;
-            mmap(
-                std::ptr::null_mut(),
-                MEMORY,
-                access,
-                MapFlags::SHARED,
-                &fd,
-                0,
-            )
-        };
         let mut machine = Machine {
             rig: Rig::around(Adapter::new("disks", &disks).unwrap()),
             disks: Disks {
@@ -150,8 +118,7 @@ impl Machine {
                 ..Disks::default()
             },
             holds: false,
-            fd,
-            host: host.unwrap().cast(),
+            memory: TestMemory::with_regions(&[(0, MEMORY as u64)]),
             trigger: event(),
         };
         machine.plug();
@@ -162,7 +129,8 @@ impl Machine {
     pub fn plug(&mut self) {
         let rig = &mut self.rig;
         rig.agree();
-        rig.map(0, MEMORY as u64, Some(&self.fd)).unwrap();
+        let fd = self.memory.region_file(0).try_clone_to_owned().unwrap();
+        rig.map(0, MEMORY as u64, Some(&fd)).unwrap();
         rig.set_irqs(
             wire::IRQ_DATA_EVENTFD | wire::IRQ_ACTION_TRIGGER,
             1,
@@ -170,24 +138,12 @@ impl Machine {
         )
         .unwrap();
         rig.call(command::DEVICE_RESET, &[], &[]).unwrap();
-        for (offset, base) in [
-            (0x10, BARS.io),
-            (0x14, BARS.registers),
-            (0x18, BARS.ram),
-            (4, 7),
-        ] {
-            rig.write(CONFIG, offset, &base.to_le_bytes()).unwrap();
-        }
+        self.set_up_windows();
     }
 
     /// One disk, which has heard the first command's complaint that it was switched on.
     pub fn new() -> Self {
         Machine::with(&[(0, 0)])
-    }
-
-    pub fn irq_level(&mut self) -> bool {
-        let mut status = self.rig.read(CONFIG, 6, 1).unwrap();
-        status.remove(0) & 8 != 0
     }
 
     pub fn interrupts(&mut self) -> u64 {
@@ -198,66 +154,48 @@ impl Machine {
         seen
     }
 
-    pub fn read8(&mut self, register: u8) -> u8 {
-        self.rig.read(IO, register.into(), 1).unwrap()[0]
-    }
-
-    pub fn read32(&mut self, register: u8) -> u32 {
-        let bytes = self.rig.read(REGISTERS, register.into(), 4).unwrap();
-        u32::from_le_bytes(bytes.try_into().unwrap())
-    }
-
-    pub fn write8(&mut self, register: u8, value: u8) {
-        self.rig.write(IO, register.into(), &[value]).unwrap();
-    }
-
-    pub fn write32(&mut self, register: u8, value: u32) {
-        let bytes = value.to_le_bytes();
-        self.rig.write(REGISTERS, register.into(), &bytes).unwrap();
-    }
-
-    /// Writes guest memory, or SCRIPTS RAM if the address is there.
-    pub fn poke(&mut self, addr: u32, bytes: &[u8]) {
-        if let Some(offset) = addr.checked_sub(BARS.ram) {
-            let mut at = u64::from(offset);
-            for piece in bytes.chunks(1024) {
-                self.rig.write(SCRIPTS_RAM, at, piece).unwrap();
-                at += piece.len() as u64;
+    /// A disk does what it was asked, and the adapter hears of it.
+    pub fn complete(&mut self, index: usize) {
+        let (disk, slot, request) = self.disks.waiting.remove(index);
+        let result = match self.disks.error {
+            Some(error) => Err(error),
+            None => {
+                self.disks.execute_request(disk, &request);
+                Ok(())
             }
-            return;
-        }
-        let at = addr as usize;
-        assert!(at + bytes.len() <= MEMORY);
-        // SAFETY: within the mapping, to which no reference exists.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.host.add(at), bytes.len()) };
+        };
+        self.rig
+            .server
+            .device_and_host()
+            .0
+            .complete_request(slot, result);
     }
 
-    pub fn poke32(&mut self, addr: u32, value: u32) {
-        self.poke(addr, &value.to_le_bytes());
-    }
-
-    pub fn peek(&self, addr: u32, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        assert!(addr as usize + len <= MEMORY);
-        // SAFETY: within the mapping, to which no reference exists.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.host.add(addr as usize), bytes.as_mut_ptr(), len);
-        }
-        bytes
-    }
-
-    pub fn peek32(&self, addr: u32) -> u32 {
-        u32::from_le_bytes(self.peek(addr, 4).try_into().unwrap())
-    }
-
-    pub fn start(&mut self, program: &Program, base: u32) {
-        self.poke(base, &program.bytes());
-        self.write32(DSP, base);
+    /// As above, and what comes of it.
+    pub fn finish(&mut self, index: usize) {
+        self.complete(index);
         self.go();
     }
+}
 
-    /// Until nothing moves any more.
-    pub fn go(&mut self) {
+impl Slot for Machine {
+    fn read(&mut self, region: u32, offset: u64, count: u32) -> Vec<u8> {
+        self.rig.read(region, offset, count).unwrap()
+    }
+
+    fn write(&mut self, region: u32, offset: u64, data: &[u8]) {
+        self.rig.write(region, offset, data).unwrap();
+    }
+
+    fn write_memory(&mut self, addr: u32, bytes: &[u8]) {
+        self.memory.write(addr.into(), bytes);
+    }
+
+    fn peek(&self, addr: u32, len: usize) -> Vec<u8> {
+        self.memory.read(addr.into(), len)
+    }
+
+    fn go(&mut self) {
         for _ in 0..10_000 {
             self.rig.turn();
             let (adapter, _) = self.rig.server.device_and_host();
@@ -282,28 +220,5 @@ impl Machine {
             }
         }
         panic!("it never comes to rest");
-    }
-
-    /// A disk does what it was asked, and the adapter hears of it.
-    pub fn complete(&mut self, index: usize) {
-        let (disk, slot, request) = self.disks.waiting.remove(index);
-        let result = match self.disks.error {
-            Some(error) => Err(error),
-            None => {
-                self.disks.execute_request(disk, &request);
-                Ok(())
-            }
-        };
-        self.rig
-            .server
-            .device_and_host()
-            .0
-            .complete_request(slot, result);
-    }
-
-    /// As above, and what comes of it.
-    pub fn finish(&mut self, index: usize) {
-        self.complete(index);
-        self.go();
     }
 }

@@ -3,7 +3,7 @@
 use vfio_user::PciDevice;
 use vfio_user::wire::{Header, command};
 
-use crate::assemble::{COMMAND, DATA_IN, MSG_OUT, Program, When};
+use crate::assemble::{DATA_IN, Program, When};
 use crate::driver::{BUFFERS, transfer};
 use crate::machine::*;
 use crate::transfers::ready;
@@ -58,18 +58,15 @@ fn added_memory_does_not_affect_requests_in_flight() {
 fn memory_unmapped_during_collection_is_not_submitted() {
     let mut machine = ready(Machine::new(), &[0]).machine;
     machine.holds = true;
-    let (message, cdb) = (BARS.ram + 0x1000, BARS.ram + 0x1010);
+    let (message, cdb) = (RAM + 0x1000, RAM + 0x1010);
     machine.poke(message, &[0x80]);
     machine.poke(cdb, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
-    let mut p = Program::at(BARS.ram);
-    p.select_atn(0, "x")
-        .label("x")
-        .move_direct(MSG_OUT, 1, message)
-        .move_direct(COMMAND, 10, cdb)
+    let mut p = Program::at(RAM);
+    p.command(0, (1, message), (10, cdb))
         .move_direct(DATA_IN, 256, BUFFERS)
         .int(When::Always, 1);
-    p.label("rest").move_direct(DATA_IN, 256, BARS.ram + 0x1800);
-    machine.start(&p, BARS.ram);
+    p.label("rest").move_direct(DATA_IN, 256, RAM + 0x1800);
+    machine.start(&p, RAM);
     assert_eq!(machine.read8(DSTAT), 0x84);
     let all = unmap(0, 0, MEMORY as u64);
     machine.rig.call(command::DMA_UNMAP, &all, &[]).unwrap();
@@ -122,10 +119,10 @@ fn programs_do_not_run_without_a_front_end() {
     let mut machine = Machine::new();
     // It counts, and never ends.
     let add = 0x7800_0000 | 6 << 24 | u32::from(COUNTER) << 16 | 1 << 8;
-    machine.poke32(BARS.ram, add);
-    machine.poke32(BARS.ram + 8, 0x8008_0000);
-    machine.poke32(BARS.ram + 12, BARS.ram);
-    machine.write32(DSP, BARS.ram);
+    machine.poke32(RAM, add);
+    machine.poke32(RAM + 8, 0x8008_0000);
+    machine.poke32(RAM + 12, RAM);
+    machine.write32(DSP, RAM);
     // A timer that will be due meanwhile.
     machine.write8(STIME1, 1);
     machine.rig.turn();

@@ -1,6 +1,6 @@
 //! Tests of the order of tasks by their queue tags.
 
-use crate::driver::{BUFFERS, Driver, transfer};
+use crate::driver::{BUFFERS, transfer};
 use crate::machine::*;
 use crate::transfers::ready;
 

@@ -2,7 +2,7 @@
 
 use engine::Errno;
 
-use crate::driver::{BUFFERS, Driver, transfer};
+use crate::driver::{BUFFERS, transfer};
 use crate::machine::*;
 use crate::transfers::{command, ready};
 

@@ -1,6 +1,6 @@
 //! Tests of reads and writes through the adapter, one and many at a time.
 
-use crate::driver::{BUFFERS, Done, Driver, Order, transfer};
+use crate::driver::{BUFFERS, Done, Order, transfer};
 use crate::machine::*;
 
 /// The driver, and disks that have said that they were switched on.

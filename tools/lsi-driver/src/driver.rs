@@ -1,9 +1,16 @@
-//! Driver for tests, the part on the CPU: control blocks, queues of its SCRIPTS program, completions, residuals.
+//! The part of a driver on the CPU: control blocks, queues of its SCRIPTS program, completions, residuals.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "for tests, which end when it surprises"
+)]
 
 use crate::assemble::{ACK, ATN, MSG_OUT, Program, When};
-pub use crate::driver_program::BUFFERS;
-use crate::driver_program::*;
-use crate::machine::*;
+use crate::offsets::*;
+pub use crate::program::BUFFERS;
+use crate::program::*;
+use crate::slot::Slot;
 
 /// A command to submit.
 pub struct Order {
@@ -52,8 +59,8 @@ pub struct Done {
     pub residual: u32,
 }
 
-pub struct Driver {
-    pub machine: Machine,
+pub struct Driver<M> {
+    pub machine: M,
     /// SIMPLE QUEUE TAG, or another.
     pub tag_message: u8,
     program: Program,
@@ -63,9 +70,9 @@ pub struct Driver {
     orders: Vec<u32>,
 }
 
-impl Driver {
+impl<M: Slot> Driver<M> {
     /// Loads the program into SCRIPTS RAM, prepares registers and queues, and starts it.
-    pub fn new(mut machine: Machine) -> Self {
+    pub fn new(mut machine: M) -> Self {
         let program = program();
         machine.poke(RAM, &program.bytes());
         for (register, bytes, value) in registers(&program) {
