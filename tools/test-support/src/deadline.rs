@@ -92,28 +92,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_ends_when_the_condition_holds() {
-        let mut looks = 0;
-        eventually("three looks", || {
-            looks += 1;
-            looks == 3
-        });
-        let value = eventually_ok("three more", || {
-            looks += 1;
-            if looks < 6 { Err(looks) } else { Ok("there") }
-        });
-        assert_eq!((looks, value), (6, "there"));
-    }
-
-    #[test]
-    fn remaining_time_ends_with_the_limit() {
-        assert_eq!(Deadline::after(Duration::ZERO).remaining(), Duration::ZERO);
-        let deadline = Deadline::after(STUCK_AFTER);
-        let left = deadline.remaining();
-        assert!(left <= STUCK_AFTER && deadline.remaining() <= left);
-    }
-
-    #[test]
     #[should_panic(expected = "not after 0ns: a queue that starts")]
     fn a_deadline_that_has_passed_names_what_is_missing() {
         Deadline::after(Duration::ZERO).check("a queue that starts");

@@ -69,38 +69,3 @@ fn poll_readable(fds: &[BorrowedFd<'_>], timeout: Timespec) -> Vec<bool> {
     poll(&mut polled, Some(&timeout)).unwrap();
     polled.iter().map(|fd| !fd.revents().is_empty()).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn readable_descriptors_are_returned() {
-        let (silent, signalled) = (event(), event());
-        signal(&signalled);
-        let fds = [silent.as_fd(), signalled.as_fd()];
-        let ready = wait_for_any("a signal", Deadline::default(), &fds);
-        assert_eq!(ready, [false, true]);
-    }
-
-    #[test]
-    #[should_panic(expected = "not after 1ms: a signal")]
-    fn wait_without_a_signal_ends_at_its_deadline() {
-        let deadline = Deadline::after(Duration::from_millis(1));
-        wait_for_any("a signal", deadline, &[event().as_fd()]);
-    }
-
-    #[test]
-    #[should_panic(expected = "not after 0ns: an answer")]
-    fn signals_do_not_extend_a_deadline() {
-        let event = event();
-        signal(&event);
-        wait_for_any(
-            "an answer",
-            Deadline::after(Duration::ZERO),
-            &[event.as_fd()],
-        );
-    }
-}

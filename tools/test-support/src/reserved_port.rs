@@ -39,27 +39,3 @@ impl ReservedPort {
         self.address
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-    use crate::deadline::{eventually, eventually_ok};
-
-    #[test]
-    fn server_listens_on_a_reserved_port_again_and_again() {
-        let port = ReservedPort::reserve();
-        for _ in 0..2 {
-            // A program that another test is starting has the descriptor of the last server for a moment.
-            let bind = || TcpListener::bind(port.address());
-            let server = eventually_ok("the port is free", bind);
-            // The port has a connection when the next server binds to it.
-            let _client = TcpStream::connect(port.address()).unwrap();
-            drop(server.accept().unwrap());
-        }
-        eventually("nothing listens", || {
-            TcpStream::connect(port.address()).is_err()
-        });
-    }
-}

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
@@ -23,10 +24,7 @@ pub fn limited(stream: UnixStream) -> UnixStream {
 /// # Errors
 /// No server listens, or its backlog stays full.
 pub fn try_connect(path: &Path) -> io::Result<UnixStream> {
-    try_connect_before(path, Deadline::default())
-}
-
-fn try_connect_before(path: &Path, deadline: Deadline) -> io::Result<UnixStream> {
+    let deadline = Deadline::default();
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let stream = UnixStream::from(socket);
@@ -46,13 +44,11 @@ pub fn connect(path: &Path) -> UnixStream {
 /// Waits for the next client, whose connection is [limited].
 #[track_caller]
 pub fn accept(listener: &UnixListener) -> UnixStream {
-    accept_before(listener, Deadline::default())
-}
-
-#[track_caller]
-fn accept_before(listener: &UnixListener, deadline: Deadline) -> UnixStream {
-    use std::os::fd::AsFd;
-    wait_for_any("a client connects", deadline, &[listener.as_fd()]);
+    wait_for_any(
+        "a client connects",
+        Deadline::default(),
+        &[listener.as_fd()],
+    );
     limited(listener.accept().unwrap().0)
 }
 
@@ -82,40 +78,6 @@ mod tests {
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(1);
-
-    fn listener(backlog: i32) -> (tempfile::TempDir, UnixListener) {
-        let folder = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(folder.path().join("s")).unwrap();
-        rustix::net::listen(&listener, backlog).unwrap();
-        (folder, listener)
-    }
-
-    #[test]
-    fn connecting_to_a_server_that_does_not_accept_ends() {
-        // Linux has room for one more than that.
-        let (folder, _listener) = listener(0);
-        let path = folder.path().join("s");
-        let _waits = connect(&path);
-        let refused = try_connect_before(&path, Deadline::after(SHORT));
-        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::WouldBlock);
-    }
-
-    #[test]
-    fn connections_are_limited_at_both_ends() {
-        let (folder, listener) = listener(1);
-        let client = connect(&folder.path().join("s"));
-        for end in [client, accept(&listener)] {
-            assert_eq!(end.read_timeout().unwrap(), Some(STUCK_AFTER));
-            assert_eq!(end.write_timeout().unwrap(), Some(STUCK_AFTER));
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "not after 1ms: a client connects")]
-    fn accept_without_a_client_ends_at_the_deadline() {
-        let (_folder, listener) = listener(1);
-        accept_before(&listener, Deadline::after(SHORT));
-    }
 
     #[test]
     #[should_panic(expected = "an answer: ")]

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use block::{Aio, FileOptions, Locking, Node, NodeOptions, NullOptions};
 use iothread::{DeviceSetup, VringSetup};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use telemetry::queue::QueueName;
 use tempfile::TempDir;
+use test_support::deadline::Deadline;
+use test_support::events::wait_for_any;
+pub use test_support::events::{event, signal as add_one, take as counted};
 use virtio_blk::{Device, DeviceOptions};
 use virtqueue::queue_setup::{QueueFds, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
@@ -25,12 +26,6 @@ pub const WRITE_ZEROES: u32 = 13;
 pub const REQUEST_BYTES: u32 = 4096;
 pub const DISK_BYTES: u64 = 4 << 20;
 const UNANSWERED: u8 = 0xaa;
-
-/// How long a guest waits for what must come: a bound on a hanging test, not a measure of speed.
-const PATIENCE: Timespec = Timespec {
-    tv_sec: 60,
-    tv_nsec: 0,
-};
 
 /// Memory for one request.
 #[derive(Clone, Copy)]
@@ -62,33 +57,10 @@ pub struct Guest {
     pub signals: u64,
 }
 
-pub fn event() -> OwnedFd {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
-}
-
-/// What an eventfd has counted since it was last read.
-pub fn counted(event: &OwnedFd) -> u64 {
-    let mut bytes = [0; 8];
-    match rustix::io::read(event, &mut bytes) {
-        Ok(_) => u64::from_ne_bytes(bytes),
-        Err(rustix::io::Errno::AGAIN) => 0,
-        Err(error) => panic!("{error}"),
-    }
-}
-
-pub fn add_one(event: impl AsFd) {
-    rustix::io::write(event, &1u64.to_ne_bytes()).unwrap();
-}
-
 /// Waits until an eventfd has counted something, and takes it.
 #[track_caller]
 pub fn wait_for(event: &OwnedFd, what: &str) -> u64 {
-    let mut fds = [PollFd::new(event, PollFlags::IN)];
-    assert_ne!(
-        poll(&mut fds, Some(&PATIENCE)).unwrap(),
-        0,
-        "{what} never came"
-    );
+    wait_for_any(what, Deadline::default(), &[event.as_fd()]);
     counted(event)
 }
 
@@ -267,14 +239,13 @@ impl Guest {
     /// Looks until at least one request came back, without being signalled.
     #[track_caller]
     pub fn poll_some(&mut self) -> Vec<Done> {
-        let begin = std::time::Instant::now();
+        let deadline = Deadline::default();
         loop {
             let done = self.take_done();
             if !done.is_empty() {
                 return done;
             }
-            let patience = Duration::from_secs(PATIENCE.tv_sec.unsigned_abs());
-            assert!(begin.elapsed() < patience, "an answer never came");
+            deadline.check("an answer");
             std::thread::yield_now();
         }
     }

@@ -5,10 +5,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use virtqueue::testing::{Buffer, DriverRing, PackedDriverRing, TestMemory};
+use test_support::vhost_user::ring::Ring;
+use virtqueue::testing::{Buffer, TestMemory};
 use virtqueue::{
     Chain, ChainId, DirtyLog, InflightRegion, LOG_PAGE_BYTES, Queue, QueueDirtyLog, RingFeatures,
-    RingLayout,
 };
 
 const PAGE: u64 = LOG_PAGE_BYTES;
@@ -63,27 +63,6 @@ impl Log {
     }
 }
 
-enum Driver {
-    Split(DriverRing),
-    Packed(PackedDriverRing),
-}
-
-impl Driver {
-    fn layout(&self) -> RingLayout {
-        match self {
-            Driver::Split(ring) => ring.layout(),
-            Driver::Packed(ring) => ring.layout(),
-        }
-    }
-
-    fn take_used_entries(&mut self) {
-        match self {
-            Driver::Split(ring) => drop(ring.take_used()),
-            Driver::Packed(ring) => drop(ring.take_used()),
-        }
-    }
-}
-
 /// A request in flight.
 struct Held {
     id: ChainId,
@@ -94,7 +73,7 @@ struct Held {
 struct Model {
     random: Random,
     memory: TestMemory,
-    driver: Driver,
+    driver: Ring,
     queue: Queue,
     held: Vec<Held>,
     chain: Chain,
@@ -108,10 +87,7 @@ impl Model {
     /// A guest with an idle queue; `tracked`: with an in-flight recorder.
     fn new(features: RingFeatures, tracked: bool, seed: u64) -> Model {
         let memory = TestMemory::with_regions(&REGIONS);
-        let driver = match features.packed {
-            true => Driver::Packed(PackedDriverRing::new(&memory, SIZE, features)),
-            false => Driver::Split(DriverRing::new(&memory, SIZE, features)),
-        };
+        let driver = Ring::new(&memory, SIZE, features);
         let (map, layout) = (memory.guest_memory(), driver.layout());
         let base = if features.packed { 0x8000 } else { 0 };
         let queue = match tracked {
@@ -156,10 +132,7 @@ impl Model {
 
     /// Makes a request with random writable buffers available, if there is room.
     fn add_request(&mut self) {
-        let room = match &self.driver {
-            Driver::Split(ring) => ring.free_descriptors(),
-            Driver::Packed(ring) => ring.free_descriptors().into(),
-        };
+        let room = self.driver.free_descriptors();
         let mut buffers = vec![Buffer::readable(REGIONS[0].0, 16)];
         for _ in 0..self.random.below(4) {
             // Behind the rings and tables, also from the first region into the second.
@@ -175,16 +148,8 @@ impl Model {
             return;
         }
         self.as_guest(|model| {
-            match &mut model.driver {
-                Driver::Split(ring) => {
-                    ring.add(&buffers);
-                    ring.publish();
-                }
-                Driver::Packed(ring) => {
-                    ring.add(&buffers);
-                    ring.publish();
-                }
-            };
+            model.driver.add(&buffers);
+            model.driver.publish();
         });
     }
 
@@ -311,7 +276,7 @@ impl Model {
                 27..30 => drop(self.queue.publish()),
                 30..32 => self.queue.disable_kicks(),
                 32 => drop(self.queue.enable_kicks_and_recheck()),
-                33..35 => self.as_guest(|model| model.driver.take_used_entries()),
+                33..35 => self.as_guest(|model| drop(model.driver.take_used())),
                 35..37 => self.sync(),
                 37 => self.set_dirty_log(),
                 38 => {
@@ -391,16 +356,8 @@ fn pages_when_it_ends(
         Buffer::readable(REGIONS[0].0 + 13 * PAGE, 16),
         Buffer::writable(REGIONS[2].0 + 2 * PAGE - 1, 2),
     ];
-    match &mut model.driver {
-        Driver::Split(ring) => {
-            ring.add(&buffers);
-            ring.publish();
-        }
-        Driver::Packed(ring) => {
-            ring.add(&buffers);
-            ring.publish();
-        }
-    }
+    model.driver.add(&buffers);
+    model.driver.publish();
     if before {
         model.pop();
     }

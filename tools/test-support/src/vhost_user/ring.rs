@@ -74,6 +74,23 @@ impl Ring {
         }
     }
 
+    /// How many descriptors are in no request.
+    #[must_use]
+    pub fn free_descriptors(&self) -> usize {
+        match self {
+            Ring::Split { ring, .. } => ring.free_descriptors(),
+            Ring::Packed(ring) => ring.free_descriptors().into(),
+        }
+    }
+
+    /// Adds a request, which the device finds in an indirect table.
+    pub fn add_indirect(&mut self, buffers: &[Buffer]) -> u16 {
+        match self {
+            Ring::Split { ring, .. } => ring.add_indirect(buffers),
+            Ring::Packed(ring) => ring.add_indirect(buffers),
+        }
+    }
+
     /// Adds a request; returns the id of its used entry.
     pub fn add(&mut self, buffers: &[Buffer]) -> u16 {
         match self {

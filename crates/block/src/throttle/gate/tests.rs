@@ -13,6 +13,17 @@ fn throttled(kind: LimitKind, rate: u64) -> (Arc<Node>, Arc<ThrottleGroup>) {
     throttle(&testing::null(), kind, rate)
 }
 
+/// The same, with a context that it is attached to.
+fn attached(
+    kind: LimitKind,
+    rate: u64,
+) -> (Arc<Node>, Arc<ThrottleGroup>, IoContext, AttachedDisk) {
+    let (node, group) = throttled(kind, rate);
+    let mut io = testing::io();
+    let disk = testing::attach(&mut io, &node);
+    (node, group, io, disk)
+}
+
 fn throttle(below: &Arc<Node>, kind: LimitKind, rate: u64) -> (Arc<Node>, Arc<ThrottleGroup>) {
     let group = ThrottleGroup::new("group", limits(kind, rate));
     let node = Node::new_throttle("node", below, &group, false, true);
@@ -29,6 +40,17 @@ fn submit(io: &mut IoContext, disk: &AttachedDisk, op: Op, number: u64) {
     let token = u64::from(SOURCE) << 32 | number;
     let bytes = if op == Op::Flush { 0 } else { 4096 };
     testing::submit(io, disk, (op, 0), vec![0; bytes], token);
+}
+
+fn submit_all(
+    io: &mut IoContext,
+    disk: &AttachedDisk,
+    op: Op,
+    numbers: impl IntoIterator<Item = u64>,
+) {
+    numbers
+        .into_iter()
+        .for_each(|number| submit(io, disk, op, number));
 }
 
 /// Runs the phases a few times.
@@ -83,9 +105,7 @@ fn requests_wait_until_the_limits_permit() {
 /// More than 584 years, which are all nanoseconds that a clock counts.
 #[test]
 fn a_wait_may_be_longer_than_any_clock_counts() {
-    let (node, group) = throttled(LimitKind::BpsWrite, 1);
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
+    let (_, group, mut io, disk) = attached(LimitKind::BpsWrite, 1);
     let zeroes = Request::without_data(
         Op::WriteZeroes { unmap: true },
         0,
@@ -105,12 +125,8 @@ fn a_wait_may_be_longer_than_any_clock_counts() {
 /// A limit on one direction leaves the other alone, and a flush is about what has been answered.
 #[test]
 fn reads_and_flushes_pass_writes_that_wait() {
-    let (node, group) = throttled(LimitKind::BpsWrite, 1);
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
-    for number in 1..=3 {
-        submit(&mut io, &disk, Op::Write, number);
-    }
+    let (_, group, mut io, disk) = attached(LimitKind::BpsWrite, 1);
+    submit_all(&mut io, &disk, Op::Write, 1..=3);
     assert_eq!(run(&mut io), [1]);
     submit(&mut io, &disk, Op::Read, 4);
     submit(&mut io, &disk, Op::Flush, 5);
@@ -123,16 +139,10 @@ fn reads_and_flushes_pass_writes_that_wait() {
 /// Where both directions share a limit, neither passes the other's requests that wait.
 #[test]
 fn with_a_shared_limit_both_directions_wait_in_turn() {
-    let (node, group) = throttled(LimitKind::IopsTotal, 20);
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
-    for number in 1..=30 {
-        submit(&mut io, &disk, Op::Write, number);
-    }
+    let (_, group, mut io, disk) = attached(LimitKind::IopsTotal, 20);
+    submit_all(&mut io, &disk, Op::Write, 1..=30);
     let passed = run(&mut io).len() as u64;
-    for number in 31..=60 {
-        submit(&mut io, &disk, Op::Read, number);
-    }
+    submit_all(&mut io, &disk, Op::Read, 31..=60);
     assert!(passed < 10, "the free burst: {passed}");
     let done = testing::run_until_completed(&mut io, 6);
     let reads = numbers(done)
@@ -148,12 +158,8 @@ fn with_a_shared_limit_both_directions_wait_in_turn() {
 /// A queue stops, or its node is exchanged.
 #[test]
 fn requests_that_no_longer_wait_are_debts() {
-    let (node, group) = throttled(LimitKind::BpsRead, 1);
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
-    for number in 1..=3 {
-        submit(&mut io, &disk, Op::Read, number);
-    }
+    let (node, group, mut io, disk) = attached(LimitKind::BpsRead, 1);
+    submit_all(&mut io, &disk, Op::Read, 1..=3);
     assert_eq!(run(&mut io), [1]);
     io.let_current_bypass_gates(SOURCE);
     assert_eq!(run(&mut io), [2, 3]);
@@ -174,13 +180,9 @@ fn requests_that_no_longer_wait_are_debts() {
 /// The first request in line has the timer: another one takes it over when that one goes.
 #[test]
 fn the_request_with_the_timer_may_go() {
-    let (node, _group) = throttled(LimitKind::IopsTotal, 20);
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
+    let (node, _group, mut io, disk) = attached(LimitKind::IopsTotal, 20);
     let other = testing::attach(&mut io, &node);
-    for number in 1..=10 {
-        submit(&mut io, &disk, Op::Read, number);
-    }
+    submit_all(&mut io, &disk, Op::Read, 1..=10);
     for number in 11..=20 {
         let token = u64::from(SOURCE + 1) << 32 | number;
         testing::submit(&mut io, &other, (Op::Read, 0), vec![0; 4096], token);
@@ -223,9 +225,7 @@ fn queues_that_share_a_limit_look_when_they_have_been_paid() {
 /// A group that is not full needs its lock once per lease.
 #[test]
 fn most_requests_pass_without_the_lock() {
-    let (node, group) = throttled(LimitKind::IopsTotal, 1_000_000_000);
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
+    let (_, group, mut io, disk) = attached(LimitKind::IopsTotal, 1_000_000_000);
     submit(&mut io, &disk, Op::Read, 1);
     assert_eq!(run(&mut io), [1]);
     group.while_locked_for_test(|| {
@@ -238,9 +238,7 @@ fn most_requests_pass_without_the_lock() {
 /// Most pass by an allowance, and take their tokens later. A thousand per second, of which a hundred may pass at once.
 #[test]
 fn requests_that_pass_by_an_allowance_take_tokens() {
-    let (node, _group) = throttled(LimitKind::IopsTotal, 1_000);
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
+    let (_, _group, mut io, disk) = attached(LimitKind::IopsTotal, 1_000);
     let begin = std::time::Instant::now();
     let mut passed = 0;
     for number in 0..200 {
@@ -258,15 +256,11 @@ fn requests_that_pass_by_an_allowance_take_tokens() {
 /// The limits change while an allowance has not been used up.
 #[test]
 fn new_limits_end_an_allowance() {
-    let (node, group) = throttled(LimitKind::IopsTotal, 1_000_000);
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
+    let (_, group, mut io, disk) = attached(LimitKind::IopsTotal, 1_000_000);
     submit(&mut io, &disk, Op::Read, 1);
     assert_eq!(run(&mut io), [1]);
     group.set_limits(limits(LimitKind::IopsTotal, 1));
-    for number in 2..5 {
-        submit(&mut io, &disk, Op::Read, number);
-    }
+    submit_all(&mut io, &disk, Op::Read, 2..5);
     assert_eq!(run(&mut io), [2], "the first one of a new bucket");
     io.end_unbounded_waits(SOURCE);
     testing::run_until_completed(&mut io, 2);
@@ -277,12 +271,8 @@ fn new_limits_end_an_allowance() {
 #[test]
 fn a_request_that_passes_while_its_source_stops_is_charged_once() {
     const SECOND: u64 = 1_000_000_000;
-    let (node, group) = throttled(LimitKind::BpsRead, 1);
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
-    for number in 1..=3 {
-        submit(&mut io, &disk, Op::Read, number);
-    }
+    let (_, group, mut io, disk) = attached(LimitKind::BpsRead, 1);
+    submit_all(&mut io, &disk, Op::Read, 1..=3);
     assert_eq!(run(&mut io), [1]);
     group.set_limits(limits(LimitKind::BpsRead, 41));
     let begin = now_ns();
