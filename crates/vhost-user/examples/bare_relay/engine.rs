@@ -88,7 +88,7 @@ impl Engine {
                 let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
                 let completed = Arc::new(eventfd(0, flags)?);
                 let signalled = completed.clone();
-                let wake = move || crate::bare::signal(&signalled);
+                let wake = move || crate::disk::signal(&signalled);
                 let queue = ImageQueue::new(image.clone(), Arc::new(wake));
                 Engine::Rbd(Box::new(queue), completed)
             }

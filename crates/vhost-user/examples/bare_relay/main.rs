@@ -19,8 +19,7 @@
 //! - `answer`: it polls for the guest's next request for some microseconds after a signal, and then sleeps.
 //! - `spin`: it polls the ring and the disk all the time.
 
-#[path = "../bare/mod.rs"]
-mod bare;
+mod disk;
 mod engine;
 
 use std::error::Error;
@@ -40,7 +39,7 @@ use vhost_user::{ControlThreads, Server};
 use virtqueue::queue_setup::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};
 
-use bare::{BareDisk, STATUS_OK, StopFlag, signal};
+use disk::{BareDisk, STATUS_OK, StopFlag, signal};
 use engine::{Disk, Engine};
 
 const USAGE: &str = "usage: bare_relay SOCKET FILE|POOL/IMAGE wait|answer|spin native|io_uring|rbd";

@@ -1,4 +1,4 @@
-//! A vhost-user-blk disk with one queue, which one function serves on a thread of its own. The baseline servers share it.
+//! A vhost-user-blk disk with one queue, which one function serves on a thread of its own.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
