@@ -89,6 +89,20 @@ fn pool(max_threads: u32) -> Fixture {
 }
 
 impl Fixture {
+    fn add(&mut self, token: u64, task: Task) {
+        self.pool.add_job(TestJob(token, task));
+    }
+
+    /// Adds jobs that wait until what is returned is dropped.
+    fn add_waiting(&mut self, tokens: std::ops::Range<u64>) -> Vec<Sender<()>> {
+        let add = |token| {
+            let (release, until) = channel();
+            self.add(token, Task::Wait(until));
+            release
+        };
+        tokens.map(add).collect()
+    }
+
     /// Sleeps until a wake-up, like a loop does, until `count` completions are there.
     fn wait_for(&mut self, count: usize) -> Vec<Completion> {
         let mut out = Vec::new();
@@ -97,6 +111,10 @@ impl Fixture {
             self.pool.take_completions(&mut out);
         }
         out
+    }
+
+    fn threads(&self) -> u32 {
+        self.pool.thread_count()
     }
 
     /// Waits until the pool has this many threads; hangs if it never does.
@@ -118,9 +136,7 @@ fn every_job_completes_once_with_its_result() {
         }
     };
     for token in 0..500 {
-        fixture
-            .pool
-            .add_job(TestJob(token, Task::Return(result(token))));
+        fixture.add(token, Task::Return(result(token)));
     }
     assert_eq!(fixture.pool.in_flight_count(), 500);
     let mut done = fixture.wait_for(500);
@@ -142,26 +158,22 @@ fn jobs_start_in_order_on_one_thread() {
     let mut fixture = pool(1);
     let list = Arc::new(Mutex::new(Vec::new()));
     for token in 0..100 {
-        fixture
-            .pool
-            .add_job(TestJob(token, Task::Note(Arc::clone(&list))));
+        fixture.add(token, Task::Note(Arc::clone(&list)));
     }
     fixture.wait_for(100);
     assert_eq!(*list.lock().unwrap(), (0..100).collect::<Vec<_>>());
-    assert_eq!(fixture.pool.thread_count(), 1);
+    assert_eq!(fixture.threads(), 1);
 }
 
 #[test]
 fn threads_are_started_up_to_the_maximum_when_none_is_idle() {
     let mut fixture = pool(4);
-    assert_eq!(fixture.pool.thread_count(), 0);
+    assert_eq!(fixture.threads(), 0);
     let barrier = Arc::new(Barrier::new(4));
     // Ends only if four of them run at the same time; the rest waits its turn.
     for token in 0..8 {
-        fixture
-            .pool
-            .add_job(TestJob(token, Task::Meet(Arc::clone(&barrier))));
-        assert!(fixture.pool.thread_count() <= 4);
+        fixture.add(token, Task::Meet(Arc::clone(&barrier)));
+        assert!(fixture.threads() <= 4);
     }
     assert_eq!(fixture.wait_for(8).len(), 8);
 }
@@ -169,14 +181,8 @@ fn threads_are_started_up_to_the_maximum_when_none_is_idle() {
 #[test]
 fn no_thread_is_started_over_the_maximum() {
     let mut fixture = pool(2);
-    let releases: Vec<_> = (0..5)
-        .map(|token| {
-            let (release, until) = channel();
-            fixture.pool.add_job(TestJob(token, Task::Wait(until)));
-            release
-        })
-        .collect();
-    assert_eq!(fixture.pool.thread_count(), 2);
+    let releases = fixture.add_waiting(0..5);
+    assert_eq!(fixture.threads(), 2);
     assert_eq!(
         fixture.pool.threads.len(),
         2,
@@ -189,20 +195,14 @@ fn no_thread_is_started_over_the_maximum() {
 #[test]
 fn jobs_of_one_disk_that_never_end_leave_threads_to_other_disks() {
     let mut fixture = pool(DEFAULT_MAX_THREADS);
-    let releases: Vec<_> = (0..200)
-        .map(|token| {
-            let (release, until) = channel();
-            fixture.pool.add_job(TestJob(token, Task::Wait(until)));
-            release
-        })
-        .collect();
+    let releases = fixture.add_waiting(0..200);
     assert_eq!(
-        fixture.pool.thread_count(),
+        fixture.threads(),
         56,
         "seven eighths, and no thread is started in vain"
     );
     for token in (1000..100_000).step_by(1000) {
-        fixture.pool.add_job(TestJob(token, Task::Return(Ok(()))));
+        fixture.add(token, Task::Return(Ok(())));
         assert_eq!(fixture.wait_for(1)[0].token, token);
     }
     drop(releases);
@@ -214,9 +214,7 @@ fn a_larger_maximum_starts_threads_for_jobs_that_wait() {
     let mut fixture = pool(1);
     let barrier = Arc::new(Barrier::new(3));
     for token in 0..3 {
-        fixture
-            .pool
-            .add_job(TestJob(token, Task::Meet(Arc::clone(&barrier))));
+        fixture.add(token, Task::Meet(Arc::clone(&barrier)));
     }
     fixture.pool.set_limits(0, 4).unwrap();
     assert_eq!(fixture.wait_for(3).len(), 3);
@@ -226,29 +224,28 @@ fn a_larger_maximum_starts_threads_for_jobs_that_wait() {
 fn an_idle_thread_is_used_before_another_is_started() {
     let mut fixture = pool(4);
     for token in 0..20 {
-        fixture.pool.add_job(TestJob(token, Task::Return(Ok(()))));
+        fixture.add(token, Task::Return(Ok(())));
         fixture.wait_for(1);
         // The worker may still be on its way from the completion to its wait.
         while !fixture.pool.shared.all_idle() {
             thread::yield_now();
         }
     }
-    assert_eq!(fixture.pool.thread_count(), 1);
+    assert_eq!(fixture.threads(), 1);
 }
 
 #[test]
 fn the_owner_is_woken_once_per_list() {
     let mut fixture = pool(1);
     for token in 0..10 {
-        fixture.pool.add_job(TestJob(token, Task::Return(Ok(()))));
+        fixture.add(token, Task::Return(Ok(())));
     }
     // The only thread reaches this job after the ten, and the list was not taken meanwhile.
-    let (release, until) = channel();
-    fixture.pool.add_job(TestJob(10, Task::Wait(until)));
+    let release = fixture.add_waiting(10..11);
     fixture.woken.recv().unwrap();
     let (list, started) = (Arc::new(Mutex::new(Vec::new())), fixture.wakes.clone());
-    fixture.pool.add_job(TestJob(11, Task::Note(list)));
-    release.send(()).unwrap();
+    fixture.add(11, Task::Note(list));
+    drop(release);
     while fixture.pool.shared.finished_len() < 12 {
         thread::yield_now();
     }
@@ -256,7 +253,7 @@ fn the_owner_is_woken_once_per_list() {
     let mut out = Vec::new();
     assert!(fixture.pool.has_finished());
     assert_eq!(fixture.pool.take_completions(&mut out), 12);
-    fixture.pool.add_job(TestJob(12, Task::Return(Ok(()))));
+    fixture.add(12, Task::Return(Ok(())));
     fixture.wait_for(1);
     assert_eq!(
         started.load(Ordering::SeqCst),
@@ -268,8 +265,8 @@ fn the_owner_is_woken_once_per_list() {
 #[test]
 fn a_panic_is_eio_and_the_thread_goes_on() {
     let mut fixture = pool(1);
-    fixture.pool.add_job(TestJob(1, Task::Panic));
-    fixture.pool.add_job(TestJob(2, Task::Return(Ok(()))));
+    fixture.add(1, Task::Panic);
+    fixture.add(2, Task::Return(Ok(())));
     let expected = [
         Completion {
             token: 1,
@@ -286,17 +283,11 @@ fn a_panic_is_eio_and_the_thread_goes_on() {
 #[test]
 fn idle_threads_over_the_minimum_end() {
     let mut fixture = fixture(1, 3, Duration::from_millis(1));
-    assert_eq!(
-        fixture.pool.thread_count(),
-        1,
-        "the minimum is there from the start"
-    );
+    assert_eq!(fixture.threads(), 1, "the minimum is there from the start");
     for _ in 0..3 {
         let barrier = Arc::new(Barrier::new(3));
         for token in 0..3 {
-            fixture
-                .pool
-                .add_job(TestJob(token, Task::Meet(Arc::clone(&barrier))));
+            fixture.add(token, Task::Meet(Arc::clone(&barrier)));
         }
         fixture.wait_for(3);
         fixture.wait_for_threads(1);
@@ -304,26 +295,25 @@ fn idle_threads_over_the_minimum_end() {
     fixture.pool.set_limits(0, 3).unwrap();
     fixture.wait_for_threads(0);
     // And from nothing it works again.
-    fixture.pool.add_job(TestJob(9, Task::Return(Ok(()))));
+    fixture.add(9, Task::Return(Ok(())));
     fixture.wait_for(1);
 }
 
 #[test]
 fn limits_can_be_changed_while_jobs_run() {
     let mut fixture = pool(1);
-    let (release, until) = channel();
-    fixture.pool.add_job(TestJob(0, Task::Wait(until)));
-    fixture.pool.add_job(TestJob(1, Task::Return(Ok(()))));
-    assert_eq!(fixture.pool.thread_count(), 1);
+    let release = fixture.add_waiting(0..1);
+    fixture.add(1, Task::Return(Ok(())));
+    assert_eq!(fixture.threads(), 1);
     fixture.pool.set_limits(3, 8).unwrap();
-    assert_eq!(fixture.pool.thread_count(), 3);
+    assert_eq!(fixture.threads(), 3);
     // The second job no longer waits for the first.
     assert_eq!(fixture.wait_for(1)[0].token, 1);
     fixture.pool.set_limits(0, 1).unwrap();
     drop(release);
     assert_eq!(fixture.wait_for(1)[0].token, 0);
     fixture.wait_for_threads(1);
-    fixture.pool.add_job(TestJob(2, Task::Return(Ok(()))));
+    fixture.add(2, Task::Return(Ok(())));
     assert_eq!(fixture.wait_for(1)[0].token, 2);
 }
 
@@ -354,11 +344,7 @@ fn invalid_limits_are_refused_and_change_nothing() {
     assert_eq!(make(0, 1), None);
     let mut fixture = pool(2);
     assert!(fixture.pool.set_limits(9, 3).is_err());
-    assert_eq!(
-        fixture.pool.thread_count(),
-        0,
-        "the minimum of 9 did not come true"
-    );
+    assert_eq!(fixture.threads(), 0, "the minimum of 9 did not come true");
 }
 
 #[test]
@@ -366,7 +352,7 @@ fn without_any_thread_a_job_completes_with_eagain() {
     let mut fixture = pool(4);
     // No machine has room for such a stack, so no thread can be started.
     fixture.pool.stack_bytes = 1 << 56;
-    fixture.pool.add_job(TestJob(5, Task::Return(Ok(()))));
+    fixture.add(5, Task::Return(Ok(())));
     assert_eq!(
         fixture.wait_for(1),
         [Completion {
@@ -374,18 +360,17 @@ fn without_any_thread_a_job_completes_with_eagain() {
             result: Err(Errno::AGAIN)
         }]
     );
-    assert_eq!(fixture.pool.thread_count(), 0);
+    assert_eq!(fixture.threads(), 0);
     assert!(matches!(
         fixture.pool.set_limits(1, 4),
         Err(PoolError::Start { .. })
     ));
     // With one thread there, the job waits for it instead.
     fixture.pool.stack_bytes = STACK_BYTES;
-    let (release, until) = channel();
-    fixture.pool.add_job(TestJob(6, Task::Wait(until)));
+    let release = fixture.add_waiting(6..7);
     fixture.pool.stack_bytes = 1 << 56;
-    fixture.pool.add_job(TestJob(7, Task::Return(Ok(()))));
-    release.send(()).unwrap();
+    fixture.add(7, Task::Return(Ok(())));
+    drop(release);
     let done: Vec<_> = fixture
         .wait_for(2)
         .iter()
@@ -398,14 +383,11 @@ fn without_any_thread_a_job_completes_with_eagain() {
 fn drop_runs_all_jobs() {
     let mut fixture = pool(2);
     let list = Arc::new(Mutex::new(Vec::new()));
-    let (release, until) = channel();
-    fixture.pool.add_job(TestJob(0, Task::Wait(until)));
+    let release = fixture.add_waiting(0..1);
     for token in 1..50 {
-        fixture
-            .pool
-            .add_job(TestJob(token, Task::Note(Arc::clone(&list))));
+        fixture.add(token, Task::Note(Arc::clone(&list)));
     }
-    release.send(()).unwrap();
+    drop(release);
     drop(fixture.pool);
     let ran: BTreeSet<u64> = list.lock().unwrap().iter().copied().collect();
     assert_eq!(ran, (1..50).collect());
