@@ -6,11 +6,10 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use crate::descriptors::pipe;
 use crate::guest::*;
 use crate::row::Answer::{Accepted, Dropped};
-use crate::row::{Row, negotiated, running};
+use crate::row::Rows;
 use crate::wire::*;
 
-pub fn rows() -> Vec<Row> {
-    let mut rows = Vec::new();
+pub fn rows(rows: &mut Rows) {
     for (what, request, payload) in [
         ("GET_FEATURES", GET_FEATURES, vec![]),
         ("SET_FEATURES", SET_FEATURES, u64s(&[FEATURES])),
@@ -18,14 +17,14 @@ pub fn rows() -> Vec<Row> {
         ("SET_VRING_ENABLE", SET_VRING_ENABLE, u32s(&[0, 1])),
         ("SET_CONFIG", SET_CONFIG, config(32, 1, 0, &[1])),
     ] {
-        rows.push(negotiated(
+        rows.negotiated(
             format!("descriptors: {what} with one"),
             Dropped,
             move |guest| {
                 let file = event();
                 guest.tell(request, &payload, &[file.as_fd()])
             },
-        ));
+        );
     }
     for (what, request, payload) in [
         ("SET_VRING_KICK", SET_VRING_KICK, u64s(&[0])),
@@ -35,11 +34,11 @@ pub fn rows() -> Vec<Row> {
         ("SET_MEM_TABLE", SET_MEM_TABLE, mem_table(&[REGION])),
         ("SET_BACKEND_REQ_FD", SET_BACKEND_REQ_FD, vec![]),
     ] {
-        rows.push(negotiated(
+        rows.negotiated(
             format!("descriptors: {what} without one"),
             Dropped,
             move |guest| guest.tell(request, &payload, &[]),
-        ));
+        );
     }
     for (what, flag, count) in [
         ("one, and the flag that says none", NO_FD, 1),
@@ -48,7 +47,7 @@ pub fn rows() -> Vec<Row> {
         ("33", 0, 33),
         ("253 (the most that the kernel passes)", 0, MOST_FDS),
     ] {
-        rows.push(negotiated(
+        rows.negotiated(
             format!("descriptors: SET_VRING_CALL with {what}"),
             Dropped,
             move |guest| {
@@ -56,44 +55,41 @@ pub fn rows() -> Vec<Row> {
                 let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
                 guest.tell(SET_VRING_CALL, &u64s(&[flag]), &fds)
             },
-        ));
+        );
     }
-    rows.extend([
-        negotiated(
-            "descriptors: beside the payload instead of the header",
-            Dropped,
-            |guest| {
-                let file = event();
-                guest.wire.bytes(&header(SET_VRING_CALL, VERSION, 8), &[]);
-                guest.wire.bytes(&u64s(&[0]), &[file.as_fd()]);
-                guest.still_there()
-            },
-        ),
-        negotiated("descriptors: ADD_MEM_REG with 2", Dropped, |guest| {
-            let file = guest.memory.region_file(0);
-            guest.tell(ADD_MEM_REG, &single_region(REGION), &[file, file])
-        }),
-        negotiated("SET_BACKEND_REQ_FD: a pipe", Dropped, |guest| {
-            let (read, _write) = pipe();
-            guest.tell(SET_BACKEND_REQ_FD, &[], &[read.as_fd()])
-        }),
-        negotiated("SET_BACKEND_REQ_FD: a datagram socket", Dropped, |guest| {
-            let (socket, _other) = UnixDatagram::pair().unwrap();
-            guest.tell(SET_BACKEND_REQ_FD, &[], &[socket.as_fd()])
-        }),
-        running(
-            "SET_BACKEND_REQ_FD: 20 times, the other ends closed",
-            Accepted,
-            |guest| {
-                for _ in 0..20 {
-                    let (socket, _closed) = UnixStream::pair().unwrap();
-                    guest.must(SET_BACKEND_REQ_FD, &[], &[socket.as_fd()]);
-                }
-                guest.still_there()
-            },
-        ),
-    ]);
-    rows
+    rows.negotiated(
+        "descriptors: beside the payload instead of the header",
+        Dropped,
+        |guest| {
+            let file = event();
+            guest.wire.bytes(&header(SET_VRING_CALL, VERSION, 8), &[]);
+            guest.wire.bytes(&u64s(&[0]), &[file.as_fd()]);
+            guest.still_there()
+        },
+    );
+    rows.negotiated("descriptors: ADD_MEM_REG with 2", Dropped, |guest| {
+        let file = guest.memory.region_file(0);
+        guest.tell(ADD_MEM_REG, &single_region(REGION), &[file, file])
+    });
+    rows.negotiated("SET_BACKEND_REQ_FD: a pipe", Dropped, |guest| {
+        let (read, _write) = pipe();
+        guest.tell(SET_BACKEND_REQ_FD, &[], &[read.as_fd()])
+    });
+    rows.negotiated("SET_BACKEND_REQ_FD: a datagram socket", Dropped, |guest| {
+        let (socket, _other) = UnixDatagram::pair().unwrap();
+        guest.tell(SET_BACKEND_REQ_FD, &[], &[socket.as_fd()])
+    });
+    rows.running(
+        "SET_BACKEND_REQ_FD: 20 times, the other ends closed",
+        Accepted,
+        |guest| {
+            for _ in 0..20 {
+                let (socket, _closed) = UnixStream::pair().unwrap();
+                guest.must(SET_BACKEND_REQ_FD, &[], &[socket.as_fd()]);
+            }
+            guest.still_there()
+        },
+    );
 }
 
 const REGION: Region = Region {

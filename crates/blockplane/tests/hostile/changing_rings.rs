@@ -9,61 +9,59 @@ use virtqueue::testing::{DESC_F_NEXT, DESC_F_WRITE};
 use crate::guest::*;
 use crate::rings::{desc, read};
 use crate::row::Answer::Contained;
-use crate::row::{OK, Row, running};
+use crate::row::{OK, Rows};
 
-pub fn rows() -> Vec<Row> {
-    vec![
-        running(
-            "avail: flags and used event flip all the time",
-            OK,
-            |guest| {
-                let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
-                let event = layout.avail + 4 + 2 * u64::from(layout.size);
-                let flipping = repeat_on_thread(move |round| {
-                    memory.store_u16(layout.avail, round & 1);
-                    memory.store_u16(event, round);
-                });
-                let answers: Vec<_> = (0..50)
-                    .map(|_| {
-                        let answer = guest.read_sector_without_call();
-                        guest.queues[0].ring.take_used();
-                        answer
-                    })
-                    .collect();
-                drop(flipping);
-                answers
-                    .into_iter()
-                    .find(|answer| *answer != OK)
-                    .unwrap_or(OK)
-            },
-        ),
-        running(
-            "used: overwritten by the guest all the time",
-            Contained,
-            |guest| {
-                let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
-                let flipping = repeat_on_thread(move |round| {
-                    memory.store_u16(layout.used, round);
-                    memory.store_u16(layout.used + 2, round);
-                    memory.store_u16(layout.used + 4, round);
-                });
-                let chain = read(guest);
-                for (index, descriptor) in (0..).zip(chain) {
-                    guest.queues[0]
-                        .ring
-                        .split()
-                        .write_descriptor(index, descriptor);
-                }
-                for _ in 0..50 {
-                    guest.queues[0].ring.split().make_available(0);
-                    guest.queues[0].kick();
-                    assert_eq!(guest.verified_io(1, 4, 0x77), Ok(()), "the other queue");
-                }
-                drop(flipping);
-                Contained
-            },
-        ),
-    ]
+pub fn rows(rows: &mut Rows) {
+    rows.running(
+        "avail: flags and used event flip all the time",
+        OK,
+        |guest| {
+            let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
+            let event = layout.avail + 4 + 2 * u64::from(layout.size);
+            let flipping = repeat_on_thread(move |round| {
+                memory.store_u16(layout.avail, round & 1);
+                memory.store_u16(event, round);
+            });
+            let answers: Vec<_> = (0..50)
+                .map(|_| {
+                    let answer = guest.read_sector_without_call();
+                    guest.queues[0].ring.take_used();
+                    answer
+                })
+                .collect();
+            drop(flipping);
+            answers
+                .into_iter()
+                .find(|answer| *answer != OK)
+                .unwrap_or(OK)
+        },
+    );
+    rows.running(
+        "used: overwritten by the guest all the time",
+        Contained,
+        |guest| {
+            let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
+            let flipping = repeat_on_thread(move |round| {
+                memory.store_u16(layout.used, round);
+                memory.store_u16(layout.used + 2, round);
+                memory.store_u16(layout.used + 4, round);
+            });
+            let chain = read(guest);
+            for (index, descriptor) in (0..).zip(chain) {
+                guest.queues[0]
+                    .ring
+                    .split()
+                    .write_descriptor(index, descriptor);
+            }
+            for _ in 0..50 {
+                guest.queues[0].ring.split().make_available(0);
+                guest.queues[0].kick();
+                assert_eq!(guest.verified_io(1, 4, 0x77), Ok(()), "the other queue");
+            }
+            drop(flipping);
+            Contained
+        },
+    );
 }
 
 /// Something done over and over on another thread, until this is dropped.

@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::guest::*;
 use crate::memory::memory_file;
 use crate::row::Answer::{self, Accepted, Dropped, Status};
-use crate::row::{OK, Row, negotiated, row, running};
+use crate::row::{OK, Rows};
 use crate::wire::*;
 
 pub fn pipe() -> (OwnedFd, OwnedFd) {
@@ -50,8 +50,7 @@ const KINDS: [Kind; 9] = [
 ];
 
 /// Rows of descriptors that are no eventfds, in messages that need one.
-pub fn rows() -> Vec<Row> {
-    let mut rows = Vec::new();
+pub fn rows(rows: &mut Rows) {
     for (message, request) in [
         ("kick", SET_VRING_KICK),
         ("call", SET_VRING_CALL),
@@ -59,106 +58,99 @@ pub fn rows() -> Vec<Row> {
     ] {
         for (what, make) in KINDS {
             let says = "descriptor that is no eventfd";
-            rows.push(
-                negotiated(format!("{message}: {what}"), Dropped, move |guest| {
-                    guest.share_memory();
-                    guest.set_up(0, ENTRIES);
-                    guest.ask(request, &u64s(&[0]), &[make().as_fd()])
-                })
-                .says(says),
-            );
-            rows.push(
-                running(
-                    format!("{message}: {what}, for a queue that runs"),
-                    Dropped,
-                    move |guest| guest.ask(request, &u64s(&[0]), &[make().as_fd()]),
-                )
-                .says(says),
-            );
+            rows.negotiated(format!("{message}: {what}"), Dropped, move |guest| {
+                guest.share_memory();
+                guest.set_up(0, ENTRIES);
+                guest.ask(request, &u64s(&[0]), &[make().as_fd()])
+            })
+            .says(says);
+
+            rows.running(
+                format!("{message}: {what}, for a queue that runs"),
+                Dropped,
+                move |guest| guest.ask(request, &u64s(&[0]), &[make().as_fd()]),
+            )
+            .says(says);
         }
     }
-    rows.push(
-        running("kick: the connection itself", Dropped, |guest| {
-            guest.ask(SET_VRING_KICK, &u64s(&[0]), &[guest.wire.socket()])
-        })
-        .says("descriptor that is no eventfd"),
-    );
-    rows.extend(eventfds());
-    rows
+    rows.running("kick: the connection itself", Dropped, |guest| {
+        guest.ask(SET_VRING_KICK, &u64s(&[0]), &[guest.wire.socket()])
+    })
+    .says("descriptor that is no eventfd");
+
+    eventfds(rows);
 }
 
 /// Eventfds in a state, or at a place, that they should not be in.
-fn eventfds() -> Vec<Row> {
-    vec![
-        negotiated("kick: none, the guest is to be polled", Accepted, |guest| {
-            guest.share_memory();
-            guest.set_up(0, ENTRIES);
-            guest.ask(SET_VRING_KICK, &u64s(&[NO_FD]), &[])
-        }),
-        running("kick: one descriptor for both queues", OK, |guest| {
-            guest.must(SET_VRING_KICK, &u64s(&[1]), &[guest.queues[0].kick.as_fd()]);
-            guest.must(SET_VRING_KICK, &u64s(&[0]), &[guest.queues[0].kick.as_fd()]);
-            guest.read_sector()
-        }),
-        running("call: the descriptor of the kicks", OK, |guest| {
-            let kick = guest.queues[0].kick.try_clone().unwrap();
-            call_with(guest, &kick)
-        }),
-        row("call: a full eventfd", OK, |guest| {
+fn eventfds(rows: &mut Rows) {
+    rows.negotiated("kick: none, the guest is to be polled", Accepted, |guest| {
+        guest.share_memory();
+        guest.set_up(0, ENTRIES);
+        guest.ask(SET_VRING_KICK, &u64s(&[NO_FD]), &[])
+    });
+    rows.running("kick: one descriptor for both queues", OK, |guest| {
+        guest.must(SET_VRING_KICK, &u64s(&[1]), &[guest.queues[0].kick.as_fd()]);
+        guest.must(SET_VRING_KICK, &u64s(&[0]), &[guest.queues[0].kick.as_fd()]);
+        guest.read_sector()
+    });
+    rows.running("call: the descriptor of the kicks", OK, |guest| {
+        let kick = guest.queues[0].kick.try_clone().unwrap();
+        call_with(guest, &kick)
+    });
+    rows.row("call: a full eventfd", OK, |guest| {
+        let call = event();
+        rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        guest.ready();
+        call_with(guest, &call)
+    });
+    rows.row(
+        "call: a full eventfd that blocks until the daemon has it",
+        OK,
+        |guest| {
             let call = event();
             rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+            rustix::fs::fcntl_setfl(&call, rustix::fs::OFlags::empty()).unwrap();
             guest.ready();
             call_with(guest, &call)
-        }),
-        row(
-            "call: a full eventfd that blocks until the daemon has it",
-            OK,
-            |guest| {
-                let call = event();
-                rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-                rustix::fs::fcntl_setfl(&call, rustix::fs::OFlags::empty()).unwrap();
-                guest.ready();
-                call_with(guest, &call)
-            },
-        ),
-        running("call: set 500 times while requests run", OK, |guest| {
-            for _ in 0..500 {
-                let call = event();
-                guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
+        },
+    );
+    rows.running("call: set 500 times while requests run", OK, |guest| {
+        for _ in 0..500 {
+            let call = event();
+            guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
+        }
+        guest.must(SET_VRING_CALL, &u64s(&[0]), &[guest.queues[0].call.as_fd()]);
+        guest.read_sector()
+    });
+    rows.running(
+        "err: a full eventfd, and a queue that breaks",
+        Accepted,
+        |guest| {
+            let err = event();
+            rustix::io::write(&err, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+            guest.must(SET_VRING_ERR, &u64s(&[0]), &[err.as_fd()]);
+            guest.queues[0].ring.split().make_available(500);
+            guest.queues[0].kick();
+            // Nothing says when; the other queue of this iothread says that it was not held up.
+            assert_eq!(guest.verified_io(1, 3, 0x11), Ok(()));
+            guest.still_there()
+        },
+    )
+    .says("names descriptor 500");
+    rows.running("kicks without end from another thread", OK, |guest| {
+        let kick = guest.queues[0].kick.try_clone().unwrap();
+        let kicker = std::thread::spawn(move || {
+            for _ in 0..200_000 {
+                rustix::io::write(&kick, &1u64.to_ne_bytes()).unwrap();
             }
-            guest.must(SET_VRING_CALL, &u64s(&[0]), &[guest.queues[0].call.as_fd()]);
-            guest.read_sector()
-        }),
-        running(
-            "err: a full eventfd, and a queue that breaks",
-            Accepted,
-            |guest| {
-                let err = event();
-                rustix::io::write(&err, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-                guest.must(SET_VRING_ERR, &u64s(&[0]), &[err.as_fd()]);
-                guest.queues[0].ring.split().make_available(500);
-                guest.queues[0].kick();
-                // Nothing says when; the other queue of this iothread says that it was not held up.
-                assert_eq!(guest.verified_io(1, 3, 0x11), Ok(()));
-                guest.still_there()
-            },
-        )
-        .says("names descriptor 500"),
-        running("kicks without end from another thread", OK, |guest| {
-            let kick = guest.queues[0].kick.try_clone().unwrap();
-            let kicker = std::thread::spawn(move || {
-                for _ in 0..200_000 {
-                    rustix::io::write(&kick, &1u64.to_ne_bytes()).unwrap();
-                }
-            });
-            let answers: Vec<_> = (0..5).map(|_| guest.read_sector()).collect();
-            kicker.join().unwrap();
-            answers
-                .into_iter()
-                .find(|answer| *answer != OK)
-                .unwrap_or(OK)
-        }),
-    ]
+        });
+        let answers: Vec<_> = (0..5).map(|_| guest.read_sector()).collect();
+        kicker.join().unwrap();
+        answers
+            .into_iter()
+            .find(|answer| *answer != OK)
+            .unwrap_or(OK)
+    });
 }
 
 /// A request on a queue that calls there. The guest does not hear of it and looks at the ring.

@@ -9,7 +9,7 @@ use virtqueue::LOG_PAGE_BYTES;
 
 use crate::guest::{ALL_PROTOCOL_FEATURES, FEATURES, Guest, MEMORY, MEMORY_BYTES};
 use crate::row::Answer::{Accepted, Dropped};
-use crate::row::{Answer, Row, row};
+use crate::row::{Answer, Rows};
 use crate::wire::*;
 
 const LOG_SHMFD: u64 = 1 << 1;
@@ -137,104 +137,102 @@ fn quiet(guest: &Guest) {
     guest.must(SET_VRING_ENABLE, &u32s(&[0, 1]), &[]);
 }
 
-fn good() -> Vec<Row> {
-    vec![
-        row("a log while queues run", Accepted, |guest| {
+fn good(rows: &mut Rows) {
+    rows.row("a log while queues run", Accepted, |guest| {
+        ready(guest);
+        io(guest);
+        let log = pass_good(guest);
+        io(guest);
+        assert_eq!(log.take(), [].into(), "it is not asked for");
+        log_all(guest, true);
+        log.take();
+        io(guest);
+        let marked = log.take();
+        assert!(marked.is_superset(&written(guest)), "{marked:?}");
+        assert!(marked.len() < 10, "{marked:?}");
+        // Another, in its place.
+        let new = pass_good(guest);
+        log.take();
+        new.take();
+        io(guest);
+        assert!(new.take().is_superset(&written(guest)));
+        assert_eq!(log.take(), [].into(), "it is not used any more");
+        log_all(guest, false);
+        quiet(guest);
+        new.take();
+        io(guest);
+        assert_eq!(new.take(), [].into(), "it is not asked for any more");
+        log_all(guest, true);
+        io(guest);
+        assert!(new.take().is_superset(&written(guest)));
+        guest.still_there()
+    });
+    rows.row(
+        "a log of queues that are started with it",
+        Accepted,
+        |guest| {
+            guest.negotiate(FEATURES | LOG_ALL);
+            let features = ALL_PROTOCOL_FEATURES | LOG_SHMFD;
+            guest.must(SET_PROTOCOL_FEATURES, &u64s(&[features]), &[]);
+            guest.share_memory();
+            let log = pass_good(guest);
+            for index in 0..2 {
+                guest.set_up(index, 16);
+                guest.start(index);
+            }
+            log.take();
+            io(guest);
+            let data = guest.queues[0].status / LOG_PAGE_BYTES;
+            assert!(log.take().contains(&data));
+            guest.still_there()
+        },
+    );
+    rows.row(
+        "a log that comes after it was asked for",
+        Accepted,
+        |guest| {
             ready(guest);
+            log_all(guest, true);
+            io(guest);
+            // Earlier writes are unknown.
+            let log = pass_good(guest);
+            assert!(log.take().into_iter().eq(all_pages()));
+            guest.still_there()
+        },
+    );
+    rows.row(
+        "a log that comes after it was asked for, and another one before",
+        Accepted,
+        |guest| {
+            migrates_again(guest);
+            // The old log is not used any more.
             io(guest);
             let log = pass_good(guest);
+            assert!(log.take().into_iter().eq(all_pages()));
             io(guest);
-            assert_eq!(log.take(), [].into(), "it is not asked for");
-            log_all(guest, true);
-            log.take();
-            io(guest);
-            let marked = log.take();
-            assert!(marked.is_superset(&written(guest)), "{marked:?}");
-            assert!(marked.len() < 10, "{marked:?}");
-            // Another, in its place.
-            let new = pass_good(guest);
-            log.take();
-            new.take();
-            io(guest);
-            assert!(new.take().is_superset(&written(guest)));
-            assert_eq!(log.take(), [].into(), "it is not used any more");
-            log_all(guest, false);
-            quiet(guest);
-            new.take();
-            io(guest);
-            assert_eq!(new.take(), [].into(), "it is not asked for any more");
-            log_all(guest, true);
-            io(guest);
-            assert!(new.take().is_superset(&written(guest)));
+            assert!(log.take().is_superset(&written(guest)));
             guest.still_there()
-        }),
-        row(
-            "a log of queues that are started with it",
-            Accepted,
-            |guest| {
-                guest.negotiate(FEATURES | LOG_ALL);
-                let features = ALL_PROTOCOL_FEATURES | LOG_SHMFD;
-                guest.must(SET_PROTOCOL_FEATURES, &u64s(&[features]), &[]);
-                guest.share_memory();
-                let log = pass_good(guest);
-                for index in 0..2 {
-                    guest.set_up(index, 16);
-                    guest.start(index);
-                }
-                log.take();
-                io(guest);
-                let data = guest.queues[0].status / LOG_PAGE_BYTES;
-                assert!(log.take().contains(&data));
-                guest.still_there()
-            },
-        ),
-        row(
-            "a log that comes after it was asked for",
-            Accepted,
-            |guest| {
-                ready(guest);
-                log_all(guest, true);
-                io(guest);
-                // Earlier writes are unknown.
-                let log = pass_good(guest);
-                assert!(log.take().into_iter().eq(all_pages()));
-                guest.still_there()
-            },
-        ),
-        row(
-            "a log that comes after it was asked for, and another one before",
-            Accepted,
-            |guest| {
-                migrates_again(guest);
-                // The old log is not used any more.
-                io(guest);
-                let log = pass_good(guest);
-                assert!(log.take().into_iter().eq(all_pages()));
-                io(guest);
-                assert!(log.take().is_superset(&written(guest)));
-                guest.still_there()
-            },
-        ),
-        row(
-            "more memory than a log had that is not looked at any more",
-            Accepted,
-            |guest| {
-                migrates_again(guest);
-                assert_eq!(add_memory(guest), Accepted);
-                let log = pass_good(guest);
-                assert!(log.take().is_superset(&all_pages().collect()));
-                guest.still_there()
-            },
-        ),
-        row("a log that has just what it needs", Accepted, |guest| {
-            ready(guest);
-            pass(guest, NEEDED, 0, Log::new(NEEDED).0)
-        }),
-    ]
+        },
+    );
+    rows.row(
+        "more memory than a log had that is not looked at any more",
+        Accepted,
+        |guest| {
+            migrates_again(guest);
+            assert_eq!(add_memory(guest), Accepted);
+            let log = pass_good(guest);
+            assert!(log.take().is_superset(&all_pages().collect()));
+            guest.still_there()
+        },
+    );
+    rows.row("a log that has just what it needs", Accepted, |guest| {
+        ready(guest);
+        pass(guest, NEEDED, 0, Log::new(NEEDED).0)
+    });
 }
 
-pub fn rows() -> Vec<Row> {
-    let mut rows = good();
+pub fn rows(rows: &mut Rows) {
+    good(rows);
     for (what, size, offset, says) in [
         (
             "too small",
@@ -263,59 +261,50 @@ pub fn rows() -> Vec<Row> {
             "bad message",
         ),
     ] {
-        rows.push(
-            row(format!("SET_LOG_BASE: {what}"), Dropped, move |guest| {
-                ready(guest);
-                pass(guest, size, offset, Log::new(16384).0)
-            })
-            .says(says),
-        );
+        rows.row(format!("SET_LOG_BASE: {what}"), Dropped, move |guest| {
+            ready(guest);
+            pass(guest, size, offset, Log::new(16384).0)
+        })
+        .says(says);
     }
-    rows.push(
-        row("SET_LOG_BASE: no file", Dropped, |guest| {
+    rows.row("SET_LOG_BASE: no file", Dropped, |guest| {
+        ready(guest);
+        guest.ask(SET_LOG_BASE, &u64s(&[4096, 0]), &[])
+    })
+    .says("bad message");
+
+    rows.row("SET_LOG_BASE: a pipe", Dropped, |guest| {
+        ready(guest);
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        pass(guest, 4096, 0, reader)
+    })
+    .says("bad log");
+
+    rows.row(
+        "SET_LOG_BASE: a file that cannot be written",
+        Dropped,
+        |guest| {
             ready(guest);
-            guest.ask(SET_LOG_BASE, &u64s(&[4096, 0]), &[])
-        })
-        .says("bad message"),
-    );
-    rows.push(
-        row("SET_LOG_BASE: a pipe", Dropped, |guest| {
-            ready(guest);
-            let (reader, _writer) = rustix::pipe::pipe().unwrap();
-            pass(guest, 4096, 0, reader)
-        })
-        .says("bad log"),
-    );
-    rows.push(
-        row(
-            "SET_LOG_BASE: a file that cannot be written",
-            Dropped,
-            |guest| {
-                ready(guest);
-                pass(guest, 4096, 0, File::open("/proc/self/exe").unwrap())
-            },
-        )
-        .says("bad log"),
-    );
-    rows.push(
-        row("more memory than there is a log for", Dropped, |guest| {
-            ready(guest);
-            assert_eq!(pass(guest, NEEDED, 0, Log::new(NEEDED).0), Accepted);
-            log_all(guest, true);
-            add_memory(guest)
-        })
-        .says("expected at least 161"),
-    );
-    rows.push(
-        row("a log that disappears", Accepted, |guest| {
-            ready(guest);
-            let log = pass_good(guest);
-            ftruncate(&log.0, 0).unwrap();
-            log_all(guest, true);
-            io(guest);
-            guest.still_there()
-        })
-        .says("truncated guest memory"),
-    );
-    rows
+            pass(guest, 4096, 0, File::open("/proc/self/exe").unwrap())
+        },
+    )
+    .says("bad log");
+
+    rows.row("more memory than there is a log for", Dropped, |guest| {
+        ready(guest);
+        assert_eq!(pass(guest, NEEDED, 0, Log::new(NEEDED).0), Accepted);
+        log_all(guest, true);
+        add_memory(guest)
+    })
+    .says("expected at least 161");
+
+    rows.row("a log that disappears", Accepted, |guest| {
+        ready(guest);
+        let log = pass_good(guest);
+        ftruncate(&log.0, 0).unwrap();
+        log_all(guest, true);
+        io(guest);
+        guest.still_there()
+    })
+    .says("truncated guest memory");
 }

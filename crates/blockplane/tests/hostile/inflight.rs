@@ -7,7 +7,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::guest::{ALL_PROTOCOL_FEATURES, ENTRIES, FEATURES, Guest};
 use crate::row::Answer::{Accepted, Broken, Dropped};
-use crate::row::{Answer, Row, row};
+use crate::row::{Answer, Rows};
 use crate::wire::*;
 
 pub const INFLIGHT_SHMFD: u64 = 1 << 12;
@@ -78,47 +78,40 @@ fn start_with(guest: &mut Guest, words: &[u64]) -> Answer {
     guest.try_start(0)
 }
 
-pub fn rows() -> Vec<Row> {
-    let mut rows = Vec::new();
+pub fn rows(rows: &mut Rows) {
     for (what, queues, entries) in [("no queues", 0, 16), ("no entries", 2, 0)] {
-        rows.push(
-            row(format!("GET_INFLIGHT_FD: {what}"), Dropped, move |guest| {
-                negotiate(guest);
-                get(guest, queues, entries)
-            })
-            .says("bad message"),
-        );
-        rows.push(
-            row(format!("SET_INFLIGHT_FD: {what}"), Dropped, move |guest| {
-                negotiate(guest);
-                let payload = said(1 << 20, 0, queues, entries);
-                guest.ask(SET_INFLIGHT_FD, &payload, &[file(1 << 20).as_fd()])
-            })
-            .says("bad message"),
-        );
+        rows.row(format!("GET_INFLIGHT_FD: {what}"), Dropped, move |guest| {
+            negotiate(guest);
+            get(guest, queues, entries)
+        })
+        .says("bad message");
+
+        rows.row(format!("SET_INFLIGHT_FD: {what}"), Dropped, move |guest| {
+            negotiate(guest);
+            let payload = said(1 << 20, 0, queues, entries);
+            guest.ask(SET_INFLIGHT_FD, &payload, &[file(1 << 20).as_fd()])
+        })
+        .says("bad message");
     }
     for (what, queues, entries) in [
         ("a queue more than there are", 3, 16),
         ("fewer entries than rings have", 2, 8),
         ("as many entries as there are numbers", 2, u16::MAX),
     ] {
-        rows.push(row(
-            format!("GET_INFLIGHT_FD: {what}"),
-            Accepted,
-            move |guest| {
-                negotiate(guest);
-                get(guest, queues, entries)
-            },
-        ));
+        rows.row(format!("GET_INFLIGHT_FD: {what}"), Accepted, move |guest| {
+            negotiate(guest);
+            get(guest, queues, entries)
+        });
     }
-    rows.push(row(
+    rows.row(
         "SET_INFLIGHT_FD: for a queue more than there are",
         Accepted,
         |guest| {
             let file = file(1 << 16);
             disk_works_with(guest, &said(1 << 16, 0, 3, ENTRIES), file.as_fd())
         },
-    ));
+    );
+
     for (what, size, offset, entries, says) in [
         (
             "too small",
@@ -149,13 +142,11 @@ pub fn rows() -> Vec<Row> {
             "it has 256 bytes: expected at least",
         ),
     ] {
-        rows.push(
-            row(format!("SET_INFLIGHT_FD: {what}"), Accepted, move |guest| {
-                let payload = said(size, offset, 2, entries);
-                disk_works_with(guest, &payload, file(16384).as_fd())
-            })
-            .says(says),
-        );
+        rows.row(format!("SET_INFLIGHT_FD: {what}"), Accepted, move |guest| {
+            let payload = said(size, offset, 2, entries);
+            disk_works_with(guest, &payload, file(16384).as_fd())
+        })
+        .says(says);
     }
     for (what, size, offset, says) in [
         (
@@ -177,70 +168,63 @@ pub fn rows() -> Vec<Row> {
             "it has 0 bytes: expected at least 64",
         ),
     ] {
-        rows.push(
-            row(format!("SET_INFLIGHT_FD: {what}"), Dropped, move |guest| {
-                negotiate(guest);
-                let payload = said(size, offset, 2, ENTRIES);
-                guest.ask(SET_INFLIGHT_FD, &payload, &[file(16384).as_fd()])
-            })
-            .says(says),
-        );
+        rows.row(format!("SET_INFLIGHT_FD: {what}"), Dropped, move |guest| {
+            negotiate(guest);
+            let payload = said(size, offset, 2, ENTRIES);
+            guest.ask(SET_INFLIGHT_FD, &payload, &[file(16384).as_fd()])
+        })
+        .says(says);
     }
-    rows.push(
-        row("SET_INFLIGHT_FD: no file", Dropped, |guest| {
-            negotiate(guest);
-            guest.ask(SET_INFLIGHT_FD, &said(8192, 0, 2, ENTRIES), &[])
-        })
-        .says("bad message"),
-    );
-    rows.push(
-        row("SET_INFLIGHT_FD: a pipe", Dropped, |guest| {
-            negotiate(guest);
-            let (reader, _writer) = rustix::pipe::pipe().unwrap();
-            guest.ask(
-                SET_INFLIGHT_FD,
-                &said(8192, 0, 2, ENTRIES),
-                &[reader.as_fd()],
-            )
-        })
-        .says("bad buffer"),
-    );
-    rows.push(
-        row(
-            "SET_INFLIGHT_FD: a file that cannot be written",
-            Dropped,
-            |guest| {
-                negotiate(guest);
-                let file = File::open("/proc/self/exe").unwrap();
-                guest.ask(SET_INFLIGHT_FD, &said(8192, 0, 2, ENTRIES), &[file.as_fd()])
-            },
+    rows.row("SET_INFLIGHT_FD: no file", Dropped, |guest| {
+        negotiate(guest);
+        guest.ask(SET_INFLIGHT_FD, &said(8192, 0, 2, ENTRIES), &[])
+    })
+    .says("bad message");
+
+    rows.row("SET_INFLIGHT_FD: a pipe", Dropped, |guest| {
+        negotiate(guest);
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        guest.ask(
+            SET_INFLIGHT_FD,
+            &said(8192, 0, 2, ENTRIES),
+            &[reader.as_fd()],
         )
-        .says("bad buffer"),
-    );
-    rows.push(
-        row("SET_INFLIGHT_FD: while a queue runs", Dropped, |guest| {
+    })
+    .says("bad buffer");
+
+    rows.row(
+        "SET_INFLIGHT_FD: a file that cannot be written",
+        Dropped,
+        |guest| {
             negotiate(guest);
-            guest.set_up(0, ENTRIES);
-            guest.start(0);
-            guest.ask(
-                SET_INFLIGHT_FD,
-                &said(8192, 0, 2, ENTRIES),
-                &[file(8192).as_fd()],
-            )
-        })
-        .says("queues are running"),
-    );
-    rows.push(
-        row(
-            "a buffer for fewer queues than are started",
-            Accepted,
-            |guest| {
-                let file = file(576);
-                disk_works_with(guest, &said(576, 0, 1, ENTRIES), file.as_fd())
-            },
+            let file = File::open("/proc/self/exe").unwrap();
+            guest.ask(SET_INFLIGHT_FD, &said(8192, 0, 2, ENTRIES), &[file.as_fd()])
+        },
+    )
+    .says("bad buffer");
+
+    rows.row("SET_INFLIGHT_FD: while a queue runs", Dropped, |guest| {
+        negotiate(guest);
+        guest.set_up(0, ENTRIES);
+        guest.start(0);
+        guest.ask(
+            SET_INFLIGHT_FD,
+            &said(8192, 0, 2, ENTRIES),
+            &[file(8192).as_fd()],
         )
-        .says("it has 576 bytes: expected at least"),
-    );
+    })
+    .says("queues are running");
+
+    rows.row(
+        "a buffer for fewer queues than are started",
+        Accepted,
+        |guest| {
+            let file = file(576);
+            disk_works_with(guest, &said(576, 0, 1, ENTRIES), file.as_fd())
+        },
+    )
+    .says("it has 576 bytes: expected at least");
+
     // The second word: version, and entries.
     let header = |version: u64, entries: u64| version | entries << 16;
     for (what, words, says) in [
@@ -255,36 +239,34 @@ pub fn rows() -> Vec<Row> {
             "is for 8 descriptors: expected 16",
         ),
     ] {
-        rows.push(
-            row(format!("a record {what}"), Broken, move |guest| {
-                start_with(guest, &words)
-            })
-            .says(says),
-        );
+        rows.row(format!("a record {what}"), Broken, move |guest| {
+            start_with(guest, &words)
+        })
+        .says(says);
     }
     // The layout that the buffer itself says counts.
-    rows.push(row("a record of a larger queue", Accepted, move |guest| {
+    rows.row("a record of a larger queue", Accepted, move |guest| {
         let file = file(1 << 16);
         rustix::io::pwrite(&file, &header(1, 32).to_le_bytes(), 8).unwrap();
         disk_works_with(guest, &said(1 << 16, 0, 2, ENTRIES), file.as_fd())
-    }));
-    rows.push(
-        row(
-            "a record with a descriptor that the queue does not have any more",
-            Broken,
-            move |guest| {
-                negotiate(guest);
-                let mut words = vec![0; 2 * 17];
-                words[1] = header(1, 16);
-                words[2 * (1 + 8)] = 1;
-                let _buffer = pass(guest, &words);
-                guest.set_up(0, 8);
-                guest.try_start(0)
-            },
-        )
-        .says("names descriptor 8: expected one below 8"),
-    );
-    rows.push(row(
+    });
+
+    rows.row(
+        "a record with a descriptor that the queue does not have any more",
+        Broken,
+        move |guest| {
+            negotiate(guest);
+            let mut words = vec![0; 2 * 17];
+            words[1] = header(1, 16);
+            words[2 * (1 + 8)] = 1;
+            let _buffer = pass(guest, &words);
+            guest.set_up(0, 8);
+            guest.try_start(0)
+        },
+    )
+    .says("names descriptor 8: expected one below 8");
+
+    rows.row(
         "GET_INFLIGHT_FD and SET_INFLIGHT_FD: again",
         Accepted,
         |guest| {
@@ -302,38 +284,35 @@ pub fn rows() -> Vec<Row> {
             assert_eq!(guest.verified_io(0, 3, 0x11), Ok(()));
             guest.still_there()
         },
-    ));
-    rows.push(
-        row(
-            "a record that goes round in circles",
-            Broken,
-            move |guest| {
-                // All is in flight, in chains as long as the ring; the used index is far away.
-                start_with(
-                    guest,
-                    &[
-                        vec![0, header(1, 16) | 0x7000 << 48],
-                        vec![0x0010_0000_0000_0001; 64],
-                    ]
-                    .concat(),
-                )
-            },
-        )
-        .says("record of requests in flight"),
     );
-    rows.push(
-        row("a buffer that disappears", Accepted, |guest| {
-            negotiate(guest);
-            let buffer = pass(guest, &[]);
-            for index in 0..2 {
-                guest.set_up(index, ENTRIES);
-                guest.start(index);
-            }
-            ftruncate(&buffer, 0).unwrap();
-            assert_eq!(guest.verified_io(0, 3, 0x11), Ok(()));
-            guest.still_there()
-        })
-        .says("truncated guest memory"),
-    );
-    rows
+
+    rows.row(
+        "a record that goes round in circles",
+        Broken,
+        move |guest| {
+            // All is in flight, in chains as long as the ring; the used index is far away.
+            start_with(
+                guest,
+                &[
+                    vec![0, header(1, 16) | 0x7000 << 48],
+                    vec![0x0010_0000_0000_0001; 64],
+                ]
+                .concat(),
+            )
+        },
+    )
+    .says("record of requests in flight");
+
+    rows.row("a buffer that disappears", Accepted, |guest| {
+        negotiate(guest);
+        let buffer = pass(guest, &[]);
+        for index in 0..2 {
+            guest.set_up(index, ENTRIES);
+            guest.start(index);
+        }
+        ftruncate(&buffer, 0).unwrap();
+        assert_eq!(guest.verified_io(0, 3, 0x11), Ok(()));
+        guest.still_there()
+    })
+    .says("truncated guest memory");
 }

@@ -53,12 +53,12 @@ macro_rules! tests_of_tables {
     ($($table:ident: $survived:ident, $stops:ident;)*) => {$(
         #[test]
         fn $survived() {
-            row::one_daemon_survives($table::rows());
+            row::one_daemon_survives($table::rows);
         }
 
         #[test]
         fn $stops() {
-            row::each_stops_in_good_order($table::rows());
+            row::each_stops_in_good_order($table::rows);
         }
     )*};
 }

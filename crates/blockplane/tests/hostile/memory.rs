@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use crate::descriptors::{Kind, pipe, read_only_file};
 use crate::guest::*;
 use crate::row::Answer::{self, Accepted, Dropped};
-use crate::row::{OK, Row, negotiated, row, running};
+use crate::row::{OK, Rows};
 use crate::wire::*;
 
 pub const MIB: u64 = 1 << 20;
@@ -33,13 +33,12 @@ pub fn region(guest_addr: u64, len: u64, user_addr: u64, offset: u64) -> Region 
     }
 }
 
-pub fn rows() -> Vec<Row> {
-    let mut rows = tables();
-    rows.extend(files());
-    rows.extend(slots());
-    rows.extend(crate::placement::rows());
-    rows.extend(crate::removed_memory::rows());
-    rows
+pub fn rows(rows: &mut Rows) {
+    tables(rows);
+    files(rows);
+    slots(rows);
+    crate::placement::rows(rows);
+    crate::removed_memory::rows(rows);
 }
 
 /// Shares these regions of one file of 1 MiB.
@@ -59,8 +58,7 @@ fn share(guest: &mut Guest, request: u32, regions: &[Region]) -> Answer {
     guest.ask(SET_MEM_TABLE, &mem_table(regions), &files)
 }
 
-fn tables() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn tables(rows: &mut Rows) {
     let top = u64::MAX - MIB + 1;
     for (what, says, regions) in [
         (
@@ -113,81 +111,76 @@ fn tables() -> Vec<Row> {
             ("ADD_MEM_REG", ADD_MEM_REG),
         ] {
             let regions = regions.clone();
-            rows.push(
-                row(format!("{name}: {what}"), Dropped, move |guest| {
-                    share(guest, request, &regions)
-                })
-                .says(says),
-            );
+            rows.row(format!("{name}: {what}"), Dropped, move |guest| {
+                share(guest, request, &regions)
+            })
+            .says(says);
         }
     }
-    rows.extend([
-        negotiated("SET_MEM_TABLE: no regions", Dropped, |guest| {
-            guest.tell(SET_MEM_TABLE, &mem_table(&[]), &[])
-        }),
-        negotiated(
-            "SET_MEM_TABLE: 33 regions, 32 descriptors",
-            Dropped,
-            |guest| {
-                let regions: Vec<_> = (0..33).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
-                let file = memory_file(MIB);
-                guest.tell(SET_MEM_TABLE, &mem_table(&regions), &[file.as_fd(); 32])
-            },
-        ),
-        negotiated("SET_MEM_TABLE: 2 regions, 1 descriptor", Dropped, |guest| {
-            let regions = [region(0, MIB, 0, 0), region(MIB, MIB, MIB, 0)];
+    rows.negotiated("SET_MEM_TABLE: no regions", Dropped, |guest| {
+        guest.tell(SET_MEM_TABLE, &mem_table(&[]), &[])
+    });
+    rows.negotiated(
+        "SET_MEM_TABLE: 33 regions, 32 descriptors",
+        Dropped,
+        |guest| {
+            let regions: Vec<_> = (0..33).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
             let file = memory_file(MIB);
-            guest.tell(SET_MEM_TABLE, &mem_table(&regions), &[file.as_fd()])
-        }),
-        negotiated("SET_MEM_TABLE: 1 region, 2 descriptors", Dropped, |guest| {
+            guest.tell(SET_MEM_TABLE, &mem_table(&regions), &[file.as_fd(); 32])
+        },
+    );
+    rows.negotiated("SET_MEM_TABLE: 2 regions, 1 descriptor", Dropped, |guest| {
+        let regions = [region(0, MIB, 0, 0), region(MIB, MIB, MIB, 0)];
+        let file = memory_file(MIB);
+        guest.tell(SET_MEM_TABLE, &mem_table(&regions), &[file.as_fd()])
+    });
+    rows.negotiated("SET_MEM_TABLE: 1 region, 2 descriptors", Dropped, |guest| {
+        let file = memory_file(MIB);
+        let fds = [file.as_fd(), file.as_fd()];
+        guest.tell(SET_MEM_TABLE, &mem_table(&[region(0, MIB, 0, 0)]), &fds)
+    });
+    rows.negotiated("SET_MEM_TABLE: says 2^32 - 1 regions", Dropped, |guest| {
+        let file = memory_file(MIB);
+        guest.tell(SET_MEM_TABLE, &u32s(&[u32::MAX, 0]), &[file.as_fd()])
+    });
+    rows.negotiated("SET_MEM_TABLE: bytes in the padding", Dropped, |guest| {
+        let file = memory_file(MIB);
+        let mut payload = mem_table(&[region(0, MIB, 0, 0)]);
+        payload[4] = 1;
+        guest.tell(SET_MEM_TABLE, &payload, &[file.as_fd()])
+    });
+    rows.row(
+        "SET_MEM_TABLE: 32 regions, all there may be",
+        Accepted,
+        |guest| {
+            let regions: Vec<_> = (0..32).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
+            share(guest, SET_MEM_TABLE, &regions)
+        },
+    );
+    rows.running("SET_MEM_TABLE: again, 200 times", OK, |guest| {
+        for _ in 0..200 {
+            guest.share_memory();
+        }
+        guest.read_sector()
+    });
+    rows.running(
+        "SET_MEM_TABLE: a bad one leaves nothing behind",
+        Dropped,
+        |guest| {
             let file = memory_file(MIB);
-            let fds = [file.as_fd(), file.as_fd()];
-            guest.tell(SET_MEM_TABLE, &mem_table(&[region(0, MIB, 0, 0)]), &fds)
-        }),
-        negotiated("SET_MEM_TABLE: says 2^32 - 1 regions", Dropped, |guest| {
-            let file = memory_file(MIB);
-            guest.tell(SET_MEM_TABLE, &u32s(&[u32::MAX, 0]), &[file.as_fd()])
-        }),
-        negotiated("SET_MEM_TABLE: bytes in the padding", Dropped, |guest| {
-            let file = memory_file(MIB);
-            let mut payload = mem_table(&[region(0, MIB, 0, 0)]);
-            payload[4] = 1;
-            guest.tell(SET_MEM_TABLE, &payload, &[file.as_fd()])
-        }),
-        row(
-            "SET_MEM_TABLE: 32 regions, all there may be",
-            Accepted,
-            |guest| {
-                let regions: Vec<_> = (0..32).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
-                share(guest, SET_MEM_TABLE, &regions)
-            },
-        ),
-        running("SET_MEM_TABLE: again, 200 times", OK, |guest| {
-            for _ in 0..200 {
-                guest.share_memory();
-            }
-            guest.read_sector()
-        }),
-        running(
-            "SET_MEM_TABLE: a bad one leaves nothing behind",
-            Dropped,
-            |guest| {
-                let file = memory_file(MIB);
-                let regions = [region(0, MIB, 0, 0), region(MIB, 2 * MIB, MIB, 0)];
-                guest.ask(
-                    SET_MEM_TABLE,
-                    &mem_table(&regions),
-                    &[file.as_fd(), file.as_fd()],
-                )
-            },
-        )
-        .says("has only"),
-    ]);
-    rows
+            let regions = [region(0, MIB, 0, 0), region(MIB, 2 * MIB, MIB, 0)];
+            guest.ask(
+                SET_MEM_TABLE,
+                &mem_table(&regions),
+                &[file.as_fd(), file.as_fd()],
+            )
+        },
+    )
+    .says("has only");
 }
 
 /// Descriptors that are no memory. Each is made when its row is tried.
-fn files() -> Vec<Row> {
+fn files(rows: &mut Rows) {
     fn sealed() -> OwnedFd {
         let file = memory_file(MIB);
         fcntl_add_seals(&file, SealFlags::WRITE).unwrap();
@@ -212,63 +205,57 @@ fn files() -> Vec<Row> {
         ("a file opened for reading", for_reading),
         ("a file sealed against writing", sealed),
     ];
-    let mut rows = Vec::new();
     for (what, make) in kinds {
         let says = "cannot map 1048576 bytes";
-        rows.push(
-            negotiated(format!("memory: {what}"), Dropped, move |guest| {
-                let table = mem_table(&[region(0, MIB, 0, 0)]);
-                guest.ask(SET_MEM_TABLE, &table, &[make().as_fd()])
-            })
-            .says(says),
-        );
+        rows.negotiated(format!("memory: {what}"), Dropped, move |guest| {
+            let table = mem_table(&[region(0, MIB, 0, 0)]);
+            guest.ask(SET_MEM_TABLE, &table, &[make().as_fd()])
+        })
+        .says(says);
     }
-    rows
 }
 
-fn slots() -> Vec<Row> {
-    vec![
-        row("ADD_MEM_REG: 510 regions", Dropped, |guest| {
-            let regions: Vec<_> = (0..510).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
+fn slots(rows: &mut Rows) {
+    rows.row("ADD_MEM_REG: 510 regions", Dropped, |guest| {
+        let regions: Vec<_> = (0..510).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
+        share(guest, ADD_MEM_REG, &regions)
+    })
+    .says("more than 509 memory slots");
+    rows.row(
+        "ADD_MEM_REG: 509 regions, all there may be",
+        Accepted,
+        |guest| {
+            let regions: Vec<_> = (0..509).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
             share(guest, ADD_MEM_REG, &regions)
-        })
-        .says("more than 509 memory slots"),
-        row(
-            "ADD_MEM_REG: 509 regions, all there may be",
-            Accepted,
-            |guest| {
-                let regions: Vec<_> = (0..509).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
-                share(guest, ADD_MEM_REG, &regions)
-            },
-        ),
-        negotiated(
-            "ADD_MEM_REG and REM_MEM_REG in turn, 1000 times",
-            Accepted,
-            |guest| {
-                let file = memory_file(MIB);
-                let region = single_region(region(MIB, MIB, MIB, 0));
-                for _ in 0..1000 {
-                    guest.must(ADD_MEM_REG, &region, &[file.as_fd()]);
-                    guest.must(REM_MEM_REG, &region, &[]);
-                }
-                guest.still_there()
-            },
-        ),
-        negotiated("REM_MEM_REG: before any memory", Dropped, |guest| {
-            guest.ask(REM_MEM_REG, &single_region(region(MIB, MIB, MIB, 0)), &[])
-        })
-        .says("no region of"),
-        running("REM_MEM_REG: another length", Dropped, |guest| {
-            let mut region = guest.regions()[0];
-            region.len -= 4096;
-            guest.ask(REM_MEM_REG, &single_region(region), &[])
-        })
-        .says("no region of"),
-        running("REM_MEM_REG: another front-end address", Dropped, |guest| {
-            let mut region = guest.regions()[0];
-            region.user_addr += 4096;
-            guest.ask(REM_MEM_REG, &single_region(region), &[])
-        })
-        .says("no region of"),
-    ]
+        },
+    );
+    rows.negotiated(
+        "ADD_MEM_REG and REM_MEM_REG in turn, 1000 times",
+        Accepted,
+        |guest| {
+            let file = memory_file(MIB);
+            let region = single_region(region(MIB, MIB, MIB, 0));
+            for _ in 0..1000 {
+                guest.must(ADD_MEM_REG, &region, &[file.as_fd()]);
+                guest.must(REM_MEM_REG, &region, &[]);
+            }
+            guest.still_there()
+        },
+    );
+    rows.negotiated("REM_MEM_REG: before any memory", Dropped, |guest| {
+        guest.ask(REM_MEM_REG, &single_region(region(MIB, MIB, MIB, 0)), &[])
+    })
+    .says("no region of");
+    rows.running("REM_MEM_REG: another length", Dropped, |guest| {
+        let mut region = guest.regions()[0];
+        region.len -= 4096;
+        guest.ask(REM_MEM_REG, &single_region(region), &[])
+    })
+    .says("no region of");
+    rows.running("REM_MEM_REG: another front-end address", Dropped, |guest| {
+        let mut region = guest.regions()[0];
+        region.user_addr += 4096;
+        guest.ask(REM_MEM_REG, &single_region(region), &[])
+    })
+    .says("no region of");
 }

@@ -7,63 +7,58 @@ use crate::daemon::READ_ONLY;
 use crate::descriptors::read_only_file;
 use crate::guest::*;
 use crate::row::Answer::{Accepted, Dropped, Refused, Waiting};
-use crate::row::{Row, negotiated, row, running};
+use crate::row::Rows;
 use crate::wire::*;
 
 /// All rows of messages.
-pub fn rows() -> Vec<Row> {
-    let mut rows = headers();
-    rows.extend(lengths());
-    rows.extend(crate::attached_descriptors::rows());
-    rows.extend(features());
-    rows.extend(crate::queues::rows());
-    rows.extend(configuration());
-    rows.extend(not_offered());
-    rows
+pub fn rows(rows: &mut Rows) {
+    headers(rows);
+    lengths(rows);
+    crate::attached_descriptors::rows(rows);
+    features(rows);
+    crate::queues::rows(rows);
+    configuration(rows);
+    not_offered(rows);
 }
 
 /// Rows of headers with a wrong version, request or size.
-fn headers() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn headers(rows: &mut Rows) {
     for flags in [0, 2, 3] {
-        rows.push(row(
-            format!("header: version {flags}"),
-            Dropped,
-            move |guest| guest.tell_with_flags(GET_FEATURES, flags, &[]),
-        ));
+        rows.row(format!("header: version {flags}"), Dropped, move |guest| {
+            guest.tell_with_flags(GET_FEATURES, flags, &[])
+        });
     }
     for request in [0, 45, 9999, u32::MAX] {
-        rows.push(row(
+        rows.row(
             format!("header: unknown request {request}"),
             Dropped,
             move |guest| guest.tell(request, &[], &[]),
-        ));
+        );
     }
     for bit in [4, 17, 31] {
-        rows.push(row(
+        rows.row(
             format!("header: reserved flag bit {bit}"),
             Dropped,
             move |guest| guest.tell_with_flags(GET_FEATURES, VERSION | 1 << bit, &[]),
-        ));
+        );
     }
-    rows.push(row("header: a reply to nothing", Dropped, |guest| {
+    rows.row("header: a reply to nothing", Dropped, |guest| {
         guest.tell_with_flags(GET_FEATURES, VERSION | REPLY, &[])
-    }));
+    });
+
     for size in [4097, 1 << 20, u32::MAX] {
-        rows.push(row(
+        rows.row(
             format!("header: a payload of {size} bytes to come"),
             Dropped,
             move |guest| {
                 guest.wire.bytes(&header(SET_FEATURES, VERSION, size), &[]);
                 guest.still_there()
             },
-        ));
+        );
     }
-    rows
 }
 
-fn lengths() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn lengths(rows: &mut Rows) {
     for (what, request, payload) in [
         ("SET_FEATURES without a payload", SET_FEATURES, 0),
         ("SET_FEATURES of 4 bytes", SET_FEATURES, 4),
@@ -81,79 +76,73 @@ fn lengths() -> Vec<Row> {
         ("GET_CONFIG of 11 bytes", GET_CONFIG, 11),
         ("SET_CONFIG without a payload", SET_CONFIG, 0),
     ] {
-        rows.push(negotiated(
-            format!("length: {what}"),
-            Dropped,
-            move |guest| {
-                // A descriptor where one belongs: only the length is wrong.
-                let file = event();
-                let fds = match request {
-                    SET_VRING_KICK | SET_VRING_CALL | SET_MEM_TABLE | ADD_MEM_REG => {
-                        vec![file.as_fd()]
-                    }
-                    _ => vec![],
-                };
-                guest.tell(request, &vec![0; payload], &fds)
-            },
-        ));
+        rows.negotiated(format!("length: {what}"), Dropped, move |guest| {
+            // A descriptor where one belongs: only the length is wrong.
+            let file = event();
+            let fds = match request {
+                SET_VRING_KICK | SET_VRING_CALL | SET_MEM_TABLE | ADD_MEM_REG => {
+                    vec![file.as_fd()]
+                }
+                _ => vec![],
+            };
+            guest.tell(request, &vec![0; payload], &fds)
+        });
     }
-    rows.extend([
-        row("length: half a header, then the end", Dropped, |guest| {
+    rows.row("length: half a header, then the end", Dropped, |guest| {
+        guest
+            .wire
+            .bytes(&header(GET_FEATURES, VERSION, 0)[..6], &[]);
+        guest.wire.end_of_messages();
+        end(guest)
+    });
+    rows.row("length: half a payload, then the end", Dropped, |guest| {
+        guest.wire.bytes(&header(SET_FEATURES, VERSION, 8), &[]);
+        guest.wire.bytes(&[0; 4], &[]);
+        guest.wire.end_of_messages();
+        end(guest)
+    });
+    rows.row("length: a header, then the end", Dropped, |guest| {
+        guest.wire.bytes(&header(SET_FEATURES, VERSION, 8), &[]);
+        guest.wire.end_of_messages();
+        end(guest)
+    });
+    rows.row("length: one byte, then silence", Waiting, |guest| {
+        guest.wire.bytes(&[1], &[]);
+        Waiting
+    });
+    rows.running(
+        "length: half a header, then silence, with queues running",
+        Waiting,
+        |guest| {
             guest
                 .wire
                 .bytes(&header(GET_FEATURES, VERSION, 0)[..6], &[]);
-            guest.wire.end_of_messages();
-            end(guest)
-        }),
-        row("length: half a payload, then the end", Dropped, |guest| {
-            guest.wire.bytes(&header(SET_FEATURES, VERSION, 8), &[]);
-            guest.wire.bytes(&[0; 4], &[]);
-            guest.wire.end_of_messages();
-            end(guest)
-        }),
-        row("length: a header, then the end", Dropped, |guest| {
-            guest.wire.bytes(&header(SET_FEATURES, VERSION, 8), &[]);
-            guest.wire.end_of_messages();
-            end(guest)
-        }),
-        row("length: one byte, then silence", Waiting, |guest| {
-            guest.wire.bytes(&[1], &[]);
             Waiting
-        }),
-        running(
-            "length: half a header, then silence, with queues running",
-            Waiting,
-            |guest| {
-                guest
-                    .wire
-                    .bytes(&header(GET_FEATURES, VERSION, 0)[..6], &[]);
-                Waiting
-            },
-        ),
-        row(
-            "length: a header with a descriptor, then silence",
-            Waiting,
-            |guest| {
-                let file = event();
-                guest
-                    .wire
-                    .bytes(&header(SET_VRING_KICK, VERSION, 8), &[file.as_fd()]);
-                Waiting
-            },
-        ),
-        row("length: nothing at all", Waiting, |_| Waiting).says(""),
-        row("asks 20000 times and reads no answer", Waiting, |guest| {
-            // More answers than a socket holds: the daemon waits in its answer.
-            let ask = header(GET_FEATURES, VERSION, 0).repeat(100);
-            for _ in 0..200 {
-                if !try_send(guest, &ask) {
-                    break;
-                }
+        },
+    );
+    rows.row(
+        "length: a header with a descriptor, then silence",
+        Waiting,
+        |guest| {
+            let file = event();
+            guest
+                .wire
+                .bytes(&header(SET_VRING_KICK, VERSION, 8), &[file.as_fd()]);
+            Waiting
+        },
+    );
+    rows.row("length: nothing at all", Waiting, |_| Waiting)
+        .says("");
+    rows.row("asks 20000 times and reads no answer", Waiting, |guest| {
+        // More answers than a socket holds: the daemon waits in its answer.
+        let ask = header(GET_FEATURES, VERSION, 0).repeat(100);
+        for _ in 0..200 {
+            if !try_send(guest, &ask) {
+                break;
             }
-            Waiting
-        }),
-    ]);
-    rows
+        }
+        Waiting
+    });
 }
 
 /// What is left to hear after the last message.
@@ -175,44 +164,38 @@ fn try_send(guest: &Guest, bytes: &[u8]) -> bool {
     .is_ok_and(|sent| sent == bytes.len())
 }
 
-fn features() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn features(rows: &mut Rows) {
     for (what, features) in [
         ("all bits", u64::MAX),
         ("bit 35, IN_ORDER", FEATURES | 1 << 35),
         ("bit 5, read-only", FEATURES | 1 << 5),
     ] {
-        rows.push(
-            row(format!("SET_FEATURES: {what}"), Dropped, move |guest| {
-                guest.tell(SET_FEATURES, &u64s(&[features]), &[])
-            })
-            .says("were not offered: 0x"),
-        );
+        rows.row(format!("SET_FEATURES: {what}"), Dropped, move |guest| {
+            guest.tell(SET_FEATURES, &u64s(&[features]), &[])
+        })
+        .says("were not offered: 0x");
     }
-    rows.push(
-        row(
-            "SET_FEATURES: bit 34, packed queues, of an export without packed=on",
-            Dropped,
-            |guest| {
-                let features = FEATURES | RING_PACKED;
-                guest.tell(SET_FEATURES, &u64s(&[features]), &[])
-            },
-        )
-        .says("were not offered: 0x400000000")
-        .on(READ_ONLY),
-    );
+    rows.row(
+        "SET_FEATURES: bit 34, packed queues, of an export without packed=on",
+        Dropped,
+        |guest| {
+            let features = FEATURES | RING_PACKED;
+            guest.tell(SET_FEATURES, &u64s(&[features]), &[])
+        },
+    )
+    .says("were not offered: 0x400000000")
+    .on(READ_ONLY);
+
     for (what, features) in [
         ("all bits", u64::MAX),
         ("bit 14, INBAND_NOTIFICATIONS", 1 << 14),
     ] {
-        rows.push(
-            row(
-                format!("SET_PROTOCOL_FEATURES: {what}"),
-                Dropped,
-                move |guest| guest.tell(SET_PROTOCOL_FEATURES, &u64s(&[features]), &[]),
-            )
-            .says("protocol features that were not offered: 0x"),
-        );
+        rows.row(
+            format!("SET_PROTOCOL_FEATURES: {what}"),
+            Dropped,
+            move |guest| guest.tell(SET_PROTOCOL_FEATURES, &u64s(&[features]), &[]),
+        )
+        .says("protocol features that were not offered: 0x");
     }
     for (what, request) in [
         ("GET_QUEUE_NUM", GET_QUEUE_NUM),
@@ -221,21 +204,22 @@ fn features() -> Vec<Row> {
         ("GET_CONFIG", GET_CONFIG),
         ("SET_BACKEND_REQ_FD", SET_BACKEND_REQ_FD),
     ] {
-        rows.push(row(
+        rows.row(
             format!("{what} before its feature"),
             Dropped,
             move |guest| guest.tell(request, &[], &[]),
-        ));
+        );
     }
-    rows.push(row(
+    rows.row(
         "SET_VRING_ENABLE without PROTOCOL_FEATURES",
         Dropped,
         |guest| {
             guest.negotiate(VERSION_1);
             guest.tell(SET_VRING_ENABLE, &u32s(&[0, 1]), &[])
         },
-    ));
-    rows.push(row(
+    );
+
+    rows.row(
         "a queue without PROTOCOL_FEATURES starts enabled",
         crate::row::OK,
         |guest| {
@@ -245,12 +229,10 @@ fn features() -> Vec<Row> {
             assert_eq!(guest.try_start(0), Accepted);
             guest.read_sector()
         },
-    ));
-    rows
+    );
 }
 
-fn configuration() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn configuration(rows: &mut Rows) {
     for (what, request, payload) in [
         (
             "GET_CONFIG: longer than a message",
@@ -289,9 +271,9 @@ fn configuration() -> Vec<Row> {
             config(32, 1, 8, &[1]),
         ),
     ] {
-        rows.push(negotiated(what, Dropped, move |guest| {
+        rows.negotiated(what, Dropped, move |guest| {
             guest.tell(request, &payload, &[])
-        }));
+        });
     }
     for (what, payload) in [
         ("write cache 2", config(32, 1, 0, &[2])),
@@ -302,32 +284,26 @@ fn configuration() -> Vec<Row> {
         ("beyond the end", config(255, 2, 0, &[0; 2])),
         ("behind the end", config(3000, 4, 0, &[0; 4])),
     ] {
-        rows.push(running(
-            format!("SET_CONFIG: {what}"),
-            Refused,
-            move |guest| guest.ask(SET_CONFIG, &payload, &[]),
-        ));
+        rows.running(format!("SET_CONFIG: {what}"), Refused, move |guest| {
+            guest.ask(SET_CONFIG, &payload, &[])
+        });
     }
     for (what, offset, size) in [
         ("beyond the end", 250, 8),
         ("behind the end", 256, 1),
         ("far behind it", 4000, 96),
     ] {
-        rows.push(negotiated(
-            format!("GET_CONFIG: {what}"),
-            Refused,
-            move |guest| {
-                let payload = config(offset, size, 0, &vec![0; size as usize]);
-                let reply = guest.wire.ask(GET_CONFIG, &payload, &[]).unwrap();
-                assert_eq!(reply, config(offset, 0, 0, &[]), "no bytes: an error");
-                match guest.still_there() {
-                    Accepted => Refused,
-                    answer => answer,
-                }
-            },
-        ));
+        rows.negotiated(format!("GET_CONFIG: {what}"), Refused, move |guest| {
+            let payload = config(offset, size, 0, &vec![0; size as usize]);
+            let reply = guest.wire.ask(GET_CONFIG, &payload, &[]).unwrap();
+            assert_eq!(reply, config(offset, 0, 0, &[]), "no bytes: an error");
+            match guest.still_there() {
+                Accepted => Refused,
+                answer => answer,
+            }
+        });
     }
-    rows.push(negotiated("GET_CONFIG: all 256 bytes", Accepted, |guest| {
+    rows.negotiated("GET_CONFIG: all 256 bytes", Accepted, |guest| {
         let reply = guest
             .wire
             .ask(GET_CONFIG, &config(0, 256, 0, &[0; 256]), &[])
@@ -338,12 +314,10 @@ fn configuration() -> Vec<Row> {
             "nothing behind the last field"
         );
         guest.still_there()
-    }));
-    rows
+    });
 }
 
-fn not_offered() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn not_offered(rows: &mut Rows) {
     let inflight = || [u64s(&[4096, 0]), vec![2, 0, 16, 0], vec![0; 4]].concat();
     for (what, request, payload, with_fd) in [
         ("GET_INFLIGHT_FD", GET_INFLIGHT_FD, inflight(), false),
@@ -378,39 +352,32 @@ fn not_offered() -> Vec<Row> {
             true,
         ),
     ] {
-        rows.push(negotiated(
-            format!("not offered: {what}"),
-            Dropped,
-            move |guest| {
-                let file = event();
-                let fds = if with_fd { vec![file.as_fd()] } else { vec![] };
-                guest.tell(request, &payload, &fds)
-            },
-        ));
+        rows.negotiated(format!("not offered: {what}"), Dropped, move |guest| {
+            let file = event();
+            let fds = if with_fd { vec![file.as_fd()] } else { vec![] };
+            guest.tell(request, &payload, &fds)
+        });
     }
-    rows.extend([
-        negotiated("not offered: GPU_SET_SOCKET, a socket", Dropped, |guest| {
-            let (socket, _other) = UnixStream::pair().unwrap();
-            guest.tell(GPU_SET_SOCKET, &[], &[socket.as_fd()])
-        }),
-        negotiated("not offered: SET_DEVICE_STATE_FD", Refused, |guest| {
-            let file = read_only_file();
-            guest.ask(SET_DEVICE_STATE_FD, &u32s(&[0, 0]), &[file.as_fd()])
-        }),
-        negotiated("not offered: CHECK_DEVICE_STATE", Refused, |guest| {
-            guest.ask(CHECK_DEVICE_STATE, &[], &[])
-        }),
-        negotiated(
-            "GET_PROTOCOL_FEATURES twice and SET_OWNER twice",
-            Accepted,
-            |guest| {
-                for _ in 0..2 {
-                    guest.must(SET_OWNER, &[], &[]);
-                    guest.wire.ask(GET_PROTOCOL_FEATURES, &[], &[]).unwrap();
-                }
-                guest.still_there()
-            },
-        ),
-    ]);
-    rows
+    rows.negotiated("not offered: GPU_SET_SOCKET, a socket", Dropped, |guest| {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        guest.tell(GPU_SET_SOCKET, &[], &[socket.as_fd()])
+    });
+    rows.negotiated("not offered: SET_DEVICE_STATE_FD", Refused, |guest| {
+        let file = read_only_file();
+        guest.ask(SET_DEVICE_STATE_FD, &u32s(&[0, 0]), &[file.as_fd()])
+    });
+    rows.negotiated("not offered: CHECK_DEVICE_STATE", Refused, |guest| {
+        guest.ask(CHECK_DEVICE_STATE, &[], &[])
+    });
+    rows.negotiated(
+        "GET_PROTOCOL_FEATURES twice and SET_OWNER twice",
+        Accepted,
+        |guest| {
+            for _ in 0..2 {
+                guest.must(SET_OWNER, &[], &[]);
+                guest.wire.ask(GET_PROTOCOL_FEATURES, &[], &[]).unwrap();
+            }
+            guest.still_there()
+        },
+    );
 }

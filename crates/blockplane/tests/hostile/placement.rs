@@ -7,14 +7,13 @@ use virtqueue::testing::Buffer;
 use crate::guest::*;
 use crate::memory::{MIB, memory_file, region};
 use crate::row::Answer::{self, Accepted, Broken, Contained, Dropped};
-use crate::row::{Row, negotiated, row};
+use crate::row::Rows;
 use crate::wire::*;
 
 const OUTSIDE: &str = "is not inside one memory region";
 
-pub fn rows() -> Vec<Row> {
+pub fn rows(rows: &mut Rows) {
     const NO_REGION: &str = "which is in no memory region";
-    let mut rows = Vec::new();
     for (what, moved) in [
         ("descriptor table", 0),
         ("available ring", 1),
@@ -28,83 +27,75 @@ pub fn rows() -> Vec<Row> {
             ),
             ("at the end of all addresses", u64::MAX - 15),
         ] {
-            rows.push(
-                row(format!("rings: {what} {place}"), Dropped, move |guest| {
-                    start_with_ring_at(guest, moved, user_addr)
-                })
-                .says(NO_REGION),
-            );
+            rows.row(format!("rings: {what} {place}"), Dropped, move |guest| {
+                start_with_ring_at(guest, moved, user_addr)
+            })
+            .says(NO_REGION);
         }
-        rows.push(
-            row(
-                format!("rings: {what} across the end"),
-                Broken,
-                move |guest| {
-                    let end = guest.memory.user_addr(MEMORY + MEMORY_BYTES);
-                    start_with_ring_at(guest, moved, end - 16)
-                },
-            )
-            .says(OUTSIDE),
-        );
-        rows.push(row(
+        rows.row(
+            format!("rings: {what} across the end"),
+            Broken,
+            move |guest| {
+                let end = guest.memory.user_addr(MEMORY + MEMORY_BYTES);
+                start_with_ring_at(guest, moved, end - 16)
+            },
+        )
+        .says(OUTSIDE);
+
+        rows.row(
             format!("rings: {what} at an odd address"),
             Dropped,
             move |guest| start_with_ring_at(guest, moved, guest.memory.user_addr(MEMORY) + 1),
-        ));
-    }
-    for size in [3, 12, 1023] {
-        rows.push(
-            negotiated(format!("rings: {size} entries"), Broken, move |guest| {
-                guest.share_memory();
-                guest.set_up(0, ENTRIES);
-                guest.must(SET_VRING_NUM, &u32s(&[0, size]), &[]);
-                guest.try_start(0)
-            })
-            .says("a power of two"),
         );
     }
-    rows.extend([
-        negotiated("rings: 0 entries", Dropped, |guest| {
+    for size in [3, 12, 1023] {
+        rows.negotiated(format!("rings: {size} entries"), Broken, move |guest| {
             guest.share_memory();
             guest.set_up(0, ENTRIES);
-            guest.must(SET_VRING_NUM, &u32s(&[0, 0]), &[]);
+            guest.must(SET_VRING_NUM, &u32s(&[0, size]), &[]);
             guest.try_start(0)
         })
-        .says("SET_VRING_NUM"),
-        row(
-            "rings: misaligned for the guest, aligned for the front-end",
-            Broken,
-            |guest| shifted(guest, 8, 0),
-        )
-        .says("expected an address aligned"),
-        row("rings: misaligned by the file offset", Broken, |guest| {
-            shifted(guest, 0, 8)
-        })
-        .says("expected a mapping aligned"),
-        row(
-            "rings: used ring and descriptor table are one",
-            Contained,
-            |guest| overlapping(guest, |[desc, avail, _]| [desc, avail, desc]),
-        ),
-        row(
-            "rings: available and descriptor table are one",
-            Contained,
-            |guest| overlapping(guest, |[desc, _, used]| [desc, desc, used]),
-        ),
-        row(
-            "rings: the used ring is the available ring, it feeds itself",
-            Contained,
-            |guest| {
-                overlapping(guest, |[desc, avail, _]| {
-                    [desc, avail.next_multiple_of(4), avail.next_multiple_of(4)]
-                })
-            },
-        ),
-        row("rings: all three are one", Contained, |guest| {
-            overlapping(guest, |[desc, _, _]| [desc, desc, desc])
-        }),
-    ]);
-    rows
+        .says("a power of two");
+    }
+    rows.negotiated("rings: 0 entries", Dropped, |guest| {
+        guest.share_memory();
+        guest.set_up(0, ENTRIES);
+        guest.must(SET_VRING_NUM, &u32s(&[0, 0]), &[]);
+        guest.try_start(0)
+    })
+    .says("SET_VRING_NUM");
+    rows.row(
+        "rings: misaligned for the guest, aligned for the front-end",
+        Broken,
+        |guest| shifted(guest, 8, 0),
+    )
+    .says("expected an address aligned");
+    rows.row("rings: misaligned by the file offset", Broken, |guest| {
+        shifted(guest, 0, 8)
+    })
+    .says("expected a mapping aligned");
+    rows.row(
+        "rings: used ring and descriptor table are one",
+        Contained,
+        |guest| overlapping(guest, |[desc, avail, _]| [desc, avail, desc]),
+    );
+    rows.row(
+        "rings: available and descriptor table are one",
+        Contained,
+        |guest| overlapping(guest, |[desc, _, used]| [desc, desc, used]),
+    );
+    rows.row(
+        "rings: the used ring is the available ring, it feeds itself",
+        Contained,
+        |guest| {
+            overlapping(guest, |[desc, avail, _]| {
+                [desc, avail.next_multiple_of(4), avail.next_multiple_of(4)]
+            })
+        },
+    );
+    rows.row("rings: all three are one", Contained, |guest| {
+        overlapping(guest, |[desc, _, _]| [desc, desc, desc])
+    });
 }
 
 /// Sets up a queue with one of its three rings at another address, and tries to start it.

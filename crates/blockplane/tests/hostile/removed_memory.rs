@@ -8,102 +8,100 @@ use virtqueue::testing::{Buffer, TestMemory};
 use crate::guest::*;
 use crate::memory::{MIB, memory_file, region};
 use crate::row::Answer::{self, Accepted, Broken, Contained};
-use crate::row::{IOERR, OK, Row, row, running};
+use crate::row::{IOERR, OK, Rows};
 use crate::wire::*;
 
 const OUTSIDE: &str = "is not inside one memory region";
 
-pub fn rows() -> Vec<Row> {
-    vec![
-        running("memory removed while rings are in it", Accepted, |guest| {
-            let region = guest.regions()[0];
-            guest.must(REM_MEM_REG, &single_region(region), &[]);
+pub fn rows(rows: &mut Rows) {
+    rows.running("memory removed while rings are in it", Accepted, |guest| {
+        let region = guest.regions()[0];
+        guest.must(REM_MEM_REG, &single_region(region), &[]);
+        assert!(
+            guest.queues.iter().all(|queue| is_readable(&queue.err)),
+            "both are broken"
+        );
+        guest.still_there()
+    })
+    .says(OUTSIDE);
+    rows.running(
+        "memory replaced by other memory while queues run",
+        Accepted,
+        |guest| {
+            let file = memory_file(MIB);
+            let table = mem_table(&[region(1 << 40, MIB, 1 << 40, 0)]);
+            guest.must(SET_MEM_TABLE, &table, &[file.as_fd()]);
             assert!(
                 guest.queues.iter().all(|queue| is_readable(&queue.err)),
                 "both are broken"
             );
             guest.still_there()
-        })
-        .says(OUTSIDE),
-        running(
-            "memory replaced by other memory while queues run",
-            Accepted,
-            |guest| {
-                let file = memory_file(MIB);
-                let table = mem_table(&[region(1 << 40, MIB, 1 << 40, 0)]);
-                guest.must(SET_MEM_TABLE, &table, &[file.as_fd()]);
-                assert!(
-                    guest.queues.iter().all(|queue| is_readable(&queue.err)),
-                    "both are broken"
-                );
-                guest.still_there()
-            },
-        )
-        .says(OUTSIDE),
-        row("memory of data removed while rings stay", Broken, |guest| {
-            two_regions(guest, FEATURES);
-            guest.must(REM_MEM_REG, &single_region(guest.regions()[1]), &[]);
-            read_to(guest, DATA)
-        })
-        .says("is not inside guest memory"),
-        row("memory of a request in flight removed", OK, |guest| {
-            two_regions(guest, FEATURES | EVENT_IDX);
-            let region = guest.regions()[1];
-            submit_read_to(guest, DATA);
-            // The device says how far it has come before it sleeps: it has the request.
-            guest.wait_until_taken(1);
-            guest.must(REM_MEM_REG, &single_region(region), &[]);
-            guest.outcome(0)
-        })
-        .on(crate::daemon::SLOW),
-        row("memory of data truncated", IOERR, |guest| {
-            two_regions(guest, FEATURES);
-            ftruncate(guest.memory.region_file(1), 0).unwrap();
-            read_to(guest, DATA)
-        }),
-        row("memory of a header truncated", OK, |guest| {
-            two_regions(guest, FEATURES);
-            guest.memory.write(DATA, &request_header(T_OUT, 0));
-            ftruncate(guest.memory.region_file(1), 0).unwrap();
-            // The header's page is gone: zeroes, which is a read of the first sector.
-            let data = guest.memory.alloc(513, 1);
-            guest.expect_status_at(data + 512);
-            let queue = &mut guest.queues[0];
-            queue
-                .ring
-                .add(&[Buffer::readable(DATA, 16), Buffer::writable(data, 513)]);
-            queue.ring.publish();
-            queue.kick();
-            guest.outcome(0)
-        })
-        .says("truncated guest memory"),
-        row("memory of a status byte truncated", Contained, |guest| {
-            two_regions(guest, FEATURES);
-            let header = guest.memory.alloc_bytes(&request_header(T_IN, 0));
-            let data = guest.memory.alloc(512, 1);
-            ftruncate(guest.memory.region_file(1), 0).unwrap();
-            let queue = &mut guest.queues[0];
-            queue.ring.add(&[
-                Buffer::readable(header, 16),
-                Buffer::writable(data, 512),
-                Buffer::writable(DATA, 1),
-            ]);
-            queue.ring.publish();
-            queue.kick();
-            // The used entry appears with a status that no guest sees.
-            guest.wait_for_used(0);
-            Contained
-        })
-        .says("truncated guest memory"),
-        running("memory punched full of holes", Broken, |guest| {
-            assert_eq!(guest.verified_io(0, 1, 1), Ok(()));
-            let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            fallocate(guest.memory.region_file(0), holes, 0, MEMORY_BYTES).unwrap();
-            guest.queues[0].kick();
-            guest.err_of(0)
-        })
-        .says("entries ahead of"),
-    ]
+        },
+    )
+    .says(OUTSIDE);
+    rows.row("memory of data removed while rings stay", Broken, |guest| {
+        two_regions(guest, FEATURES);
+        guest.must(REM_MEM_REG, &single_region(guest.regions()[1]), &[]);
+        read_to(guest, DATA)
+    })
+    .says("is not inside guest memory");
+    rows.row("memory of a request in flight removed", OK, |guest| {
+        two_regions(guest, FEATURES | EVENT_IDX);
+        let region = guest.regions()[1];
+        submit_read_to(guest, DATA);
+        // The device says how far it has come before it sleeps: it has the request.
+        guest.wait_until_taken(1);
+        guest.must(REM_MEM_REG, &single_region(region), &[]);
+        guest.outcome(0)
+    })
+    .on(crate::daemon::SLOW);
+    rows.row("memory of data truncated", IOERR, |guest| {
+        two_regions(guest, FEATURES);
+        ftruncate(guest.memory.region_file(1), 0).unwrap();
+        read_to(guest, DATA)
+    });
+    rows.row("memory of a header truncated", OK, |guest| {
+        two_regions(guest, FEATURES);
+        guest.memory.write(DATA, &request_header(T_OUT, 0));
+        ftruncate(guest.memory.region_file(1), 0).unwrap();
+        // The header's page is gone: zeroes, which is a read of the first sector.
+        let data = guest.memory.alloc(513, 1);
+        guest.expect_status_at(data + 512);
+        let queue = &mut guest.queues[0];
+        queue
+            .ring
+            .add(&[Buffer::readable(DATA, 16), Buffer::writable(data, 513)]);
+        queue.ring.publish();
+        queue.kick();
+        guest.outcome(0)
+    })
+    .says("truncated guest memory");
+    rows.row("memory of a status byte truncated", Contained, |guest| {
+        two_regions(guest, FEATURES);
+        let header = guest.memory.alloc_bytes(&request_header(T_IN, 0));
+        let data = guest.memory.alloc(512, 1);
+        ftruncate(guest.memory.region_file(1), 0).unwrap();
+        let queue = &mut guest.queues[0];
+        queue.ring.add(&[
+            Buffer::readable(header, 16),
+            Buffer::writable(data, 512),
+            Buffer::writable(DATA, 1),
+        ]);
+        queue.ring.publish();
+        queue.kick();
+        // The used entry appears with a status that no guest sees.
+        guest.wait_for_used(0);
+        Contained
+    })
+    .says("truncated guest memory");
+    rows.running("memory punched full of holes", Broken, |guest| {
+        assert_eq!(guest.verified_io(0, 1, 1), Ok(()));
+        let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(guest.memory.region_file(0), holes, 0, MEMORY_BYTES).unwrap();
+        guest.queues[0].kick();
+        guest.err_of(0)
+    })
+    .says("entries ahead of");
 }
 
 /// Where the second region begins.

@@ -2,7 +2,7 @@
 
 use crate::daemon::{DISK_BYTES, READ_ONLY};
 use crate::guest::*;
-use crate::row::{IOERR, OK, Row, UNSUPP, row, running};
+use crate::row::{IOERR, OK, Rows, UNSUPP};
 
 const T_FLUSH: u32 = 4;
 const T_GET_ID: u32 = 8;
@@ -14,17 +14,15 @@ const BARRIER: u32 = 1 << 31;
 /// One past the last sector.
 const END: u64 = DISK_BYTES / 512;
 
-pub fn rows() -> Vec<Row> {
-    let mut rows = on_a_writable_disk();
-    rows.extend(read_only());
-    rows
+pub fn rows(rows: &mut Rows) {
+    on_a_writable_disk(rows);
+    read_only(rows);
 }
 
-pub fn on_a_writable_disk() -> Vec<Row> {
-    let mut rows = types();
-    rows.extend(transfers());
-    rows.extend(ranges());
-    rows
+pub fn on_a_writable_disk(rows: &mut Rows) {
+    types(rows);
+    transfers(rows);
+    ranges(rows);
 }
 
 /// A segment of a discard or write-zeroes request.
@@ -35,8 +33,7 @@ fn segment(sector: u64, sectors: u32, flags: u32) -> Vec<u8> {
     bytes
 }
 
-fn types() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn types(rows: &mut Rows) {
     for kind in [
         2,
         3,
@@ -58,43 +55,39 @@ fn types() -> Vec<Row> {
         0x7fff_ffff,
         0xffff_ffff,
     ] {
-        rows.push(running(format!("type {kind:#x}"), UNSUPP, move |guest| {
+        rows.running(format!("type {kind:#x}"), UNSUPP, move |guest| {
             guest.request(&[&request_header(kind, 0)], &[512, 1])
-        }));
+        });
     }
-    rows.extend([
-        running("type IN with the barrier bit", OK, |guest| {
-            guest.request(&[&request_header(T_IN | BARRIER, 0)], &[512, 1])
-        }),
-        running("reserved field of the header in use", OK, |guest| {
-            let mut header = request_header(T_IN, 0);
-            header[4..8].fill(0xff);
-            guest.request(&[&header], &[512, 1])
-        }),
-        row("a header in 16 pieces", OK, |guest| {
-            guest.ready_with(FEATURES, 32);
-            let header = request_header(T_IN, 0);
-            let pieces: Vec<_> = header.chunks(1).collect();
-            guest.request(&pieces, &[512, 1])
-        }),
-        running("FLUSH with data and a sector", OK, |guest| {
-            guest.request(&[&request_header(T_FLUSH, u64::MAX), &[1; 512]], &[512, 1])
-        }),
-        running("GET_ID without room", OK, |guest| {
-            guest.request(&[&request_header(T_GET_ID, 0)], &[1])
-        }),
-        running("GET_ID with room for one byte", OK, |guest| {
-            guest.request(&[&request_header(T_GET_ID, 0)], &[1, 1])
-        }),
-        running("GET_ID with room for 64 KiB", OK, |guest| {
-            guest.request(&[&request_header(T_GET_ID, 0)], &[65536, 1])
-        }),
-    ]);
-    rows
+    rows.running("type IN with the barrier bit", OK, |guest| {
+        guest.request(&[&request_header(T_IN | BARRIER, 0)], &[512, 1])
+    });
+    rows.running("reserved field of the header in use", OK, |guest| {
+        let mut header = request_header(T_IN, 0);
+        header[4..8].fill(0xff);
+        guest.request(&[&header], &[512, 1])
+    });
+    rows.row("a header in 16 pieces", OK, |guest| {
+        guest.ready_with(FEATURES, 32);
+        let header = request_header(T_IN, 0);
+        let pieces: Vec<_> = header.chunks(1).collect();
+        guest.request(&pieces, &[512, 1])
+    });
+    rows.running("FLUSH with data and a sector", OK, |guest| {
+        guest.request(&[&request_header(T_FLUSH, u64::MAX), &[1; 512]], &[512, 1])
+    });
+    rows.running("GET_ID without room", OK, |guest| {
+        guest.request(&[&request_header(T_GET_ID, 0)], &[1])
+    });
+    rows.running("GET_ID with room for one byte", OK, |guest| {
+        guest.request(&[&request_header(T_GET_ID, 0)], &[1, 1])
+    });
+    rows.running("GET_ID with room for 64 KiB", OK, |guest| {
+        guest.request(&[&request_header(T_GET_ID, 0)], &[65536, 1])
+    });
 }
 
-fn transfers() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn transfers(rows: &mut Rows) {
     for (what, answer, sector, bytes) in [
         ("the last sector", OK, END - 1, 512),
         ("one sector behind the end", IOERR, END, 512),
@@ -106,54 +99,51 @@ fn transfers() -> Vec<Row> {
         ("no bytes", OK, 0, 0),
         ("no bytes behind the end", IOERR, END + 1, 0),
     ] {
-        rows.push(running(format!("IN: {what}"), answer, move |guest| {
+        rows.running(format!("IN: {what}"), answer, move |guest| {
             guest.request(&[&request_header(T_IN, sector)], &[bytes, 1])
-        }));
-        rows.push(running(format!("OUT: {what}"), answer, move |guest| {
+        });
+
+        rows.running(format!("OUT: {what}"), answer, move |guest| {
             let data = vec![0x5a; bytes as usize];
             guest.request(&[&request_header(T_OUT, sector), &data], &[1])
-        }));
+        });
     }
-    rows.extend([
-        running("IN: all of memory", IOERR, |guest| {
-            // Longer than a whole number of sectors, and longer than what anybody would ask for.
-            guest.request(&[&request_header(T_IN, 0)], &[3 << 20, 1, 1])
-        }),
-        running("IN: data that the device may only read", OK, |guest| {
-            // No data to write to: nothing is transferred.
-            guest.request(&[&request_header(T_IN, 0), &[0; 512]], &[1])
-        }),
-        running("OUT: data that the device may only write", OK, |guest| {
-            guest.request(&[&request_header(T_OUT, 0)], &[512, 1])
-        }),
-        row("IN: 600 pieces of 512 bytes", IOERR, |guest| {
-            guest.ready_with(FEATURES, 1024);
-            let mut pieces = vec![512; 600];
-            pieces.push(1);
-            guest.request(&[&request_header(T_IN, 0)], &pieces)
-        }),
-        running("IN: data, status and header in one place", OK, |guest| {
-            let at = guest.memory.alloc_bytes(&request_header(T_IN, 0));
-            guest.memory.alloc(512, 1);
-            use virtqueue::testing::Buffer;
-            guest.expect_status_at(at + 511);
-            let queue = &mut guest.queues[0];
-            queue.ring.add(&[
-                Buffer::readable(at, 16),
-                Buffer::writable(at, 512),
-                Buffer::writable(at + 511, 1),
-            ]);
-            queue.ring.publish();
-            queue.kick();
-            guest.outcome(0)
-        }),
-    ]);
-    rows
+    rows.running("IN: all of memory", IOERR, |guest| {
+        // Longer than a whole number of sectors, and longer than what anybody would ask for.
+        guest.request(&[&request_header(T_IN, 0)], &[3 << 20, 1, 1])
+    });
+    rows.running("IN: data that the device may only read", OK, |guest| {
+        // No data to write to: nothing is transferred.
+        guest.request(&[&request_header(T_IN, 0), &[0; 512]], &[1])
+    });
+    rows.running("OUT: data that the device may only write", OK, |guest| {
+        guest.request(&[&request_header(T_OUT, 0)], &[512, 1])
+    });
+    rows.row("IN: 600 pieces of 512 bytes", IOERR, |guest| {
+        guest.ready_with(FEATURES, 1024);
+        let mut pieces = vec![512; 600];
+        pieces.push(1);
+        guest.request(&[&request_header(T_IN, 0)], &pieces)
+    });
+    rows.running("IN: data, status and header in one place", OK, |guest| {
+        let at = guest.memory.alloc_bytes(&request_header(T_IN, 0));
+        guest.memory.alloc(512, 1);
+        use virtqueue::testing::Buffer;
+        guest.expect_status_at(at + 511);
+        let queue = &mut guest.queues[0];
+        queue.ring.add(&[
+            Buffer::readable(at, 16),
+            Buffer::writable(at, 512),
+            Buffer::writable(at + 511, 1),
+        ]);
+        queue.ring.publish();
+        queue.kick();
+        guest.outcome(0)
+    });
 }
 
 /// Rows of DISCARD and WRITE_ZEROES with segments inside and outside of the disk.
-fn ranges() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn ranges(rows: &mut Rows) {
     for (name, kind) in [("DISCARD", T_DISCARD), ("WRITE_ZEROES", T_WRITE_ZEROES)] {
         let unmap = if kind == T_DISCARD { UNSUPP } else { OK };
         for (what, answer, payload) in [
@@ -177,17 +167,15 @@ fn ranges() -> Vec<Row> {
             ("two segments", UNSUPP, segment(0, 8, 0).repeat(2)),
             ("100 segments", UNSUPP, segment(0, 8, 0).repeat(100)),
         ] {
-            rows.push(running(format!("{name}: {what}"), answer, move |guest| {
+            rows.running(format!("{name}: {what}"), answer, move |guest| {
                 guest.request(&[&request_header(kind, 0), &payload], &[1])
-            }));
+            });
         }
     }
-    rows
 }
 
 /// The same disk for a guest that may not write, in blocks of 4 KiB.
-fn read_only() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn read_only(rows: &mut Rows) {
     for (what, answer, kind, sector, readable, writable) in [
         ("OUT", IOERR, T_OUT, 0, vec![0; 4096], vec![1]),
         ("OUT without data", IOERR, T_OUT, 0, vec![], vec![1]),
@@ -212,12 +200,9 @@ fn read_only() -> Vec<Row> {
         ),
         ("IN: a block", OK, T_IN, 8, vec![], vec![4096, 1]),
     ] {
-        rows.push(
-            running(format!("read-only: {what}"), answer, move |guest| {
-                guest.request(&[&request_header(kind, sector), &readable], &writable)
-            })
-            .on(READ_ONLY),
-        );
+        rows.running(format!("read-only: {what}"), answer, move |guest| {
+            guest.request(&[&request_header(kind, sector), &readable], &writable)
+        })
+        .on(READ_ONLY);
     }
-    rows
 }

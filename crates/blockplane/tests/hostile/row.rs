@@ -75,77 +75,97 @@ enum Forms {
     Packed,
 }
 
-/// A row: what is wrong, the answer, and how it is done. The log says that a front-end is disconnected, and of other answers
-/// nothing, unless [`Row::says`] has something else.
-pub fn row(
-    what: impl Into<String>,
-    answer: Answer,
-    act: impl Fn(&mut Guest) -> Answer + 'static,
-) -> Row {
-    Row {
-        what: what.into(),
-        answer,
-        says: match answer {
-            Answer::Dropped | Answer::Waiting => "the front-end is disconnected",
-            _ => "",
-        },
-        export: HOSTILE,
-        forms: Forms::Both,
-        act: Box::new(act),
+/// The rows of a table.
+#[derive(Default)]
+pub struct Rows(Vec<Row>);
+
+impl Rows {
+    /// A row: what is wrong, the answer, and how it is done. The log says that a front-end is disconnected, and of other answers
+    /// nothing, unless [`Row::says`] has something else.
+    pub fn row(
+        &mut self,
+        what: impl Into<String>,
+        answer: Answer,
+        act: impl Fn(&mut Guest) -> Answer + 'static,
+    ) -> &mut Row {
+        self.0.push(Row {
+            what: what.into(),
+            answer,
+            says: match answer {
+                Answer::Dropped | Answer::Waiting => "the front-end is disconnected",
+                _ => "",
+            },
+            export: HOSTILE,
+            forms: Forms::Both,
+            act: Box::new(act),
+        });
+        self.0.last_mut().unwrap()
+    }
+
+    /// A row that begins when features are negotiated.
+    pub fn negotiated(
+        &mut self,
+        what: impl Into<String>,
+        answer: Answer,
+        act: impl Fn(&mut Guest) -> Answer + 'static,
+    ) -> &mut Row {
+        self.row(what, answer, move |guest| {
+            guest.negotiate(FEATURES);
+            act(guest)
+        })
+    }
+
+    /// A row that begins when both queues run.
+    pub fn running(
+        &mut self,
+        what: impl Into<String>,
+        answer: Answer,
+        act: impl Fn(&mut Guest) -> Answer + 'static,
+    ) -> &mut Row {
+        self.row(what, answer, move |guest| {
+            guest.ready();
+            act(guest)
+        })
+    }
+
+    /// Against another export, all of them.
+    pub fn all_on(&mut self, export: &'static str) {
+        self.0.iter_mut().for_each(|row| row.export = export);
+    }
+
+    /// The same rows with packed queues, without those for which that makes no sense.
+    pub fn make_packed(&mut self) {
+        self.0.retain(|row| row.forms == Forms::Both);
+        for row in &mut self.0 {
+            row.forms = Forms::Packed;
+            row.what = format!("packed: {}", row.what);
+        }
     }
 }
 
-/// A row that begins when features are negotiated.
-pub fn negotiated(
-    what: impl Into<String>,
-    answer: Answer,
-    act: impl Fn(&mut Guest) -> Answer + 'static,
-) -> Row {
-    row(what, answer, move |guest| {
-        guest.negotiate(FEATURES);
-        act(guest)
-    })
-}
-
-/// A row that begins when both queues run.
-pub fn running(
-    what: impl Into<String>,
-    answer: Answer,
-    act: impl Fn(&mut Guest) -> Answer + 'static,
-) -> Row {
-    row(what, answer, move |guest| {
-        guest.ready();
-        act(guest)
-    })
-}
-
 impl Row {
+    /// Another answer than the usual one.
+    pub fn answers(&mut self, answer: Answer) -> &mut Self {
+        self.answer = answer;
+        self
+    }
+
     /// What the log says.
-    pub fn says(mut self, says: &'static str) -> Self {
+    pub fn says(&mut self, says: &'static str) -> &mut Self {
         self.says = says;
         self
     }
 
     /// Against another export.
-    pub fn on(mut self, export: &'static str) -> Self {
+    pub fn on(&mut self, export: &'static str) -> &mut Self {
         self.export = export;
         self
     }
 
     /// Only split queues can have this.
-    pub fn split_only(mut self) -> Self {
+    pub fn split_only(&mut self) -> &mut Self {
         self.forms = Forms::Split;
         self
-    }
-
-    /// The same with packed queues; `None` if that makes no sense.
-    pub fn packed(mut self) -> Option<Self> {
-        if self.forms == Forms::Split {
-            return None;
-        }
-        self.forms = Forms::Packed;
-        self.what = format!("packed: {}", self.what);
-        Some(self)
     }
 
     fn guest(&self, daemon: &Daemon) -> Guest {
@@ -168,8 +188,15 @@ impl Row {
     }
 }
 
+fn rows_of(table: fn(&mut Rows)) -> Vec<Row> {
+    let mut rows = Rows::default();
+    table(&mut rows);
+    rows.0
+}
+
 /// Runs all rows against one daemon, in which another guest works.
-pub fn one_daemon_survives(rows: Vec<Row>) {
+pub fn one_daemon_survives(table: fn(&mut Rows)) {
+    let rows = rows_of(table);
     let mut daemon = Daemon::start();
     let bystander = VerifyingGuest::start(&daemon);
     let before = daemon.footprint_beside(&bystander);
@@ -216,8 +243,8 @@ pub fn one_daemon_survives(rows: Vec<Row>) {
 }
 
 /// Runs each row against a daemon of its own, which is then stopped while the offender is connected.
-pub fn each_stops_in_good_order(rows: Vec<Row>) {
-    for row in rows {
+pub fn each_stops_in_good_order(table: fn(&mut Rows)) {
+    for row in rows_of(table) {
         // Which one it was, when it fails.
         println!("{}", row.what);
         let mut daemon = Daemon::start();

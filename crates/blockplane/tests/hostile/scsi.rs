@@ -6,7 +6,7 @@ use virtqueue::testing::{Buffer, RawDescriptor};
 use crate::daemon::{DISK_BYTES, SCSI};
 use crate::guest::{Guest, MEMORY, PROTOCOL_FEATURES, VERSION_1};
 use crate::row::Answer::{self, Broken};
-use crate::row::{Row, row};
+use crate::row::Rows;
 use crate::scsi_control;
 use crate::wire::RESET_DEVICE;
 
@@ -36,12 +36,12 @@ pub const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 96, 0];
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
-pub fn rows() -> Vec<Row> {
-    let mut rows = no_commands();
-    rows.extend(addresses());
-    rows.extend(commands());
-    rows.extend(scsi_control::rows());
-    rows.into_iter().map(|row| row.on(SCSI)).collect()
+pub fn rows(rows: &mut Rows) {
+    no_commands(rows);
+    addresses(rows);
+    commands(rows);
+    scsi_control::rows(rows);
+    rows.all_on(SCSI);
 }
 
 /// Does all that a front-end does until its queues run. The sizes that a driver has set outlive its connection, not the
@@ -136,36 +136,41 @@ pub fn function(guest: &mut Guest, subtype: u32, lun: [u8; 8]) -> Answer {
 }
 
 /// The queue for commands breaks, and the control queue goes on.
-fn broken(what: &str, says: &'static str, act: impl Fn(&mut Guest) -> Answer + 'static) -> Row {
-    row(what, Broken, move |guest| {
+fn broken(
+    rows: &mut Rows,
+    what: &str,
+    says: &'static str,
+    act: impl Fn(&mut Guest) -> Answer + 'static,
+) {
+    rows.row(what, Broken, move |guest| {
         ready(guest);
         let answer = act(guest);
         assert_eq!(function(guest, 0, UNIT), DONE, "the control queue");
         answer
     })
-    .says(says)
+    .says(says);
 }
 
-fn no_commands() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn no_commands(rows: &mut Rows) {
     for (what, len) in [
         ("nothing", 0),
         ("a header without a CDB", 19),
         ("a CDB cut short", 50),
     ] {
         let what = format!("a command that is {what}");
-        rows.push(broken(&what, "device-readable bytes", move |guest| {
+        broken(rows, &what, "device-readable bytes", move |guest| {
             let header = &header(UNIT, &INQUIRY)[..len];
             let readable: &[&[u8]] = if len == 0 { &[] } else { &[header] };
             ask(guest, COMMANDS, readable, &[ANSWER], CODE_AT)
-        }));
+        });
     }
     for (what, room) in [
         ("no room", 0),
         ("room for a response without sense data", ANSWER - 1),
     ] {
         let what = format!("{what} for the answer");
-        rows.push(broken(
+        broken(
+            rows,
             &what,
             "bytes of response, expected 108",
             move |guest| {
@@ -178,7 +183,7 @@ fn no_commands() -> Vec<Row> {
                     CODE_AT,
                 )
             },
-        ));
+        );
     }
     for (what, addr, len) in [
         ("below the guest's memory", 0, 51),
@@ -186,7 +191,7 @@ fn no_commands() -> Vec<Row> {
         ("longer than the guest's memory", MEMORY, u32::MAX),
     ] {
         let what = format!("a header {what}");
-        rows.push(broken(&what, "descriptor 0: buffer at", move |guest| {
+        broken(rows, &what, "descriptor 0: buffer at", move |guest| {
             let queue = &mut guest.queues[COMMANDS];
             let (flags, next) = (0, 0);
             queue.ring.add_raw(&[RawDescriptor {
@@ -197,14 +202,12 @@ fn no_commands() -> Vec<Row> {
             }]);
             queue.kick();
             guest.outcome(COMMANDS)
-        }));
+        });
     }
-    rows
 }
 
 /// Rows of LUN fields that address no unit.
-fn addresses() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn addresses(rows: &mut Rows) {
     for (what, lun, answer) in [
         ("of zeroes", [0; 8], NO_TARGET),
         ("of ones", [0xff; 8], NO_TARGET),
@@ -231,7 +234,7 @@ fn addresses() -> Vec<Row> {
         ("flat", [1, 0, 0x40, 0, 0, 0, 0, 0], DONE),
     ] {
         let what = format!("a LUN that is {what}");
-        rows.push(row(what, answer, move |guest| {
+        rows.row(what, answer, move |guest| {
             ready(guest);
             ask(
                 guest,
@@ -240,16 +243,14 @@ fn addresses() -> Vec<Row> {
                 &[ANSWER, 96],
                 CODE_AT,
             )
-        }));
+        });
     }
-    rows
 }
 
-fn commands() -> Vec<Row> {
+fn commands(rows: &mut Rows) {
     let end = u32::try_from(DISK_BYTES / 512).unwrap().to_be_bytes();
     let mut beyond = READ;
     beyond[2..6].copy_from_slice(&end);
-    let mut rows = Vec::new();
     for (what, cdb, out, room, answer) in [
         ("a read with less room than blocks", READ, 0, 511, OVERRUN),
         ("a read with data for the device", READ, 512, 0, OVERRUN),
@@ -266,13 +267,13 @@ fn commands() -> Vec<Row> {
             DONE,
         ),
     ] {
-        rows.push(row(what, answer, move |guest| {
+        rows.row(what, answer, move |guest| {
             ready(guest);
             command(guest, &TEST_UNIT_READY, 0, 0);
             command(guest, &cdb, out, room)
-        }));
+        });
     }
-    rows.push(row(
+    rows.row(
         "header, answer and data in pieces of a byte",
         DONE,
         |guest| {
@@ -284,8 +285,9 @@ fn commands() -> Vec<Row> {
             writable.extend([1; 5]);
             ask(guest, COMMANDS, &readable, &writable, CODE_AT)
         },
-    ));
-    rows.push(row("every attribute and priority", DONE, |guest| {
+    );
+
+    rows.row("every attribute and priority", DONE, |guest| {
         ready(guest);
         let mut last = DONE;
         for byte in 0..=255 {
@@ -295,10 +297,11 @@ fn commands() -> Vec<Row> {
             assert_eq!(last, DONE, "{byte}");
         }
         last
-    }));
+    });
+
     for fill in [0, 0xff] {
         let what = format!("every operation code, with bytes of {fill:#x}");
-        rows.push(row(what, DONE, move |guest| {
+        rows.row(what, DONE, move |guest| {
             ready(guest);
             for opcode in 0..=255 {
                 let mut cdb = [fill; 16];
@@ -309,7 +312,6 @@ fn commands() -> Vec<Row> {
                 }
             }
             command(guest, &INQUIRY, 0, 96)
-        }));
+        });
     }
-    rows
 }

@@ -1,7 +1,7 @@
 //! The control queue of a virtio SCSI controller, and what drivers write to its configuration space.
 
 use crate::row::Answer::{self, Accepted, Broken, Refused};
-use crate::row::{Row, negotiated, row};
+use crate::row::Rows;
 use crate::scsi::{
     CONTROL, DONE, FEATURES, INQUIRY, NO_TARGET, UNIT, ask, command, function, ready,
 };
@@ -10,16 +10,14 @@ use crate::wire::{SET_CONFIG, config};
 const REJECTED: Answer = Answer::Response(11);
 const NO_UNIT: Answer = Answer::Response(12);
 
-pub fn rows() -> Vec<Row> {
-    let mut rows = functions();
-    rows.extend(no_functions());
-    rows.extend(sizes());
-    rows
+pub fn rows(rows: &mut Rows) {
+    functions(rows);
+    no_functions(rows);
+    sizes(rows);
 }
 
 /// Rows of task management functions that are unknown or have no object.
-fn functions() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn functions(rows: &mut Rows) {
     for (what, subtype, lun, answer) in [
         ("the end of a command that is not there", 0, UNIT, DONE),
         ("CLEAR ACA", 2, UNIT, REJECTED),
@@ -39,16 +37,14 @@ fn functions() -> Vec<Row> {
         ),
         ("a reset of no address", 4, [0xff; 8], NO_TARGET),
     ] {
-        rows.push(row(what, answer, move |guest| {
+        rows.row(what, answer, move |guest| {
             ready(guest);
             function(guest, subtype, lun)
-        }));
+        });
     }
-    rows
 }
 
-fn no_functions() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn no_functions(rows: &mut Rows) {
     let (kind, cut, room) = ([3, 0, 0, 0], 24, 5);
     for (what, kind, len, room, says) in [
         (
@@ -88,25 +84,21 @@ fn no_functions() -> Vec<Row> {
             "is too short",
         ),
     ] {
-        rows.push(
-            row(what, Broken, move |guest| {
-                ready(guest);
-                let mut bytes = kind.to_vec();
-                bytes.resize(24, 0);
-                let writable: &[u32] = if room == 0 { &[] } else { &[room] };
-                let answer = ask(guest, CONTROL, &[&bytes[..len]], writable, 0);
-                assert_eq!(command(guest, &INQUIRY, 0, 96), DONE, "the other queue");
-                answer
-            })
-            .says(says),
-        );
+        rows.row(what, Broken, move |guest| {
+            ready(guest);
+            let mut bytes = kind.to_vec();
+            bytes.resize(24, 0);
+            let writable: &[u32] = if room == 0 { &[] } else { &[room] };
+            let answer = ask(guest, CONTROL, &[&bytes[..len]], writable, 0);
+            assert_eq!(command(guest, &INQUIRY, 0, 96), DONE, "the other queue");
+            answer
+        })
+        .says(says);
     }
-    rows
 }
 
 /// What a driver writes to the configuration space.
-fn sizes() -> Vec<Row> {
-    let mut rows = Vec::new();
+fn sizes(rows: &mut Rows) {
     for (what, offset, size, answer) in [
         ("sense data of 17 bytes", 20, 17u32, Refused),
         ("sense data of 2^32 - 1 bytes", 20, u32::MAX, Refused),
@@ -116,10 +108,10 @@ fn sizes() -> Vec<Row> {
         ("sense data of 18 bytes", 20, 18, Accepted),
         ("a CDB of 260 bytes", 24, 260, Accepted),
     ] {
-        rows.push(negotiated(what, answer, move |guest| {
+        rows.row(what, answer, move |guest| {
+            guest.negotiate(FEATURES);
             let bytes = config(offset, 4, 0, &size.to_le_bytes());
             guest.ask(SET_CONFIG, &bytes, &[])
-        }));
+        });
     }
-    rows
 }
