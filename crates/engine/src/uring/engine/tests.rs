@@ -180,18 +180,6 @@ fn flushes_and_ranges_leave_half_of_the_kernels_workers() {
     assert_eq!(ring.free_workers(), 1);
 }
 
-#[test]
-fn completions_that_overflow_the_queue_are_all_found() {
-    let mut ring = engine(16, 0);
-    (0..16).for_each(|token| ring.put_flush(token).unwrap());
-    (0..16).for_each(|_| ring.ring.complete(0, Outcome::Whole));
-    let mut seen = Vec::new();
-    while ring.has_completions() {
-        seen.extend(ring.reaped().iter().map(|(token, _)| *token));
-    }
-    assert_eq!(seen, (0..16).collect::<Vec<_>>());
-}
-
 /// A loop that blocks is woken, or does not block; a loop that is awake gets no signal.
 #[test]
 fn a_completion_signals_a_blocked_loop_only() {

@@ -1,4 +1,4 @@
-//! Tests of reaping, from the ring and without it.
+//! Tests of reaping, from the ring and without it. That the ring wraps is in `model_test.rs`.
 
 use super::*;
 
@@ -26,24 +26,6 @@ fn completions_come_in_the_kernels_order_with_the_kernels_error() {
         ]
     );
     assert!(!aio.has_completions());
-}
-
-#[test]
-fn the_ring_wraps() {
-    // A ring of 4 places holds 3 events: batches of 2 meet every position and both sides.
-    let mut aio = engine(3, 0);
-    for round in 0..20 {
-        for token in [2 * round, 2 * round + 1] {
-            aio.put_flush(token).unwrap();
-        }
-        aio.submit();
-        aio.kernel.complete(1, Outcome::Whole);
-        aio.kernel.complete(0, Outcome::Error(Errno::IO));
-        assert_eq!(aio.reaped().len(), 2, "round {round}");
-        assert!(!aio.has_completions());
-    }
-    assert_eq!(aio.stats().completed, 40);
-    assert_eq!(aio.stats().getevents_calls, 0);
 }
 
 #[test]

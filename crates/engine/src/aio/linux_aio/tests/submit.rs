@@ -103,16 +103,6 @@ fn eagain_with_nothing_in_flight_is_retried_by_the_submit_phase() {
 }
 
 #[test]
-fn after_a_partial_submission_the_rest_is_submitted() {
-    let mut aio = engine(16, 4);
-    aio.kernel.script.extend([Ok(1), Ok(2)]);
-    (0..4).for_each(|token| aio.put_flush(token).unwrap());
-    assert_eq!(aio.kernel.calls, [4, 3, 1]);
-    assert_eq!(aio.held(), (0..4).collect::<Vec<_>>());
-    assert_eq!(aio.stats().submitted, 4);
-}
-
-#[test]
 fn a_hard_error_fails_the_first_request_and_no_other() {
     let mut aio = engine(16, 8);
     // All pending at once: EAGAIN holds them back until submit.

@@ -1,4 +1,4 @@
-//! Tests of control blocks, and of short transfers.
+//! Tests of control blocks, and of short transfers: see `model_test.rs` for their data.
 
 use super::*;
 use crate::aio::abi::{
@@ -43,34 +43,6 @@ const SIZES: [usize; 5] = [3, 0, 5, 1, 2];
 const LEN: usize = 11;
 
 #[test]
-fn a_short_read_is_resumed_wherever_it_ended() {
-    for first in 1..LEN {
-        for second in 1..=(LEN - first) {
-            let mut aio = engine(4, 0);
-            let mut buffers = Buffers::sized(&SIZES, 0xee);
-            aio.put(buffers.io(Op::Read, 20, 0)).unwrap();
-            aio.submit();
-            aio.kernel.complete(0, Outcome::Short(first));
-            assert_eq!(aio.iterate(), [], "not done after {first}");
-            assert_eq!(
-                aio.kernel.held[0].iocb.offset,
-                20 + i64::try_from(first).unwrap()
-            );
-            aio.kernel.complete(0, Outcome::Short(second));
-            let early = aio.iterate();
-            aio.kernel.complete_all();
-            assert_eq!([early, aio.iterate()].concat(), [(0, Ok(()))]);
-            assert_eq!(
-                buffers.bytes(),
-                (20..31).collect::<Vec<u8>>(),
-                "{first}, {second}"
-            );
-            assert_eq!((aio.in_flight_count(), aio.room()), (0, 4));
-        }
-    }
-}
-
-#[test]
 fn a_short_write_is_resumed_wherever_it_ended_with_its_flags() {
     for first in 1..LEN {
         let mut aio = engine(4, 0);
@@ -110,38 +82,6 @@ fn resumed_requests_are_submitted_first_and_in_order() {
     assert_eq!(aio.held(), [1, 2, 0, 3, 4]);
     aio.kernel.complete_all();
     assert_eq!(aio.iterate().len(), 5);
-}
-
-#[test]
-fn a_read_past_the_end_is_filled_with_zeros() {
-    // The disk has 256 bytes: 0, 4 and 11 of 11 bytes lie past its end.
-    for (offset, there) in [(245, 11), (249, 7), (256, 0), (300, 0)] {
-        let mut aio = engine(4, 0);
-        let mut buffers = Buffers::sized(&SIZES, 0xee);
-        aio.put(buffers.io(Op::Read, offset, 0)).unwrap();
-        aio.submit();
-        aio.kernel.complete_all();
-        let mut done = aio.iterate();
-        aio.kernel.complete_all();
-        done.extend(aio.iterate());
-        assert_eq!(done, [(0, Ok(()))]);
-        let mut expected: Vec<u8> = (245..=255).filter(|b| u64::from(*b) >= offset).collect();
-        assert_eq!(expected.len(), there);
-        expected.resize(LEN, 0);
-        assert_eq!(buffers.bytes(), expected, "offset {offset}");
-    }
-}
-
-#[test]
-fn a_write_that_the_file_cannot_take_is_enospc() {
-    let mut aio = engine(4, 0);
-    let mut buffers = Buffers::sized(&SIZES, 0xaa);
-    aio.put(buffers.io(WRITE, 250, 0)).unwrap();
-    aio.submit();
-    aio.kernel.complete_all();
-    assert_eq!(aio.iterate(), [], "6 bytes were written");
-    aio.kernel.complete_all();
-    assert_eq!(aio.iterate(), [(0, Err(Errno::NOSPC))]);
 }
 
 #[test]
