@@ -115,25 +115,26 @@ fn buffer(next: Option<u16>) -> RawDescriptor {
     descriptor(BASE + 0x8_0000, 0x200, flags, next.unwrap_or(0xffff))
 }
 
+/// Pops a chain of these descriptors.
+fn pop_of(descriptors: &[RawDescriptor]) -> Result<Option<u16>, RingError> {
+    let mut broken = Broken::new(INDIRECT);
+    broken.descriptors(descriptors);
+    broken.pop()
+}
+
+/// Pops a chain in an indirect table of these descriptors.
+fn pop_of_table(descriptors: &[RawDescriptor]) -> Result<Option<u16>, RingError> {
+    let mut broken = Broken::new(INDIRECT);
+    broken.indirect(descriptors);
+    broken.pop()
+}
+
 #[test]
 fn size_must_be_a_power_of_two_in_range() {
-    for size in [
-        0,
-        3,
-        24,
-        MAX_QUEUE_SIZE - 1,
-        MAX_QUEUE_SIZE + 1,
-        MAX_QUEUE_SIZE * 2,
-        0xffff,
-    ] {
-        let error = start(layout(size), EVENT_IDX).unwrap_err();
-        assert_eq!(
-            error,
-            RingError::BadSize {
-                size,
-                max: MAX_QUEUE_SIZE
-            }
-        );
+    let max = MAX_QUEUE_SIZE;
+    for size in [0, 3, 24, max - 1, max + 1, max * 2, 0xffff] {
+        let refused = Err(RingError::BadSize { size, max });
+        assert_eq!(start(layout(size), EVENT_IDX), refused);
     }
     for exponent in 0..=10 {
         assert_eq!(start(layout(1 << exponent), EVENT_IDX), Ok(()));
@@ -142,31 +143,22 @@ fn size_must_be_a_power_of_two_in_range() {
 
 #[test]
 fn rings_must_be_aligned() {
-    let good = layout(SIZE);
-    let misaligned = |ring, addr, align| Err(RingError::Misaligned { ring, addr, align });
-    let desc = BASE + 8;
-    let moved = RingLayout { desc, ..good };
-    assert_eq!(
-        start(moved, EVENT_IDX),
-        misaligned(RingPart::Descriptors, desc, 16)
-    );
-    let avail = good.avail + 1;
-    let moved = RingLayout { avail, ..good };
-    assert_eq!(
-        start(moved, EVENT_IDX),
-        misaligned(RingPart::Available, avail, 2)
-    );
-    let used = good.used + 2;
-    let moved = RingLayout { used, ..good };
-    assert_eq!(start(moved, EVENT_IDX), misaligned(RingPart::Used, used, 4));
-
-    let least = RingLayout {
-        desc: BASE + 16,
-        avail: good.avail + 2,
-        used: good.used + 4,
-        ..good
-    };
-    assert_eq!(start(least, EVENT_IDX), Ok(()));
+    type Place = fn(&mut RingLayout) -> &mut u64;
+    let rings: [(RingPart, u64, Place); 3] = [
+        (RingPart::Descriptors, 16, |layout| &mut layout.desc),
+        (RingPart::Available, 2, |layout| &mut layout.avail),
+        (RingPart::Used, 4, |layout| &mut layout.used),
+    ];
+    for (ring, align, place) in rings {
+        let moved = |by| {
+            let mut layout = layout(SIZE);
+            *place(&mut layout) += by;
+            (*place(&mut layout), start(layout, EVENT_IDX))
+        };
+        let (addr, started) = moved(align / 2);
+        assert_eq!(started, Err(RingError::Misaligned { ring, addr, align }));
+        assert_eq!(moved(align).1, Ok(()), "{ring}");
+    }
 }
 
 #[test]
@@ -298,49 +290,35 @@ fn head_must_be_in_the_table() {
 
 #[test]
 fn next_must_be_in_the_table() {
-    for next in [SIZE, 0xffff] {
-        let mut broken = Broken::new(INDIRECT);
-        broken.descriptors(&[buffer(Some(1)), buffer(Some(next))]);
-        let error = RingError::NextOutOfRange {
-            index: 1,
+    let beyond = |next, table_size| {
+        let index = 1;
+        Err(RingError::NextOutOfRange {
+            index,
             next,
-            table_size: SIZE,
-        };
-        assert_eq!(broken.pop(), Err(error));
+            table_size,
+        })
+    };
+    for next in [SIZE, 0xffff] {
+        let chain = [buffer(Some(1)), buffer(Some(next))];
+        assert_eq!(pop_of(&chain), beyond(next, SIZE));
     }
     // An indirect table has its own size.
-    let mut broken = Broken::new(INDIRECT);
-    broken.indirect(&[buffer(Some(1)), buffer(Some(2))]);
-    let error = RingError::NextOutOfRange {
-        index: 1,
-        next: 2,
-        table_size: 2,
-    };
-    assert_eq!(broken.pop(), Err(error));
+    let table = [buffer(Some(1)), buffer(Some(2))];
+    assert_eq!(pop_of_table(&table), beyond(2, 2));
     // And `next` means nothing without the flag.
-    let mut fine = Broken::new(INDIRECT);
-    fine.descriptors(&[buffer(None)]);
-    assert_eq!(fine.pop(), Ok(Some(0)));
+    assert_eq!(pop_of(&[buffer(None)]), Ok(Some(0)));
 }
 
 #[test]
 fn loops_are_found() {
-    let mut broken = Broken::new(INDIRECT);
-    broken.descriptors(&[buffer(Some(1)), buffer(Some(2)), buffer(Some(1))]);
-    assert_eq!(broken.pop(), Err(RingError::ChainLoop { table_size: SIZE }));
-
-    let mut itself = Broken::new(INDIRECT);
-    itself.descriptors(&[buffer(Some(0))]);
-    assert_eq!(itself.pop(), Err(RingError::ChainLoop { table_size: SIZE }));
-
+    let looped = |table_size| Err(RingError::ChainLoop { table_size });
+    let back_to = |first| [buffer(Some(1)), buffer(Some(2)), buffer(Some(first))];
+    assert_eq!(pop_of(&back_to(1)), looped(SIZE));
+    assert_eq!(pop_of(&[buffer(Some(0))]), looped(SIZE));
     // Also one of empty buffers, which add up to nothing.
-    let mut empty = Broken::new(INDIRECT);
-    empty.descriptors(&[descriptor(0, 0, DESC_F_NEXT, 0)]);
-    assert_eq!(empty.pop(), Err(RingError::ChainLoop { table_size: SIZE }));
-
-    let mut indirect = Broken::new(INDIRECT);
-    indirect.indirect(&[buffer(Some(1)), buffer(Some(2)), buffer(Some(0))]);
-    assert_eq!(indirect.pop(), Err(RingError::ChainLoop { table_size: 3 }));
+    let empty = descriptor(0, 0, DESC_F_NEXT, 0);
+    assert_eq!(pop_of(&[empty]), looped(SIZE));
+    assert_eq!(pop_of_table(&back_to(0)), looped(3));
 }
 
 #[test]
@@ -361,35 +339,28 @@ fn a_chain_may_fill_its_table() {
 }
 
 #[test]
-fn indirect_tables_must_be_negotiated() {
+fn indirect_tables_must_be_negotiated_and_end_the_chain() {
     let mut broken = Broken::new(RingFeatures::default());
     broken.indirect(&[buffer(None)]);
+    let index = 0;
     assert_eq!(
         broken.pop(),
-        Err(RingError::IndirectNotNegotiated { index: 0 })
+        Err(RingError::IndirectNotNegotiated { index })
     );
-}
 
-#[test]
-fn an_indirect_table_ends_the_chain() {
-    let mut broken = Broken::new(INDIRECT);
     let table = descriptor(BASE + 0x8_0000, 16, DESC_F_INDIRECT | DESC_F_NEXT, 1);
-    broken.descriptors(&[table, buffer(None)]);
-    assert_eq!(broken.pop(), Err(RingError::IndirectWithNext { index: 0 }));
-}
-
-#[test]
-fn indirect_tables_may_not_be_nested() {
-    let mut broken = Broken::new(INDIRECT);
+    let popped = pop_of(&[table, buffer(None)]);
+    assert_eq!(popped, Err(RingError::IndirectWithNext { index }));
     let nested = descriptor(BASE + 0x8_0000, 16, DESC_F_INDIRECT, 0);
-    broken.indirect(&[buffer(Some(1)), nested]);
-    assert_eq!(broken.pop(), Err(RingError::NestedIndirect { index: 1 }));
+    let popped = pop_of_table(&[buffer(Some(1)), nested]);
+    assert_eq!(popped, Err(RingError::NestedIndirect { index: 1 }));
 }
 
 #[test]
 fn indirect_length_must_be_a_number_of_descriptors_in_range() {
     let addr = BASE + 0x8_0000;
-    let max = u32::from(MAX_CHAIN_DESCRIPTORS) * 16;
+    let max_descriptors = MAX_CHAIN_DESCRIPTORS;
+    let max = u32::from(max_descriptors) * 16;
     for len in [
         0,
         1,
@@ -402,11 +373,9 @@ fn indirect_length_must_be_a_number_of_descriptors_in_range() {
         0x10_0000,
         0xffff_fff0,
     ] {
-        let mut broken = Broken::new(INDIRECT);
-        broken.descriptors(&[descriptor(addr, len, DESC_F_INDIRECT, 0)]);
-        let max_descriptors = MAX_CHAIN_DESCRIPTORS;
+        let popped = pop_of(&[descriptor(addr, len, DESC_F_INDIRECT, 0)]);
         assert_eq!(
-            broken.pop(),
+            popped,
             Err(RingError::IndirectLength {
                 addr,
                 len,
@@ -426,9 +395,8 @@ fn indirect_length_must_be_a_number_of_descriptors_in_range() {
 fn indirect_descriptors_must_be_inside_memory() {
     let outside = |addr, index| Err(RingError::IndirectOutsideMemory { addr, index });
     for addr in [0, BASE - 16, BASE + LEN, u64::MAX - 15, u64::MAX] {
-        let mut broken = Broken::new(INDIRECT);
-        broken.descriptors(&[descriptor(addr, 32, DESC_F_INDIRECT, 0)]);
-        assert_eq!(broken.pop(), outside(addr, 0));
+        let popped = pop_of(&[descriptor(addr, 32, DESC_F_INDIRECT, 0)]);
+        assert_eq!(popped, outside(addr, 0));
     }
     // The second descriptor is behind the end: an error only when the chain gets there.
     let addr = BASE + LEN - 16;
@@ -455,29 +423,15 @@ fn indirect_descriptors_must_be_inside_memory() {
 #[test]
 fn readable_buffers_come_first() {
     let writable = descriptor(BASE + 0x8_0000, 0x200, DESC_F_WRITE | DESC_F_NEXT, 1);
-    let mut broken = Broken::new(INDIRECT);
-    broken.descriptors(&[writable, buffer(None)]);
-    assert_eq!(
-        broken.pop(),
-        Err(RingError::ReadableAfterWritable { index: 1 })
-    );
-
-    let mut indirect = Broken::new(INDIRECT);
-    indirect.indirect(&[writable, buffer(None)]);
-    assert_eq!(
-        indirect.pop(),
-        Err(RingError::ReadableAfterWritable { index: 1 })
-    );
-
+    let refused = |index| Err(RingError::ReadableAfterWritable { index });
+    assert_eq!(pop_of(&[writable, buffer(None)]), refused(1));
+    assert_eq!(pop_of_table(&[writable, buffer(None)]), refused(1));
     // Across the step into the table, too.
     let mut mixed = Broken::new(INDIRECT);
     let table = BASE + 0x9_0000;
     mixed.driver.write_descriptor_in(table, 0, buffer(None));
     mixed.descriptors(&[writable, descriptor(table, 16, DESC_F_INDIRECT, 0)]);
-    assert_eq!(
-        mixed.pop(),
-        Err(RingError::ReadableAfterWritable { index: 0 })
-    );
+    assert_eq!(mixed.pop(), refused(0));
 }
 
 #[test]
@@ -514,15 +468,11 @@ fn buffers_must_be_inside_memory() {
         (u64::MAX, 2),
         (u64::MAX - 0xff, 0xffff_0000),
     ] {
-        let mut broken = Broken::new(INDIRECT);
-        broken.descriptors(&[buffer(Some(1)), descriptor(addr, len, DESC_F_WRITE, 0)]);
+        let popped = pop_of(&[buffer(Some(1)), descriptor(addr, len, DESC_F_WRITE, 0)]);
+        let index = 1;
         assert_eq!(
-            broken.pop(),
-            Err(RingError::BufferOutsideMemory {
-                index: 1,
-                addr,
-                len
-            })
+            popped,
+            Err(RingError::BufferOutsideMemory { index, addr, len })
         );
     }
     let mut fine = Broken::new(INDIRECT);

@@ -89,6 +89,16 @@ impl Broken {
     }
 }
 
+/// Pops after these were made available.
+fn pop_of(
+    features: RingFeatures,
+    descriptors: &[RawPackedDescriptor],
+) -> Result<Option<ChainId>, RingError> {
+    let mut broken = Broken::new(features);
+    broken.descriptors(0, descriptors);
+    broken.pop()
+}
+
 fn descriptor(flags: u16) -> RawPackedDescriptor {
     RawPackedDescriptor {
         addr: DATA,
@@ -274,79 +284,65 @@ fn names_are_anything_and_may_be_the_same() {
 
 #[test]
 fn indirect_descriptors_where_none_may_be() {
-    let mut broken = Broken::new(DIRECT);
-    broken.descriptors(0, &[descriptor(DESC_F_INDIRECT)]);
-    assert_eq!(
-        broken.pop(),
-        Err(RingError::IndirectNotNegotiated { index: 0 })
-    );
-
-    let mut broken = Broken::new(INDIRECT);
-    broken.descriptors(
-        0,
-        &[descriptor(DESC_F_INDIRECT | DESC_F_NEXT), descriptor(0)],
-    );
-    assert_eq!(broken.pop(), Err(RingError::IndirectWithNext { index: 0 }));
-
-    let mut broken = Broken::new(INDIRECT);
-    broken.descriptors(0, &[descriptor(DESC_F_NEXT), descriptor(DESC_F_INDIRECT)]);
-    assert_eq!(broken.pop(), Err(RingError::IndirectInChain { index: 1 }));
+    let indirect = descriptor(DESC_F_INDIRECT);
+    let popped = pop_of(DIRECT, &[indirect]);
+    assert_eq!(popped, Err(RingError::IndirectNotNegotiated { index: 0 }));
+    let and_next = descriptor(DESC_F_INDIRECT | DESC_F_NEXT);
+    let popped = pop_of(INDIRECT, &[and_next, descriptor(0)]);
+    assert_eq!(popped, Err(RingError::IndirectWithNext { index: 0 }));
+    let popped = pop_of(INDIRECT, &[descriptor(DESC_F_NEXT), indirect]);
+    assert_eq!(popped, Err(RingError::IndirectInChain { index: 1 }));
 }
 
 #[test]
 fn indirect_tables_of_a_bad_length() {
-    let longest = 16 * u32::from(MAX_CHAIN_DESCRIPTORS);
+    let (addr, max_descriptors) = (DATA, MAX_CHAIN_DESCRIPTORS);
+    let longest = 16 * u32::from(max_descriptors);
+    let table = |len| RawPackedDescriptor {
+        len,
+        ..descriptor(DESC_F_INDIRECT)
+    };
     for len in [0, 1, 15, 17, longest + 1, longest + 16, u32::MAX] {
-        let mut broken = Broken::new(INDIRECT);
-        let reference = descriptor(DESC_F_INDIRECT);
-        broken.descriptors(0, &[RawPackedDescriptor { len, ..reference }]);
-        let expected = RingError::IndirectLength {
-            addr: DATA,
-            len,
-            max_descriptors: MAX_CHAIN_DESCRIPTORS,
-        };
-        assert_eq!(broken.pop(), Err(expected));
+        let popped = pop_of(INDIRECT, &[table(len)]);
+        assert_eq!(
+            popped,
+            Err(RingError::IndirectLength {
+                addr,
+                len,
+                max_descriptors
+            })
+        );
     }
     // The longest: all of its descriptors count, whatever their flags but WRITE.
     let mut broken = Broken::new(INDIRECT);
-    for at in (DATA..).step_by(16).take(MAX_CHAIN_DESCRIPTORS.into()) {
+    for at in (DATA..).step_by(16).take(max_descriptors.into()) {
         let flags = DESC_F_WRITE | DESC_F_INDIRECT | DESC_F_NEXT;
         broken.driver.write_at(at, descriptor(flags));
     }
-    let reference = descriptor(DESC_F_INDIRECT);
-    broken.descriptors(
-        0,
-        &[RawPackedDescriptor {
-            len: longest,
-            ..reference
-        }],
-    );
+    broken.descriptors(0, &[table(longest)]);
     assert!(broken.pop().unwrap().is_some());
     assert_eq!(broken.chain.writable_len(), u64::from(longest));
 }
 
 #[test]
 fn buffers_that_are_not_in_memory_or_in_the_wrong_order() {
-    let mut broken = Broken::new(DIRECT);
-    let addr = BASE + LEN - 15;
-    broken.descriptors(
-        0,
+    let (index, addr, len) = (0, BASE + LEN - 15, 16);
+    let popped = pop_of(
+        DIRECT,
         &[RawPackedDescriptor {
             addr,
             ..descriptor(0)
         }],
     );
-    let outside = RingError::BufferOutsideMemory {
-        index: 0,
-        addr,
-        len: 16,
-    };
-    assert_eq!(broken.pop(), Err(outside));
-    broken.descriptors(0, &[descriptor(DESC_F_NEXT | DESC_F_WRITE), descriptor(0)]);
     assert_eq!(
-        broken.pop(),
-        Err(RingError::ReadableAfterWritable { index: 1 })
+        popped,
+        Err(RingError::BufferOutsideMemory { index, addr, len })
     );
+    let popped = pop_of(
+        DIRECT,
+        &[descriptor(DESC_F_NEXT | DESC_F_WRITE), descriptor(0)],
+    );
+    assert_eq!(popped, Err(RingError::ReadableAfterWritable { index: 1 }));
 }
 
 proptest! {
