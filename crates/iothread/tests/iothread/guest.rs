@@ -193,6 +193,12 @@ impl Guest {
         self.ask(tag, IN, block * u64::from(REQUEST_BYTES) / 512, 0);
     }
 
+    /// Publishes so many reads, each of the block that its tag is the number of.
+    pub fn publish_reads(&mut self, count: u64) {
+        (0..count).for_each(|tag| self.read(tag, tag));
+        self.driver.publish();
+    }
+
     pub fn write(&mut self, tag: u64, block: u64, byte: u8) {
         self.ask(tag, OUT, block * u64::from(REQUEST_BYTES) / 512, byte);
     }

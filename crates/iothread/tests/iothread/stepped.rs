@@ -57,6 +57,14 @@ impl SteppedIothread {
         self.iothread.remote().send(message).unwrap();
     }
 
+    fn queue(&self, source_index: u32, command: QueueCommand) {
+        self.send(Message::Queue(source_index, command));
+    }
+
+    fn enable(&self, source_index: u32, enabled: bool) {
+        self.queue(source_index, QueueCommand::Enable(enabled));
+    }
+
     /// How many descriptors the loop watches.
     pub fn watched(&self) -> usize {
         self.poller.state().watched.len()
@@ -92,10 +100,7 @@ impl SteppedIothread {
 
     fn set_memory(&self, source_index: u32, memory: Arc<GuestMemory>) -> Receiver<()> {
         let (reply, answer) = channel();
-        self.send(Message::Queue(
-            source_index,
-            QueueCommand::SetMemory(memory, reply),
-        ));
+        self.queue(source_index, QueueCommand::SetMemory(memory, reply));
         answer
     }
 }
@@ -111,10 +116,7 @@ pub fn started(steps: &mut SteppedIothread, setup: VringSetup) -> u32 {
 fn a_batch_has_one_signal() {
     let mut steps = SteppedIothread::new(128);
     let mut guest = Guest::new(256, false);
-    for tag in 0..60 {
-        guest.read(tag, tag);
-    }
-    guest.driver.publish();
+    guest.publish_reads(60);
     started(&mut steps, guest.setup(&null_disk(0), 0));
     // A disk that is done at once is answered in the iteration that asked it.
     assert_eq!(guest.driver.used_idx(), 60);
@@ -122,11 +124,8 @@ fn a_batch_has_one_signal() {
     guest.take_done();
 
     guest.driver.set_no_interrupt(true);
-    for tag in 0..60 {
-        guest.read(tag, tag);
-    }
-    guest.driver.publish();
-    steps.send(Message::Queue(0, QueueCommand::Enable(true)));
+    guest.publish_reads(60);
+    steps.enable(0, true);
     steps.iterate();
     assert_eq!(guest.driver.used_idx(), 120);
     assert_eq!(counted(&guest.call), 0, "it did not want to be signalled");
@@ -156,11 +155,8 @@ fn requests_count_in_the_iteration_that_completes_them_while_more_are_admitted()
     let source_index = started(&mut steps, setup);
     // More are taken in each iteration that gives some back.
     for round in 1..=5 {
-        for tag in 0..3 {
-            guest.read(tag, tag);
-        }
-        guest.driver.publish();
-        steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
+        guest.publish_reads(3);
+        steps.enable(source_index, true);
         steps.iterate();
         assert_eq!(stats.turns().get(), round);
         guest.take_done();
@@ -192,11 +188,8 @@ fn a_guest_with_event_idx_is_signalled_for_the_entry_it_waits_for() {
         (1, 65_535, 0),
     ] {
         guest.driver.set_used_event(done.wrapping_add(waited));
-        for tag in 0..batch {
-            guest.read(tag, tag);
-        }
-        guest.driver.publish();
-        steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
+        guest.publish_reads(batch);
+        steps.enable(source_index, true);
         steps.iterate();
         steps.iterate();
         done += u16::try_from(batch).unwrap();
@@ -215,10 +208,7 @@ fn a_queue_stops_while_requests_wait_for_room() {
     let (disk, _folder) = file_disk();
     let mut steps = SteppedIothread::new(2);
     let mut guest = Guest::new(64, false);
-    for tag in 0..10 {
-        guest.read(tag, tag);
-    }
-    guest.driver.publish();
+    guest.publish_reads(10);
     let source_index = started(&mut steps, guest.setup(&disk, 0));
     let answer = steps.stop(source_index);
     let base = steps.finish(&answer);
@@ -293,10 +283,7 @@ fn take_turns(disk: &Arc<Node>, room: u32, queues: usize) {
                 guest.read(0, guest.room() as u64 * 2);
             }
             guest.driver.publish();
-            steps.send(Message::Queue(
-                source_indices[index],
-                QueueCommand::Enable(true),
-            ));
+            steps.enable(source_indices[index], true);
         }
         steps.iterate();
     }
@@ -354,28 +341,19 @@ fn a_stopping_queue_stops_in_spite_of_further_messages() {
     let (disk, _folder) = file_disk();
     let mut steps = SteppedIothread::new(2);
     let mut guest = Guest::new(64, false);
-    for tag in 0..10 {
-        guest.read(tag, tag);
-    }
-    guest.driver.publish();
+    guest.publish_reads(10);
     let source_index = started(&mut steps, guest.setup(&disk, 0));
     // Its kick, and the engine's descriptor, which stays.
     let watched = steps.watched() - 1;
     let stopped = steps.stop(source_index);
     let (reply, kicked) = channel();
-    steps.send(Message::Queue(
-        source_index,
-        QueueCommand::SetKick(Some(event()), reply),
-    ));
+    steps.queue(source_index, QueueCommand::SetKick(Some(event()), reply));
     let old = Arc::downgrade(&guest.memory.guest_memory());
     let mapped = steps.set_memory(source_index, guest.memory.remap());
-    steps.send(Message::Queue(source_index, QueueCommand::Enable(false)));
-    steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
-    steps.send(Message::Queue(
-        source_index,
-        QueueCommand::SetCall(Some(event())),
-    ));
-    steps.send(Message::Queue(source_index, QueueCommand::SetErr(None)));
+    steps.enable(source_index, false);
+    steps.enable(source_index, true);
+    steps.queue(source_index, QueueCommand::SetCall(Some(event())));
+    steps.queue(source_index, QueueCommand::SetErr(None));
     assert_eq!(steps.finish(&stopped), 2);
     assert_eq!(mapped.try_recv(), Ok(()));
     assert_eq!(guest.take_done().len(), 2);
@@ -383,11 +361,8 @@ fn a_stopping_queue_stops_in_spite_of_further_messages() {
 
     // To one that is gone, too: there is no answer.
     let (reply, answer) = channel();
-    steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
-    steps.send(Message::Queue(
-        source_index,
-        QueueCommand::SetKick(Some(event()), reply),
-    ));
+    steps.enable(source_index, true);
+    steps.queue(source_index, QueueCommand::SetKick(Some(event()), reply));
     let mapped = steps.set_memory(source_index, guest.memory.guest_memory());
     steps.iterate();
     assert_eq!(mapped.try_recv(), Err(TryRecvError::Disconnected));
@@ -402,12 +377,9 @@ fn a_queue_is_disabled_and_enabled_while_requests_wait_for_room() {
     let (disk, _folder) = file_disk();
     let mut steps = SteppedIothread::new(2);
     let mut guest = Guest::new(64, false);
-    for tag in 0..10 {
-        guest.read(tag, tag);
-    }
-    guest.driver.publish();
+    guest.publish_reads(10);
     let source_index = started(&mut steps, guest.setup(&disk, 0));
-    steps.send(Message::Queue(source_index, QueueCommand::Enable(false)));
+    steps.enable(source_index, false);
     while guest.driver.used_idx() != 2 {
         steps.iterate();
     }
@@ -415,11 +387,11 @@ fn a_queue_is_disabled_and_enabled_while_requests_wait_for_room() {
         steps.iterate();
     }
     assert_eq!(guest.driver.used_idx(), 2, "disabled: no more are taken");
-    steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
+    steps.enable(source_index, true);
     // And while it waits again: nothing happens twice.
     steps.iterate();
-    steps.send(Message::Queue(source_index, QueueCommand::Enable(false)));
-    steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
+    steps.enable(source_index, false);
+    steps.enable(source_index, true);
     while guest.driver.used_idx() != 10 {
         steps.iterate();
     }
@@ -443,7 +415,7 @@ fn replaced_under_requests(latency_ns: u64) -> bool {
         assert_eq!(mapped.try_recv(), Ok(()));
         guest.read(tag, tag);
         guest.driver.publish();
-        steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
+        steps.enable(source_index, true);
         steps.iterate();
     }
     // Under this one, nothing is in flight.
@@ -494,7 +466,7 @@ fn settling_waits_for_admitted_requests_and_not_for_later_ones() {
     guest.driver.publish();
     let source_index = started(&mut steps, guest.setup(&null_disk(20_000_000), 0));
     let (reply, settled) = channel();
-    steps.send(Message::Queue(source_index, QueueCommand::Settle(reply)));
+    steps.queue(source_index, QueueCommand::Settle(reply));
     let mut done = Vec::new();
     // There is always something in flight from later.
     let mut tag = 100;
@@ -519,7 +491,7 @@ fn settling_waits_for_admitted_requests_and_not_for_later_ones() {
     let idle = Guest::new(16, false);
     let source_index = started(&mut steps, idle.setup(&null_disk(0), 0));
     let (reply, settled) = channel();
-    steps.send(Message::Queue(source_index, QueueCommand::Settle(reply)));
+    steps.queue(source_index, QueueCommand::Settle(reply));
     steps.iterate();
     assert_eq!(settled.try_recv(), Ok(()));
 }
@@ -568,13 +540,13 @@ fn fixed_buffers_follow_the_memory_map_under_load() {
             guest.ask(tag, kind, tag * 16, byte);
         }
         guest.driver.publish();
-        steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
+        steps.enable(source_index, true);
         steps.iterate();
         assert_eq!(guest.in_flight(), 10);
         // Their map is replaced before their completions are taken.
         let mapped = steps.set_memory(source_index, guest.memory.remap());
         let (reply, settled) = channel();
-        steps.send(Message::Queue(source_index, QueueCommand::Settle(reply)));
+        steps.queue(source_index, QueueCommand::Settle(reply));
         steps.finish(&mapped);
         steps.finish(&settled);
         let mut done = guest.take_done();
