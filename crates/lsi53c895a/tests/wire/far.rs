@@ -4,7 +4,7 @@ use vfio_user::wire::{self, DmaAccess, Header, command};
 
 use crate::assemble::{DATA_IN, MSG_IN, Program, STATUS, When};
 use crate::machine::*;
-use test_support::vfio_user::{Message, access};
+use test_support::vfio_user::Message;
 
 const FAR: u32 = 0x4000_0000;
 const BYTES: usize = 0x1_0000;
@@ -65,10 +65,7 @@ fn programs_and_data_in_memory_that_is_not_shared() {
     let bytes = program.bytes();
     far[..bytes.len()].copy_from_slice(&bytes);
     far[0x1020..0x1022].fill(0xff);
-    let start = access(1, DSP.into(), 4, &FAR.to_le_bytes());
-    machine
-        .rig
-        .begin(command::REGION_WRITE, wire::NO_REPLY, &start, &[]);
+    machine.rig.post(1, DSP.into(), &FAR.to_le_bytes());
     assert!(serve(&mut machine, &mut far) > 10);
     assert_eq!(machine.read32(DSPS), 99);
     assert_eq!(far[0x1020..0x1022], [0, 0]);

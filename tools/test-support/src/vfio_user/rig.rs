@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use vfio_user::testing::Scratch;
-use vfio_user::wire::{Header, RegionAccess, command};
+use vfio_user::wire::{Header, NO_REPLY, RegionAccess, command};
 use vfio_user::{PciDevice, Server};
 
 use super::{Message, access, map, result, set_irqs};
@@ -201,6 +201,12 @@ impl<D: PciDevice> Rig<D> {
         let reply = self.call(command::REGION_WRITE, &payload, &[])?;
         assert_eq!(reply, payload[..RegionAccess::BYTES]);
         Ok(())
+    }
+
+    /// The same without a reply.
+    pub fn post(&mut self, region: u32, offset: u64, data: &[u8]) {
+        let payload = access(region, offset, u32::try_from(data.len()).unwrap(), data);
+        self.begin(command::REGION_WRITE, NO_REPLY, &payload, &[]);
     }
 
     /// Connects, masks or unmasks the interrupt.
