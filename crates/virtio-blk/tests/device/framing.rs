@@ -13,21 +13,6 @@ fn rig() -> Rig {
     Rig::new(DeviceOptions::default())
 }
 
-/// Cuts a buffer at the given places.
-fn cut(whole: Buffer, places: &[u32]) -> Vec<Buffer> {
-    let mut start = 0;
-    let mut pieces = Vec::new();
-    for &end in places.iter().chain([&whole.len]) {
-        pieces.push(Buffer {
-            addr: whole.addr + u64::from(start),
-            len: end - start,
-            writable: whole.writable,
-        });
-        start = end;
-    }
-    pieces
-}
-
 /// Both ways to pass a list of descriptors.
 fn add(rig: &mut Rig, buffers: &[Buffer], indirect: bool) -> u16 {
     if indirect {
@@ -73,13 +58,13 @@ fn a_header_may_be_cut_at_every_byte() {
             let mut rig = rig();
             let (whole, data) = write_request(&rig, 6);
             // Alone, and with the data behind it in the same descriptor.
-            check_write(&mut rig, &cut(whole, &[place]), &data, indirect);
-            check_write(&mut rig, &cut(whole, &[place, 16]), &data, indirect);
+            check_write(&mut rig, &whole.cut(&[place]), &data, indirect);
+            check_write(&mut rig, &whole.cut(&[place, 16]), &data, indirect);
         }
         let mut rig = rig();
         let (whole, data) = write_request(&rig, 6);
         let every_byte: Vec<_> = (1..=16).collect();
-        check_write(&mut rig, &cut(whole, &every_byte), &data, indirect);
+        check_write(&mut rig, &whole.cut(&every_byte), &data, indirect);
     }
 }
 
@@ -89,11 +74,11 @@ fn header_and_data_may_share_a_descriptor() {
         let mut rig = rig();
         let (whole, data) = write_request(&rig, 6);
         check_write(&mut rig, &[whole], &data, indirect);
-        check_write(&mut rig, &cut(whole, &[17, 500, 501]), &data, indirect);
+        check_write(&mut rig, &whole.cut(&[17, 500, 501]), &data, indirect);
         // Buffers without bytes are no data.
         check_write(
             &mut rig,
-            &cut(whole, &[0, 8, 8, 16, 16, 100, 100]),
+            &whole.cut(&[0, 8, 8, 16, 16, 100, 100]),
             &data,
             indirect,
         );
@@ -117,7 +102,7 @@ fn status_may_stand_alone_or_behind_the_data() {
             rig.memory.fill(answer, 1024, UNTOUCHED);
             rig.memory.write(answer + 1024, &[UNANSWERED]);
             let mut buffers = vec![Buffer::readable(rig.memory.alloc_bytes(&header(IN, 2)), 16)];
-            buffers.extend(cut(Buffer::writable(answer, 1025), places));
+            buffers.extend(Buffer::writable(answer, 1025).cut(places));
             let head = add(&mut rig, &buffers, indirect);
             rig.admit_all();
             let data: Vec<u8> = (0..1024u32)
@@ -150,7 +135,7 @@ fn the_range_of_a_discard_and_the_serial_may_be_cut_as_well() {
         let bytes = [&header(DISCARD, 0)[..], &range(5, 3, 0)].concat();
         let whole = Buffer::readable(rig.memory.alloc_bytes(&bytes), 32);
         let status = rig.status_byte();
-        let mut buffers = cut(whole, &[place]);
+        let mut buffers = whole.cut(&[place]);
         buffers.push(Buffer::writable(status, 1));
         rig.driver.add(&buffers);
         rig.admit_all();
@@ -170,7 +155,7 @@ fn the_range_of_a_discard_and_the_serial_may_be_cut_as_well() {
             rig.memory.alloc_bytes(&header(GET_ID, 0)),
             16,
         )];
-        buffers.extend(cut(Buffer::writable(answer, 21), &[place]));
+        buffers.extend(Buffer::writable(answer, 21).cut(&[place]));
         rig.driver.add(&buffers);
         rig.admit_all();
         assert_eq!(rig.memory.read(answer, 21), b"twenty bytes serial.\0");

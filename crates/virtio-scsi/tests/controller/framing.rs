@@ -8,21 +8,6 @@ use crate::harness::{
     Asked, BLOCK, DISKS, GOOD, READ, RESPONSE, Rig, UNANSWERED, WRITE, cdb10, pattern,
 };
 
-/// Cuts a buffer at the given places.
-fn cut(whole: Buffer, places: &[u32]) -> Vec<Buffer> {
-    let mut start = 0;
-    let mut pieces = Vec::new();
-    for &end in places.iter().chain([&whole.len]) {
-        pieces.push(Buffer {
-            addr: whole.addr + u64::from(start),
-            len: end - start,
-            writable: whole.writable,
-        });
-        start = end;
-    }
-    pieces
-}
-
 fn add(rig: &mut Rig, buffers: &[Buffer]) -> u16 {
     let driver = &mut rig.queues[0].driver;
     let head = driver.add_indirect(buffers);
@@ -44,10 +29,10 @@ fn header_response_and_data_may_be_cut_anywhere() {
         let whole = Buffer::readable(rig.memory.alloc_bytes(&bytes), bytes.len() as u32);
         let response = rig.memory.alloc_bytes(&[UNANSWERED; RESPONSE]);
         let answer = Buffer::writable(response, RESPONSE as u32);
-        let mut buffers = cut(whole, &[place]);
+        let mut buffers = whole.cut(&[place]);
         match of_answer {
             0 => buffers.push(answer),
-            of_answer => buffers.extend(cut(answer, &[of_answer])),
+            of_answer => buffers.extend(answer.cut(&[of_answer])),
         }
         let head = add(&mut rig, &buffers);
         rig.settle();
@@ -65,10 +50,7 @@ fn header_response_and_data_may_be_cut_anywhere() {
         let len = RESPONSE + 2 * BLOCK;
         let room = rig.memory.alloc_bytes(&vec![UNANSWERED; len]);
         let mut buffers = vec![header];
-        buffers.extend(cut(
-            Buffer::writable(room, len as u32),
-            &[place, place + 70],
-        ));
+        buffers.extend(Buffer::writable(room, len as u32).cut(&[place, place + 70]));
         let head = add(&mut rig, &buffers);
         rig.settle();
         assert_eq!(rig.used(0), [(head, len as u32)]);

@@ -46,6 +46,18 @@ impl Buffer {
             writable: true,
         }
     }
+
+    /// The pieces of a buffer that is cut at these places.
+    pub fn cut(self, places: &[u32]) -> Vec<Buffer> {
+        let mut start = 0;
+        let ends = places.iter().chain([&self.len]);
+        ends.map(|&end| {
+            let addr = self.addr + u64::from(start);
+            let len = end - std::mem::replace(&mut start, end);
+            Buffer { addr, len, ..self }
+        })
+        .collect()
+    }
 }
 
 /// A descriptor, field by field (section 2.7.5).
