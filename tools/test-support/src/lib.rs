@@ -14,6 +14,8 @@ pub mod ceph;
 pub mod certificates;
 pub mod corpus;
 pub mod deadline;
+#[cfg(feature = "disk")]
+pub mod disk;
 #[cfg(feature = "process")]
 pub mod events;
 #[cfg(feature = "process")]

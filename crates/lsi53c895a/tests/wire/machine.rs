@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request};
+use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Request};
 use engine::Errno;
 use lsi53c895a::adapter::{Adapter, Disk};
 use scsi::{Unit, UnitOptions};
@@ -12,6 +12,7 @@ use vfio_user::wire::{self, command};
 pub use lsi_driver::offsets::*;
 pub use lsi_driver::program::RAM;
 pub use lsi_driver::slot::{CONFIG, Slot};
+use test_support::disk::carry_out;
 use test_support::events::{event, take};
 use test_support::vfio_user::rig::Rig;
 use virtqueue::testing::TestMemory;
@@ -48,34 +49,6 @@ impl DiskIo for Disks {
 
     fn submit_blocking_call(&mut self, _: u32, _: DiskCall, _: u32) {
         unreachable!("no blocking work is submitted");
-    }
-}
-
-impl Disks {
-    /// Executes a request on the bytes of a disk.
-    fn execute_request(&mut self, disk: usize, request: &Request) {
-        let mut at = usize::try_from(request.offset).unwrap();
-        let len = usize::try_from(request.len).unwrap();
-        let bytes = &mut self.bytes[disk];
-        match request.op {
-            Op::Flush | Op::Discard => return,
-            Op::WriteZeroes { .. } => return bytes[at..at + len].fill(0),
-            Op::Read | Op::Write => {}
-        }
-        // SAFETY: the adapter keeps list and memory until the request is completed.
-        let segments =
-            unsafe { std::slice::from_raw_parts(request.iov, request.iov_count as usize) };
-        for segment in segments {
-            let disk = bytes[at..at + segment.iov_len].as_mut_ptr();
-            let guest = segment.iov_base.cast::<u8>();
-            let (from, to) = match request.op {
-                Op::Read => (disk, guest),
-                _ => (guest, disk),
-            };
-            // SAFETY: as above; both are as long as the segment says.
-            unsafe { std::ptr::copy_nonoverlapping(from, to, segment.iov_len) };
-            at += segment.iov_len;
-        }
     }
 }
 
@@ -160,7 +133,8 @@ impl Machine {
         let result = match self.disks.error {
             Some(error) => Err(error),
             None => {
-                self.disks.execute_request(disk, &request);
+                // SAFETY: the adapter keeps list and memory until the request is completed.
+                unsafe { carry_out(&mut self.disks.bytes[disk], &request) };
                 Ok(())
             }
         };

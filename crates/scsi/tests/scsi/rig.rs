@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use block::{Allocation, DiscardLimits, DiskCall, Geometry, Op, Request};
+use block::{DiscardLimits, DiskCall, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
     AdapterStep, DataPhase, NexusNumber, NexusPorts, ReservationStore, Resume, Status, Target,
     TargetView, Task, TransportId, Unit, UnitIdentity, UnitOptions, Waker,
 };
+use test_support::disk::{allocations, carry_out};
 
 pub const BLOCK: usize = 512;
 
@@ -181,44 +182,24 @@ impl Rig {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let len = request.len as usize;
-        let at = request.offset as usize;
-        let bytes = match request.op {
-            Op::Flush => return Ok(()),
-            _ => &mut self.disk[at..at + len],
-        };
         let list: &mut [iovec] = if request.iov_count == 0 {
             &mut []
         } else {
             // SAFETY: requests bring valid lists.
             unsafe { std::slice::from_raw_parts_mut(request.iov, request.iov_count as usize) }
         };
-        let sum: usize = list.iter().map(|segment| segment.iov_len).sum();
-        match request.op {
-            Op::Read | Op::Write => assert_eq!(sum, len, "segments of {request:?}"),
-            _ => assert_eq!(sum, 0),
+        let data = matches!(request.op, Op::Read | Op::Write);
+        assert!(data || list.is_empty(), "segments of {request:?}");
+        // SAFETY: it brings a valid list, and the disk's memory is its own.
+        unsafe { carry_out(&mut self.disk, &request) };
+        if request.op == Op::Discard {
+            // What is read afterwards is not promised.
+            self.disk[request.offset as usize..][..request.len as usize].fill(0xdd);
         }
-        let mut done = 0;
+        // IoContext may do so.
         for segment in list {
-            let base = segment.iov_base.cast::<u8>();
-            let part = &mut bytes[done..done + segment.iov_len];
-            // SAFETY: within the segment, which is none of the disk's memory.
-            unsafe {
-                match request.op {
-                    Op::Read => part.as_ptr().copy_to_nonoverlapping(base, part.len()),
-                    _ => part.as_mut_ptr().copy_from_nonoverlapping(base, part.len()),
-                }
-            }
-            done += segment.iov_len;
-            // IoContext may do so.
             segment.iov_len = 0;
             segment.iov_base = std::ptr::null_mut();
-        }
-        match request.op {
-            Op::WriteZeroes { .. } => bytes.fill(0),
-            // What is read afterwards is not promised.
-            Op::Discard => bytes.fill(0xdd),
-            _ => {}
         }
         Ok(())
     }
@@ -238,26 +219,11 @@ impl Rig {
     pub fn carry_out(&self, call: DiskCall) -> Result<(), Errno> {
         call.run_with_allocations(|offset, len, most| match self.error {
             Some(error) => Err(error),
-            None => Ok(self.allocations(offset, len, most)),
-        })
-    }
-
-    /// Blocks of zeroes are holes.
-    fn allocations(&self, offset: u64, len: u64, most: usize) -> Vec<Allocation> {
-        let mut pieces: Vec<Allocation> = Vec::new();
-        for block in self.disk[offset as usize..][..len as usize].chunks(BLOCK) {
-            let allocated = block.iter().any(|byte| *byte != 0);
-            let full = pieces.len() == most;
-            match pieces.last_mut() {
-                Some(piece) if piece.allocated == allocated => piece.len += BLOCK as u64,
-                _ if full => break,
-                _ => pieces.push(Allocation {
-                    len: BLOCK as u64,
-                    allocated,
-                }),
+            None => {
+                let bytes = &self.disk[offset as usize..][..len as usize];
+                Ok(allocations(bytes, most))
             }
-        }
-        pieces
+        })
     }
 
     /// Carries a step out; the next one.

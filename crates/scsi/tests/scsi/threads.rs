@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use block::{Op, Request};
+use block::Request;
 use libc::iovec;
 use scsi::{AdapterStep, NexusNumber, Resume, Status, Target, TargetView, Task, Unit, Waker};
+use test_support::disk::carry_out;
 
 use crate::rig::{BLOCK, cdb10, cdb16, geometry, options, ports};
 
@@ -35,25 +36,8 @@ impl Disk {
     fn node(&self, request: Request) {
         thread::yield_now();
         let mut disk = self.0.lock().unwrap();
-        let at = request.offset as usize;
-        // SAFETY: requests bring valid lists, here of one segment.
-        let segment = unsafe { *request.iov };
-        assert_eq!(
-            (request.iov_count, segment.iov_len),
-            (1, request.len as usize)
-        );
-        let bytes = &mut disk[at..at + segment.iov_len];
-        let base = segment.iov_base.cast::<u8>();
-        // SAFETY: within the segment, which is none of the disk's memory.
-        unsafe {
-            match request.op {
-                Op::Read => bytes.as_ptr().copy_to_nonoverlapping(base, bytes.len()),
-                Op::Write => bytes
-                    .as_mut_ptr()
-                    .copy_from_nonoverlapping(base, bytes.len()),
-                other => panic!("{other:?}"),
-            }
-        }
+        // SAFETY: requests bring valid lists, and the disk's memory is its own.
+        unsafe { carry_out(&mut disk, &request) };
     }
 }
 

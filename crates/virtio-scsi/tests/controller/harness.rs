@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request};
+use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Request};
 use engine::{Completion, Errno};
-use libc::iovec;
 use scsi::{TransportId, Unit, UnitIdentity, UnitOptions};
 use telemetry::queue::{AdmissionEnd, QueueName, QueueStats};
+use test_support::disk::carry_out;
 use virtio_scsi::{
     Address, AdmitError, AdmitMemoryAndTime, ControlQueue, Device, DeviceOptions,
     DiskAddressAndStats, EventQueue, MessagePort, Queue, QueueMessage,
@@ -76,38 +76,6 @@ impl DiskIo for Disks {
 
     fn submit_blocking_call(&mut self, disk: u32, call: DiskCall, number: u32) {
         self.called.push((disk as usize, call, number.into()));
-    }
-}
-
-impl Disks {
-    fn carry_out(&mut self, disk: usize, request: &Request) {
-        let (at, len) = (request.offset as usize, request.len as usize);
-        let list: &[iovec] = match request.iov_count {
-            0 => &[],
-            // SAFETY: the queue promises a valid list.
-            count => unsafe { std::slice::from_raw_parts(request.iov, count as usize) },
-        };
-        if request.op == Op::Flush {
-            return;
-        }
-        let bytes = &mut self.bytes[disk][at..at + len];
-        let mut done = 0;
-        for segment in list {
-            let part = &mut bytes[done..done + segment.iov_len];
-            let base = segment.iov_base.cast::<u8>();
-            // SAFETY: within the segment, which is none of the disk's memory.
-            unsafe {
-                match request.op {
-                    Op::Read => part.as_ptr().copy_to_nonoverlapping(base, part.len()),
-                    _ => part.as_mut_ptr().copy_from_nonoverlapping(base, part.len()),
-                }
-            }
-            done += segment.iov_len;
-        }
-        match request.op {
-            Op::Read | Op::Write => assert_eq!(done, len, "segments are the length"),
-            _ => bytes.fill(0),
-        }
     }
 }
 
@@ -449,7 +417,8 @@ impl Requests {
         let any = !submitted.is_empty();
         let mut completions = Vec::new();
         for (disk, request) in submitted {
-            self.disks.carry_out(disk, &request);
+            // SAFETY: the queue promises a valid list; the memory of a disk is its own.
+            unsafe { carry_out(&mut self.disks.bytes[disk], &request) };
             let (token, result) = (request.token, Ok(()));
             completions.push(Completion { token, result });
         }

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use block::{Allocation, DiscardLimits, Geometry, Op, Request};
+use block::{Allocation, DiscardLimits, Geometry, Request};
 use engine::Errno;
 use scsi::{NexusNumber, ReservationStore, Target, Unit, UnitIdentity, UnitOptions};
 
@@ -83,52 +83,14 @@ impl Server {
         let disk = self.disk.lock().unwrap();
         let at = usize::try_from(offset).unwrap();
         let bytes = &disk[at..][..usize::try_from(len.min(1 << 20)).unwrap()];
-        let mut pieces: Vec<Allocation> = Vec::new();
-        for block in bytes.chunks(512) {
-            let allocated = block.iter().any(|byte| *byte != 0);
-            let full = pieces.len() == most;
-            match pieces.last_mut() {
-                Some(piece) if piece.allocated == allocated => piece.len += 512,
-                _ if full => break,
-                _ => pieces.push(Allocation {
-                    len: 512,
-                    allocated,
-                }),
-            }
-        }
-        pieces
+        test_support::disk::allocations(bytes, most)
     }
 
     /// What a node does.
     pub fn node(&self, request: Request) -> Result<(), Errno> {
         let mut disk = self.disk.lock().unwrap();
-        let at = usize::try_from(request.offset).unwrap();
-        let len = usize::try_from(request.len).unwrap();
-        let bytes = &mut disk[at..at + len];
-        match request.op {
-            Op::Flush => {}
-            Op::Discard | Op::WriteZeroes { .. } => bytes.fill(0),
-            Op::Read | Op::Write => {
-                // SAFETY: requests bring valid lists.
-                let list =
-                    unsafe { std::slice::from_raw_parts(request.iov, request.iov_count as usize) };
-                let mut left = bytes;
-                for segment in list {
-                    let (part, rest) = left.split_at_mut(segment.iov_len);
-                    let base = segment.iov_base.cast::<u8>();
-                    // SAFETY: within the segment, which is none of the disk's memory.
-                    unsafe {
-                        if request.op == Op::Read {
-                            part.as_ptr().copy_to_nonoverlapping(base, part.len());
-                        } else {
-                            part.as_mut_ptr().copy_from_nonoverlapping(base, part.len());
-                        }
-                    }
-                    left = rest;
-                }
-                assert!(left.is_empty());
-            }
-        }
+        // SAFETY: requests bring valid lists, and the disk's memory is its own.
+        unsafe { test_support::disk::carry_out(&mut disk, &request) };
         Ok(())
     }
 }
