@@ -9,7 +9,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 
 use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::{
-    EventLoop, EventLoopThread, HandlerId, IdleEnd, PollSettings, Readiness, Remote, Runner, SpawnError, TimerId,
+    EventLoop, EventLoopThread, HandlerId, IdleEnd, PollSettings, Readiness, Remote, Runner,
+    SpawnError, TimerId,
 };
 use rust_vmm_vfio_user::Client;
 use test_support::deadline::eventually;
@@ -233,7 +234,10 @@ fn cloud_hypervisors_client_can_connect_again() {
         let intx = client.get_irq_info(0).unwrap();
         assert_eq!((intx.count, intx.flags), (1, 7));
         let (trigger, unmask) = (event(), event());
-        for (action, fd) in [(wire::IRQ_ACTION_TRIGGER, &trigger), (wire::IRQ_ACTION_UNMASK, &unmask)] {
+        for (action, fd) in [
+            (wire::IRQ_ACTION_TRIGGER, &trigger),
+            (wire::IRQ_ACTION_UNMASK, &unmask),
+        ] {
             let flags = wire::IRQ_DATA_EVENTFD | action;
             client.set_irqs(0, flags, 0, 1, &[fd.as_raw_fd()]).unwrap();
         }
