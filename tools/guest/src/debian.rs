@@ -9,76 +9,41 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cache::Cache;
-use crate::error::{Error, Result, debian_program, run};
+use crate::error::{Error, Result, find_program, run};
 
 const MIRROR: &str = "http://deb.debian.org/debian";
 /// The keys that sign the releases.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// A source of packages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Release {
-    /// Debian 12.
-    Bookworm,
-    /// Debian 13.
-    Trixie,
-    /// Debian 13 with newer versions of some packages.
-    TrixieBackports,
-}
-
-impl Release {
-    /// The suites of the mirror; the last one is preferred.
-    const fn suites(self) -> &'static [&'static str] {
-        match self {
-            Self::Bookworm => &["bookworm"],
-            Self::Trixie => &["trixie"],
-            Self::TrixieBackports => &["trixie", "trixie-backports"],
-        }
-    }
-
-    const fn preferred(self) -> &'static str {
-        match self {
-            Self::Bookworm => "bookworm",
-            Self::Trixie => "trixie",
-            Self::TrixieBackports => "trixie-backports",
-        }
-    }
-}
-
 /// apt for one release. It knows of no installed package and leaves the system's files alone.
 pub(crate) struct Apt {
-    release: Release,
+    /// The release or its backports.
+    preferred: &'static str,
     scratch: tempfile::TempDir,
 }
 
 impl Apt {
-    /// Fetches the release's lists of packages, into a folder of the cache that goes with the value.
-    pub(crate) fn new(cache: &Cache, release: Release) -> Result<Self> {
-        if !cfg!(target_arch = "x86_64") {
-            return Err(Error::NotDebian {
-                found: std::env::consts::ARCH.to_owned(),
-            });
-        }
+    /// Fetches the lists of packages of these suites, of which the last one is preferred, into a folder of the cache that goes
+    /// with the value.
+    pub(crate) fn new(cache: &Cache, suites: &[&'static str]) -> Result<Self> {
         if !Path::new(KEYRING).is_file() {
-            return Err(Error::NoPackages {
-                release: release.preferred(),
-                detail: format!("{KEYRING} is missing: apt-get install debian-archive-keyring"),
-            });
+            return Err(Error::new(format!(
+                "{KEYRING} is missing: apt-get install debian-archive-keyring"
+            )));
         }
         let apt = Self {
-            release,
+            preferred: suites.last().copied().unwrap_or_default(),
             scratch: cache.scratch()?,
         };
         for name in ["lists/partial", "archives/partial", "root"] {
             let path = apt.path(name);
             fs::create_dir_all(&path).map_err(Error::io(format!("create {}", path.display())))?;
         }
-        let sources: String = release
-            .suites()
+        let sources: String = suites
             .iter()
             .map(|suite| format!("deb [signed-by={KEYRING}] {MIRROR} {suite} main\n"))
             .collect();
-        for (name, content) in [("status", String::new()), ("sources.list", sources)] {
+        for (name, content) in [("status", ""), ("sources.list", &*sources)] {
             let path = apt.path(name);
             fs::write(&path, content).map_err(Error::io(format!("write {}", path.display())))?;
         }
@@ -91,48 +56,19 @@ impl Apt {
         self.scratch.path().join(name)
     }
 
-    /// The tree of all packages that were unpacked.
-    pub(crate) fn root(&self) -> PathBuf {
-        self.path("root")
-    }
-
-    /// Unpacks the packages and what they depend on.
-    pub(crate) fn unpack_with_dependencies(&self, packages: &[&str]) -> Result<()> {
-        let mut install = vec![
-            "--yes",
-            "--no-install-recommends",
-            "--download-only",
-            "--target-release",
-            self.release.preferred(),
-            "install",
-        ];
+    /// Unpacks the packages and what they depend on; returns the root of the tree.
+    pub(crate) fn unpack_with_dependencies(&self, packages: &[&str]) -> Result<PathBuf> {
+        let mut install = vec!["--yes", "--no-install-recommends", "--download-only"];
+        install.extend(["--target-release", self.preferred, "install"]);
         install.extend(packages);
         self.run("apt-get", &install)?;
-        self.unpack_archives()
+        self.unpack()
     }
 
-    /// Unpacks one package and nothing that it depends on.
-    pub(crate) fn unpack_alone(&self, package: &str) -> Result<()> {
+    /// Unpacks one package and nothing that it depends on; returns the root of the tree.
+    pub(crate) fn unpack_alone(&self, package: &str) -> Result<PathBuf> {
         self.run("apt-get", &["download", package])?;
-        self.unpack_archives()
-    }
-
-    /// The versions of those that were unpacked, as Debian writes them.
-    pub(crate) fn versions(&self, packages: &[&str]) -> Result<Vec<(String, String)>> {
-        let dpkg_deb = debian_program("dpkg-deb")?;
-        let mut versions = Vec::new();
-        for archive in self.archives()? {
-            let fields = run(Command::new(&dpkg_deb)
-                .args(["--show", "--showformat", "${Package} ${Version}"])
-                .arg(&archive))?;
-            let fields = String::from_utf8_lossy(&fields).into_owned();
-            if let Some((name, version)) = fields.split_once(' ')
-                && packages.contains(&name)
-            {
-                versions.push((name.to_owned(), version.to_owned()));
-            }
-        }
-        Ok(versions)
+        self.unpack()
     }
 
     /// What `apt-cache` prints.
@@ -140,28 +76,10 @@ impl Apt {
         self.run("apt-cache", arguments)
     }
 
-    fn unpack_archives(&self) -> Result<()> {
-        let dpkg_deb = debian_program("dpkg-deb")?;
-        for archive in self.archives()? {
-            run(Command::new(&dpkg_deb)
-                .arg("-x")
-                .arg(&archive)
-                .arg(self.root()))?;
-        }
-        Ok(())
-    }
-
-    fn archives(&self) -> Result<Vec<PathBuf>> {
-        let folder = self.path("archives");
-        let reading = || Error::io(format!("read {}", folder.display()));
-        let mut archives = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(reading())? {
-            let path = entry.map_err(reading())?.path();
-            if path.extension().is_some_and(|ending| ending == "deb") {
-                archives.push(path);
-            }
-        }
-        Ok(archives)
+    fn unpack(&self) -> Result<PathBuf> {
+        let root = self.path("root");
+        unpack_archives(&self.path("archives"), &root)?;
+        Ok(root)
     }
 
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
@@ -196,16 +114,35 @@ impl Apt {
         for setting in settings {
             command.args(["-o", &setting]);
         }
-        match run(command.args(arguments)) {
-            Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
-            Err(Error::CommandFailed { output, .. }) => Err(Error::NoPackages {
-                release: self.release.preferred(),
-                detail: format!(
-                    "from {MIRROR}, `{program} {}`:\n{output}",
-                    arguments.join(" ")
-                ),
-            }),
-            Err(other) => Err(other),
+        run(command.args(arguments))
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
+            .map_err(|error| {
+                Error::new(format!(
+                    "Debian's packages of {} cannot be had: let this machine reach {MIRROR}\n{error}",
+                    self.preferred
+                ))
+            })
+    }
+}
+
+/// Unpacks each archive in a folder.
+pub(crate) fn unpack_archives(archives: &Path, root: &Path) -> Result<()> {
+    let dpkg_deb = debian_program("dpkg-deb")?;
+    let reading = || Error::io(format!("read {}", archives.display()));
+    for entry in fs::read_dir(archives).map_err(reading())? {
+        let path = entry.map_err(reading())?.path();
+        if path.extension().is_some_and(|ending| ending == "deb") {
+            run(Command::new(&dpkg_deb).arg("-x").arg(&path).arg(root))?;
         }
     }
+    Ok(())
+}
+
+/// A program that every Debian has: its absence means another distribution.
+pub(crate) fn debian_program(program: &str) -> Result<PathBuf> {
+    find_program(program, "apt dpkg").map_err(|error| {
+        Error::new(format!(
+            "guests here use Debian's kernel and programs, and this is no Debian: {error}"
+        ))
+    })
 }

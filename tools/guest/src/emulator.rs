@@ -1,7 +1,7 @@
 //! The QEMU that runs a guest: this machine's, or that of a Debian release.
 //!
 //! The tests of the front-ends run several versions, and `vfio-user-pci` came with QEMU 11.1. What is fetched is reduced to
-//! the program, its libraries, three files of the BIOS and two of the UEFI firmware, and runs from the cache.
+//! the program, its libraries, the BIOS and the UEFI firmware, and runs from the cache.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cache::Cache;
-use crate::debian::{Apt, Release};
+use crate::debian::Apt;
 use crate::error::{Error, Result, find_program, run};
 
 /// The programs, and the firmware for BIOS and UEFI guests.
@@ -19,18 +19,19 @@ const QEMU: &str = "qemu-system-x86_64";
 const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
 const LOADER: &str = "ld-linux-x86-64.so.2";
 /// The BIOS, and what it runs to start a guest with `-kernel`; the UEFI firmware and its variables.
-const FIRMWARE: [&str; 5] = [
+const FIRMWARE: [&str; 6] = [
     "seabios/bios-256k.bin",
     "qemu/kvmvapic.bin",
     "qemu/linuxboot_dma.bin",
+    "qemu/pvh.bin",
     "OVMF/OVMF_CODE_4M.fd",
     "OVMF/OVMF_VARS_4M.fd",
 ];
 /// What 7.2 loads to emulate a processor; newer ones have it built in.
 const MODULES: &str = "qemu";
 const TCG: &str = "accel-tcg-x86_64.so";
-/// A package and its version in each line.
-const VERSIONS: &str = "versions";
+/// Changes with what is picked from the packages.
+const LAYOUT: u32 = 2;
 
 /// A QEMU of a Debian release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,17 +40,12 @@ pub enum QemuVersion {
     V7_2,
     /// 10.0, of Debian 13.
     V10_0,
-    /// 11.1, of Debian 13's backports.
+    /// 11.1, of Debian 13's backports: the first that has vfio-user.
     V11_1,
 }
 
 impl QemuVersion {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::V7_2, Self::V10_0, Self::V11_1];
-
-    /// Its first two numbers.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Self::V7_2 => "7.2",
             Self::V10_0 => "10.0",
@@ -57,11 +53,11 @@ impl QemuVersion {
         }
     }
 
-    const fn release(self) -> Release {
+    const fn suites(self) -> &'static [&'static str] {
         match self {
-            Self::V7_2 => Release::Bookworm,
-            Self::V10_0 => Release::Trixie,
-            Self::V11_1 => Release::TrixieBackports,
+            Self::V7_2 => &["bookworm"],
+            Self::V10_0 => &["trixie"],
+            Self::V11_1 => &["trixie", "trixie-backports"],
         }
     }
 }
@@ -86,37 +82,17 @@ impl Emulator {
         })
     }
 
-    /// That of a Debian release; the first call fetches it (50 MB to 70 MB).
+    /// That of a Debian release; the first call fetches it (50 MB to 70 MB). It starts with its own loader: this machine's C
+    /// library may be older.
     pub(crate) fn of(cache: &Cache, version: QemuVersion) -> Result<Self> {
-        let folder = cache.folder().join(format!("qemu-{}", version.name()));
+        let folder = cache
+            .folder()
+            .join(format!("qemu-{}-{LAYOUT}", version.name()));
         if !folder.is_dir() {
-            fetch(cache, version.release(), &folder)?;
+            fetch(cache, version, &folder)?;
         }
-        Ok(Self::unpacked(folder))
-    }
-
-    /// One that has vfio-user: this machine's, or Debian's backport.
-    pub(crate) fn with_vfio_user(cache: &Cache) -> Result<Self> {
-        let installed = Self::installed()?;
-        if installed.has_vfio_user()? {
-            return Ok(installed);
-        }
-        let fetched = Self::of(cache, QemuVersion::V11_1).map_err(|error| match error {
-            Error::NoPackages { detail, .. } => Error::NoVfioUser { detail },
-            other => other,
-        })?;
-        if fetched.has_vfio_user()? {
-            return Ok(fetched);
-        }
-        Err(Error::NoVfioUser {
-            detail: "that of Debian's backports has none either".to_owned(),
-        })
-    }
-
-    /// Starts with its own loader: this machine's C library may be older.
-    fn unpacked(folder: PathBuf) -> Self {
         let path = |name: &str| folder.join(name).display().to_string();
-        Self {
+        Ok(Self {
             program: folder.join("lib").join(LOADER),
             arguments: vec![
                 "--library-path".to_owned(),
@@ -126,7 +102,7 @@ impl Emulator {
                 path("firmware"),
             ],
             folder: Some(folder),
-        }
+        })
     }
 
     /// A command to which arguments are added.
@@ -139,17 +115,26 @@ impl Emulator {
         command
     }
 
-    /// A firmware file that was unpacked with it.
-    pub(crate) fn firmware_file(&self, name: &str) -> Option<PathBuf> {
-        Some(self.folder.as_ref()?.join("firmware").join(name))
-    }
-
-    /// The packages that were unpacked, each with its version.
-    pub(crate) fn versions(&self) -> Result<Vec<(String, String)>> {
-        let Some(folder) = &self.folder else {
-            return Ok(Vec::new());
+    /// QEMU's options for UEFI instead of a BIOS. It keeps its variables in a file of `variables`, from one boot to the next.
+    pub(crate) fn uefi(&self, variables: &Path) -> Result<Vec<String>> {
+        let folder = self.folder.as_ref().ok_or_else(|| {
+            Error::new("UEFI comes only with the QEMU of a named version".to_owned())
+        })?;
+        let firmware = folder.join("firmware");
+        let copy = variables.join("variables.fd");
+        if !copy.is_file() {
+            copy_file(&firmware.join("OVMF_VARS_4M.fd"), &copy)?;
+        }
+        let drive = |unit: u8, path: &Path, read_only: &str| {
+            let path = path.display().to_string().replace(',', ",,");
+            format!("if=pflash,format=raw,unit={unit},readonly={read_only},file={path}")
         };
-        read_versions(&folder.join(VERSIONS))
+        Ok(vec![
+            "-drive".to_owned(),
+            drive(0, &firmware.join("OVMF_CODE_4M.fd"), "on"),
+            "-drive".to_owned(),
+            drive(1, &copy, "off"),
+        ])
     }
 
     /// The option of a chardev that makes it connect again after a second.
@@ -161,16 +146,6 @@ impl Emulator {
             _ => "reconnect=1",
         })
     }
-
-    /// Asks it. Its status says nothing: it is 0 also for a device that is not there.
-    fn has_vfio_user(&self) -> Result<bool> {
-        let help = run(self.command().args(["-device", "vfio-user-pci,help"]));
-        match help {
-            Ok(text) => Ok(text.starts_with(b"vfio-user-pci options")),
-            Err(Error::CommandFailed { .. }) => Ok(false),
-            Err(other) => Err(other),
-        }
-    }
 }
 
 /// Finds 10 and 0 in `QEMU emulator version 10.0.13 (...)`.
@@ -180,31 +155,12 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Lines of `name version`.
-pub(crate) fn read_versions(path: &Path) -> Result<Vec<(String, String)>> {
-    let text = fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))?;
-    let pairs = text.lines().filter_map(|line| line.split_once(' '));
-    Ok(pairs
-        .map(|(name, version)| (name.to_owned(), version.to_owned()))
-        .collect())
-}
-
-/// The reverse of [`read_versions`].
-pub(crate) fn write_versions(path: &Path, versions: &[(String, String)]) -> Result<()> {
-    let lines: String = versions
-        .iter()
-        .map(|(name, version)| format!("{name} {version}\n"))
-        .collect();
-    fs::write(path, lines).map_err(Error::io(format!("write {}", path.display())))
-}
-
 /// Downloads, unpacks, picks, and renames the result to `folder`.
-fn fetch(cache: &Cache, release: Release, folder: &Path) -> Result<()> {
-    let apt = Apt::new(cache, release)?;
-    apt.unpack_with_dependencies(&PACKAGES)?;
+fn fetch(cache: &Cache, version: QemuVersion, folder: &Path) -> Result<()> {
+    let apt = Apt::new(cache, version.suites())?;
+    let root = apt.unpack_with_dependencies(&PACKAGES)?;
     let picked = apt.path("picked");
-    pick(&apt.root(), &picked)?;
-    write_versions(&picked.join(VERSIONS), &apt.versions(&PACKAGES)?)?;
+    pick(&root, &picked)?;
     fs::rename(&picked, folder).map_err(Error::io(format!("rename to {}", folder.display())))
 }
 
@@ -226,18 +182,18 @@ fn pick(root: &Path, picked: &Path) -> Result<()> {
         .arg(format!("{}:{}", first.display(), second.display()))
         .arg("--list")
         .arg(&program))?;
-    copy(&loader, &picked.join("lib").join(LOADER))?;
-    copy(&program, &picked.join(QEMU))?;
+    copy_file(&loader, &picked.join("lib").join(LOADER))?;
+    copy_file(&program, &picked.join(QEMU))?;
     for library in below(&String::from_utf8_lossy(&list), root) {
-        copy(&library, &picked.join("lib").join(name_of(&library)))?;
+        copy_file(&library, &picked.join("lib").join(name_of(&library)))?;
     }
     let tcg = first.join("qemu").join(TCG);
     if tcg.is_file() {
-        copy(&tcg, &picked.join(MODULES).join(TCG))?;
+        copy_file(&tcg, &picked.join(MODULES).join(TCG))?;
     }
     for file in FIRMWARE {
         let file = root.join("usr/share").join(file);
-        copy(&file, &picked.join("firmware").join(name_of(&file)))?;
+        copy_file(&file, &picked.join("firmware").join(name_of(&file)))?;
     }
     Ok(())
 }
@@ -256,34 +212,8 @@ fn name_of(path: &Path) -> &Path {
 }
 
 /// The file itself, where `from` is a link to it.
-fn copy(from: &Path, to: &Path) -> Result<()> {
+fn copy_file(from: &Path, to: &Path) -> Result<()> {
     let copying = || Error::io(format!("copy {} to {}", from.display(), to.display()));
     fs::copy(from, to).map_err(copying())?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).map_err(copying())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_libraries_of_the_unpacked_system_are_taken() {
-        let list = "\tlinux-vdso.so.1 (0x00007ffc)\n\
-                    \tlibc.so.6 => /a b/usr/lib/libc.so.6 (0x00007f2a)\n\
-                    \tlibm.so.6 => /lib/libm.so.6 (0x00007f2b)\n\
-                    \t/lib64/ld-linux-x86-64.so.2 => /a b/usr/lib/ld-linux-x86-64.so.2 (0x00007f2c)\n";
-        assert_eq!(
-            below(list, Path::new("/a b/usr/lib")),
-            [Path::new("/a b/usr/lib/libc.so.6")]
-        );
-    }
-
-    #[test]
-    fn the_version_is_read_from_what_qemu_prints() {
-        let version = |text| parse_version(text);
-        let text = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright\n";
-        assert_eq!(version(text), Some((7, 2)));
-        assert_eq!(version("QEMU emulator version 10.0.13\n"), Some((10, 0)));
-        assert_eq!(version("something else"), None);
-    }
 }

@@ -57,10 +57,11 @@ impl Grub {
         let program = find_program("grub-mkimage", self.package)?;
         let folder = self.folder();
         if !folder.join("linux.mod").is_file() {
-            return Err(Error::MissingProgram {
-                program: folder.join("linux.mod").display().to_string(),
-                package: self.package,
-            });
+            let package = self.package;
+            return Err(Error::new(format!(
+                "{} is missing: apt-get install {package}",
+                folder.display()
+            )));
         }
         let config = scratch.join(format!("{}.cfg", self.format));
         std::fs::write(&config, commands)

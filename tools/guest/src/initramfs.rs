@@ -1,13 +1,12 @@
 //! Everything that a guest has before it has a disk: a shell, the file-system tools, the modules,
 //! the scripts of the scenarios, and pseudo-random bytes to write.
 //!
-//! One archive serves every scenario; which one runs is on the kernel's command line. Scenarios that call programs of further packages
-//! boot from another archive, which has these besides: other guests do without them.
+//! One archive serves every scenario; which ones run is on the kernel's command line.
 //! The tools are those of this machine, copied with the libraries that `ldd` names.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,35 +24,9 @@ const TOOLS: [(&str, &str, &str); 4] = [
     ("fstrim", "fstrim", "util-linux"),
 ];
 
-/// A package with programs that only some scenarios call; they have the same names in the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExtraPackage {
-    /// Sets up the kernel's NBD client.
-    NbdClient,
-    /// Sends SCSI commands.
-    Sg3Utils,
-}
-
-impl ExtraPackage {
-    /// All of them.
-    pub(crate) const ALL: [Self; 2] = [Self::NbdClient, Self::Sg3Utils];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::NbdClient => "nbd-client",
-            Self::Sg3Utils => "sg3-utils",
-        }
-    }
-
-    const fn programs(self) -> &'static [&'static str] {
-        match self {
-            Self::NbdClient => &["nbd-client"],
-            Self::Sg3Utils => &SG3_UTILS,
-        }
-    }
-}
-
-const SG3_UTILS: [&str; 20] = [
+/// Programs that only some scenarios call: of nbd-client and sg3-utils. A guest does without what is not installed here.
+const OPTIONAL_TOOLS: [&str; 21] = [
+    "nbd-client",
     "sg_compare_and_write",
     "sg_get_lba_status",
     "sg_inq",
@@ -76,193 +49,157 @@ const SG3_UTILS: [&str; 20] = [
     "sg_write_same",
 ];
 
-/// `/init` and what it calls.
-const SCRIPTS: [(&str, &str); 22] = [
-    ("init", include_str!("init/init.sh")),
-    ("scripts/lib.sh", include_str!("init/lib.sh")),
-    ("scripts/first_boot.sh", include_str!("init/first_boot.sh")),
-    (
-        "scripts/second_boot.sh",
-        include_str!("init/second_boot.sh"),
-    ),
-    (
-        "scripts/readonly_boot.sh",
-        include_str!("init/readonly_boot.sh"),
-    ),
-    ("scripts/crashes.sh", include_str!("init/crashes.sh")),
-    ("scripts/full_disk.sh", include_str!("init/full_disk.sh")),
-    ("scripts/discard.sh", include_str!("init/discard.sh")),
-    ("scripts/hot_plug.sh", include_str!("init/hot_plug.sh")),
-    ("scripts/controller.sh", include_str!("init/controller.sh")),
-    ("scripts/resize.sh", include_str!("init/resize.sh")),
-    (
-        "scripts/host_adapter.sh",
-        include_str!("init/host_adapter.sh"),
-    ),
-    ("scripts/load.sh", include_str!("init/load.sh")),
-    (
-        "scripts/controller_resets.sh",
-        include_str!("init/controller_resets.sh"),
-    ),
-    ("scripts/nbd.sh", include_str!("init/nbd.sh")),
-    ("scripts/sense.sh", include_str!("init/sense.sh")),
-    ("scripts/sg3.sh", include_str!("init/sg3.sh")),
-    ("scripts/sg3_media.sh", include_str!("init/sg3_media.sh")),
-    ("scripts/booted.sh", include_str!("init/booted.sh")),
-    ("scripts/installed.sh", include_str!("init/installed.sh")),
-    ("scripts/files.sh", include_str!("init/files.sh")),
-    ("scripts/rounds.sh", include_str!("init/rounds.sh")),
-];
-
 /// Bytes in `/pattern`; no file that a scenario writes is longer.
 const PATTERN_LEN_BYTES: usize = 16 << 20;
 /// Any constant does: the same bytes in each run make failures comparable.
 const PATTERN_SEED: u64 = 0x626c_6f63_6b70_6c6e;
 
-/// Builds the archive `name` in the cache folder and returns its path.
-pub(crate) fn build(cache: &Cache, kernel: &Kernel, name: &str) -> Result<PathBuf> {
-    let path = cache.folder().join(name);
-    let scratch = cache.scratch()?;
-    let unfinished = scratch.path().join("initramfs.cpio");
-    let file = fs::File::create(&unfinished)
-        .map_err(Error::io(format!("create {}", unfinished.display())))?;
-    let writing = || Error::io(format!("write {}", unfinished.display()));
-
-    let mut archive = Archive::new(BufWriter::new(file));
-    for folder in ["dev", "proc", "sys", "tmp", "mnt"] {
-        archive.folder(folder).map_err(writing())?;
-    }
-    archive
-        .executable("bin/busybox", &read(&busybox()?)?)
-        .map_err(writing())?;
-    archive.symlink("bin/sh", "busybox").map_err(writing())?;
-    for (name, script) in SCRIPTS {
-        archive
-            .executable(name, script.as_bytes())
-            .map_err(writing())?;
-    }
-    let mut libraries = BTreeSet::new();
-    for (name, program, package) in TOOLS {
-        let program = find_program(program, package)?;
-        libraries.extend(shared_libraries(&program)?);
-        archive
-            .executable(&format!("tools/{name}"), &read(&program)?)
-            .map_err(writing())?;
-    }
-    for library in &libraries {
-        let name = library.trim_start_matches('/');
-        archive
-            .executable(name, &read(Path::new(library))?)
-            .map_err(writing())?;
-    }
-    let mut order = String::new();
-    for module in &kernel.modules {
-        let name = module
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
-        archive
-            .file(&format!("modules/{name}"), &read(module)?)
-            .map_err(writing())?;
-        order.push_str(name);
-        order.push('\n');
-    }
-    archive
-        .file("modules/order", order.as_bytes())
-        .map_err(writing())?;
-    archive.file("pattern", &pattern()).map_err(writing())?;
-    archive
-        .finish()
-        .and_then(|mut out| std::io::Write::flush(&mut out))
-        .map_err(writing())?;
-    fs::rename(&unfinished, &path).map_err(Error::io(format!("rename to {}", path.display())))?;
-    Ok(path)
+/// The archives of a kernel.
+#[derive(Debug)]
+pub(crate) struct Initramfs {
+    /// For QEMU.
+    pub(crate) whole: PathBuf,
+    /// For firmware, which reads slowly: compressed, without the pattern.
+    pub(crate) small: PathBuf,
 }
 
-/// Builds the archive that has a package's programs besides what is in `base`, and returns its path.
-///
-/// # Errors
-/// [`Error::MissingProgram`] if the package is not installed.
-pub(crate) fn build_with(cache: &Cache, base: &Path, extra: ExtraPackage) -> Result<PathBuf> {
-    let name = format!("initramfs-{}.cpio", extra.name());
-    let path = cache.folder().join(&name);
+/// Builds the archives for a kernel in the cache folder.
+pub(crate) fn build(cache: &Cache, kernel: &Kernel) -> Result<Initramfs> {
     let scratch = cache.scratch()?;
-    let unfinished = scratch.path().join(&name);
-    let mut programs = Vec::new();
-    for name in extra.programs() {
-        programs.push((*name, find_program(name, extra.name())?));
+    let unfinished = scratch.path().join("initramfs.cpio");
+    let file = fs::File::create(&unfinished).map_err(writing(&unfinished))?;
+    let mut archive = Archive::new(BufWriter::new(file));
+    for folder in ["dev", "proc", "sys", "tmp", "mnt"] {
+        archive.folder(folder).map_err(writing(&unfinished))?;
     }
-    extend(base, &programs, &unfinished)?;
-    fs::rename(&unfinished, &path).map_err(Error::io(format!("rename to {}", path.display())))?;
-    Ok(path)
+    let busybox = read(&busybox()?)?;
+    archive
+        .executable("bin/busybox", &busybox)
+        .and_then(|()| archive.symlink("bin/sh", "busybox"))
+        .map_err(writing(&unfinished))?;
+    let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/init");
+    for (name, script) in files(&init)? {
+        let name = match &*name {
+            "init.sh" => "init".to_owned(),
+            _ => format!("scripts/{name}"),
+        };
+        let script = archive.executable(&name, &script);
+        script.map_err(writing(&unfinished))?;
+    }
+    for (name, module) in files(&kernel.modules())? {
+        let module = archive.file(&format!("modules/{name}"), &module);
+        module.map_err(writing(&unfinished))?;
+    }
+    let mut programs = Vec::new();
+    for (name, program, package) in TOOLS {
+        programs.push((name, find_program(program, package)?));
+    }
+    for name in OPTIONAL_TOOLS {
+        programs.extend(find_program(name, "").ok().map(|program| (name, program)));
+    }
+    add_programs(archive, &programs, &unfinished)?;
+    let small = run(Command::new("gzip").arg("-1c").arg(&unfinished))?;
+    let mut whole = append(&unfinished)?;
+    whole
+        .file("pattern", &pattern())
+        .and_then(|()| whole.finish())
+        .and_then(|mut out| out.flush())
+        .map_err(writing(&unfinished))?;
+    let path = |name: &str| kernel.modules().with_file_name(name);
+    let initramfs = Initramfs {
+        whole: path("initramfs.cpio"),
+        small: path("initramfs.gz"),
+    };
+    fs::write(&initramfs.small, small).map_err(writing(&initramfs.small))?;
+    fs::rename(&unfinished, &initramfs.whole).map_err(writing(&initramfs.whole))?;
+    Ok(initramfs)
 }
 
 /// Writes the archive at `base` to `to`, with programs and their libraries behind it; each is `/tools/NAME`.
 ///
 /// The kernel unpacks archives one after the other; what they both have is the second's.
 pub(crate) fn extend(base: &Path, programs: &[(&str, PathBuf)], to: &Path) -> Result<()> {
-    fs::copy(base, to).map_err(Error::io(format!("copy to {}", to.display())))?;
-    let writing = || Error::io(format!("write {}", to.display()));
-    let file = fs::File::options()
-        .append(true)
-        .open(to)
-        .map_err(writing())?;
-    let mut archive = Archive::new(BufWriter::new(file));
+    fs::copy(base, to).map_err(writing(to))?;
+    add_programs(append(to)?, programs, to)
+}
+
+/// Another archive behind one.
+fn append(path: &Path) -> Result<Archive<BufWriter<fs::File>>> {
+    let file = fs::File::options().append(true).open(path);
+    Ok(Archive::new(BufWriter::new(file.map_err(writing(path))?)))
+}
+
+/// Adds programs and their libraries, and ends the archive.
+fn add_programs(
+    mut archive: Archive<impl Write>,
+    programs: &[(&str, PathBuf)],
+    path: &Path,
+) -> Result<()> {
     let mut libraries = BTreeSet::new();
     for (name, program) in programs {
         libraries.extend(shared_libraries(program)?);
         archive
             .executable(&format!("tools/{name}"), &read(program)?)
-            .map_err(writing())?;
+            .map_err(writing(path))?;
     }
     for library in &libraries {
         let name = library.trim_start_matches('/');
         archive
             .executable(name, &read(Path::new(library))?)
-            .map_err(writing())?;
+            .map_err(writing(path))?;
     }
     archive
         .finish()
-        .and_then(|mut out| std::io::Write::flush(&mut out))
-        .map_err(writing())
+        .and_then(|mut out| out.flush())
+        .map_err(writing(path))
 }
 
 /// busybox without shared libraries: the guest's shell must not depend on what else we copy.
 fn busybox() -> Result<PathBuf> {
     let path = find_program("busybox", "busybox-static")?;
-    if shared_libraries(&path)?.is_empty() {
-        Ok(path)
-    } else {
-        Err(Error::MissingProgram {
-            program: "busybox (static)".to_owned(),
-            package: "busybox-static",
-        })
+    match shared_libraries(&path)?.is_empty() {
+        true => Ok(path),
+        false => Err(Error::new(
+            "`busybox` here needs libraries: apt-get install busybox-static",
+        )),
     }
 }
 
-/// The libraries that a program loads, and the loader itself, as absolute paths.
+/// The libraries that a program loads, and the loader itself, as absolute paths: lines are `name => /path (address)`, `/path (address)` for
+/// the loader, or a name without a file.
 fn shared_libraries(program: &Path) -> Result<Vec<String>> {
-    let ldd = find_program("ldd", "libc-bin")?;
-    match run(Command::new(ldd).arg(program).env("LC_ALL", "C")) {
-        Ok(text) => Ok(parse_ldd(&String::from_utf8_lossy(&text))),
+    let mut ldd = Command::new(find_program("ldd", "libc-bin")?);
+    let lines = match run(ldd.arg(program).env("LC_ALL", "C")) {
+        Ok(lines) => lines,
         // What ldd says of a static program, with status 1.
-        Err(Error::CommandFailed { output, .. }) if output.contains("not a dynamic executable") => {
-            Ok(Vec::new())
-        }
-        Err(other) => Err(other),
-    }
+        Err(error) if error.to_string().contains("not a dynamic executable") => Vec::new(),
+        Err(other) => return Err(other),
+    };
+    let lines = String::from_utf8_lossy(&lines);
+    let paths = lines
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    Ok(paths.map(str::to_owned).collect())
 }
 
-/// Lines are `name => /path (address)`, `/path (address)` for the loader, or a name without a file.
-fn parse_ldd(text: &str) -> Vec<String> {
-    text.lines()
-        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
-        .map(str::to_owned)
-        .collect()
+/// The files of a folder in the order of their names.
+fn files(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut files = Vec::new();
+    let entries = fs::read_dir(folder).map_err(Error::io(format!("read {}", folder.display())))?;
+    for entry in entries.filter_map(std::result::Result::ok) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        files.push((name, read(&entry.path())?));
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(Error::io(format!("read {}", path.display())))
+}
+
+fn writing(path: &Path) -> impl FnOnce(std::io::Error) -> Error + use<> {
+    Error::io(format!("write {}", path.display()))
 }
 
 /// The 16 MiB of `/pattern`, of which guests write pieces: pseudo-random (splitmix64) and never repeating, so that misplaced data is
@@ -279,24 +216,4 @@ pub fn pattern() -> Vec<u8> {
         bytes.extend_from_slice(&(word ^ (word >> 31)).to_le_bytes());
     }
     bytes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_ldd;
-
-    #[test]
-    fn ldd_names_libraries_and_the_loader() {
-        let text = "\tlinux-vdso.so.1 (0x00007eff21bbf000)\n\
-                    \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007eff2196b000)\n\
-                    \t/lib64/ld-linux-x86-64.so.2 (0x00007eff21bc1000)\n";
-        assert_eq!(
-            parse_ldd(text),
-            [
-                "/lib/x86_64-linux-gnu/libc.so.6",
-                "/lib64/ld-linux-x86-64.so.2"
-            ]
-        );
-        assert!(parse_ldd("\tstatically linked\n").is_empty());
-    }
 }

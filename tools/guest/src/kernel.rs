@@ -5,26 +5,22 @@
 //! folder. We do not build kernels and know no other distribution.
 
 use std::fs;
+use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::cache::Cache;
-use crate::debian::{Apt, Release};
-use crate::emulator::write_versions;
-use crate::error::{Error, Result, debian_program, run};
+use crate::debian::{Apt, debian_program, unpack_archives};
+use crate::error::{Error, Result, find_program, run};
 use crate::modules;
 
 /// Always depends on the newest kernel of the release.
 const META_PACKAGE: &str = "linux-image-amd64";
-
-/// A package and its version.
-const VERSIONS: &str = "versions";
-
-/// The modules that were asked for when it was fetched.
-const WANTED: &str = "wanted";
+/// Changes with what is picked from the package.
+const LAYOUT: u32 = 2;
 
 /// A kernel of a Debian release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelVersion {
     /// 6.1, of Debian 12.
     V6_1,
@@ -33,9 +29,6 @@ pub enum KernelVersion {
 }
 
 impl KernelVersion {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::V6_1, Self::V6_12];
-
     /// Its first two numbers.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -45,10 +38,10 @@ impl KernelVersion {
         }
     }
 
-    const fn release(self) -> Release {
+    const fn suite(self) -> &'static str {
         match self {
-            Self::V6_1 => Release::Bookworm,
-            Self::V6_12 => Release::Trixie,
+            Self::V6_1 => "bookworm",
+            Self::V6_12 => "trixie",
         }
     }
 }
@@ -56,180 +49,138 @@ impl KernelVersion {
 /// A kernel in the cache.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// The boot image.
-    pub(crate) vmlinuz: PathBuf,
-    /// Module files, in the order in which they load.
-    pub(crate) modules: Vec<PathBuf>,
-    /// The package's version, of a kernel of another release.
-    pub(crate) versions: PathBuf,
+    folder: PathBuf,
+}
+
+impl Kernel {
+    /// The boot image, for a boot loader.
+    pub(crate) fn vmlinuz(&self) -> PathBuf {
+        self.folder.join("vmlinuz")
+    }
+
+    /// What is in the boot image, for QEMU: an emulated processor takes seconds to decompress it. The image itself where it could not be
+    /// decompressed.
+    pub(crate) fn vmlinux(&self) -> PathBuf {
+        self.folder.join("vmlinux")
+    }
+
+    /// Module files, named in the order in which they load.
+    pub(crate) fn modules(&self) -> PathBuf {
+        self.folder.join("modules")
+    }
 }
 
 /// The kernel from the cache: that of this machine's release, or of another; the first call fetches it (about 70 MB).
 pub(crate) fn kernel(cache: &Cache, version: Option<KernelVersion>) -> Result<Kernel> {
-    let folder = cache.folder().join(match version {
-        None => "kernel".to_owned(),
-        Some(version) => format!("kernel-{}", version.name()),
-    });
-    let wanted = modules::WANTED.join("\n");
-    let is_current = fs::read_to_string(folder.join(WANTED)).is_ok_and(|list| list == wanted);
-    if !is_current {
-        remove_outdated(cache, &folder)?;
-        match version {
-            None => fetch(cache, &folder)?,
-            Some(version) => fetch_of(cache, version, &folder)?,
-        }
-    }
-    let order = folder.join("order");
-    let order =
-        fs::read_to_string(&order).map_err(Error::io(format!("read {}", order.display())))?;
-    let modules = order
-        .lines()
-        .map(|name| folder.join(format!("{name}.ko")))
-        .collect();
-    Ok(Kernel {
-        vmlinuz: folder.join("vmlinuz"),
-        modules,
-        versions: folder.join(VERSIONS),
-    })
-}
-
-/// Removes a kernel that lacks modules which are wanted today, if there is one. It disappears at once.
-fn remove_outdated(cache: &Cache, folder: &Path) -> Result<()> {
+    let name = version.map_or("here", KernelVersion::name);
+    let folder = cache.folder().join(format!("kernel-{name}-{LAYOUT}"));
     if !folder.is_dir() {
-        return Ok(());
+        if !cfg!(target_arch = "x86_64") {
+            return Err(Error::new("guests here are x86-64, and use its kernel"));
+        }
+        let picked = match version {
+            None => fetch(cache, &folder),
+            Some(version) => fetch_of(cache, version, &folder),
+        };
+        picked?;
     }
-    let scratch = cache.scratch()?;
-    fs::rename(folder, scratch.path().join("outdated"))
-        .map_err(Error::io(format!("remove {}", folder.display())))
+    Ok(Kernel { folder })
 }
 
 /// Downloads the kernel of this machine's release.
 fn fetch(cache: &Cache, folder: &Path) -> Result<()> {
-    if !cfg!(target_arch = "x86_64") {
-        return Err(Error::NotDebian {
-            found: std::env::consts::ARCH.to_owned(),
-        });
-    }
-    let apt_get = debian_program("apt-get")?;
-    let dpkg_deb = debian_program("dpkg-deb")?;
-    let package = package_name()?;
-
+    let depends = run(Command::new(debian_program("apt-cache")?)
+        .args(["depends", META_PACKAGE])
+        .env("LC_ALL", "C"))
+    .map_err(|error| Error::new(format!("run `apt-get update` first: {error}")))?;
+    let package = parse_depends(&String::from_utf8_lossy(&depends))?;
     let scratch = cache.scratch()?;
-    run(Command::new(apt_get)
+    run(Command::new(debian_program("apt-get")?)
         .args(["-q", "download", &package])
         .current_dir(scratch.path()))?;
-    let archive = find(scratch.path(), |name| name.ends_with(".deb"), &package)?;
     let root = scratch.path().join("root");
-    run(Command::new(dpkg_deb).arg("-x").arg(&archive).arg(&root))?;
-    let picked = scratch.path().join("picked");
-    pick(&root, &package, &picked)?;
-    fs::rename(&picked, folder).map_err(Error::io(format!("rename to {}", folder.display())))
+    unpack_archives(scratch.path(), &root)?;
+    pick(&root, &scratch.path().join("picked"), folder)
 }
 
 /// Downloads the kernel of another release.
 fn fetch_of(cache: &Cache, version: KernelVersion, folder: &Path) -> Result<()> {
-    let apt = Apt::new(cache, version.release())?;
-    let text = apt.query(&["depends", META_PACKAGE])?;
-    let package = parse_depends(&text).ok_or_else(|| Error::NoKernelPackage {
-        detail: text.clone(),
-    })?;
-    apt.unpack_alone(&package)?;
-    let picked = apt.path("picked");
-    pick(&apt.root(), &package, &picked)?;
-    write_versions(&picked.join(VERSIONS), &apt.versions(&[&package])?)?;
-    fs::rename(&picked, folder).map_err(Error::io(format!("rename to {}", folder.display())))
-}
-
-/// Copies what a guest needs from the unpacked package to the new folder `picked`.
-fn pick(root: &Path, package: &str, picked: &Path) -> Result<()> {
-    let release = package.trim_start_matches("linux-image-").to_owned();
-    let vmlinuz = find(
-        &root.join("boot"),
-        |name| name.starts_with("vmlinuz-"),
-        &release,
-    )?;
-    // Debian moves /lib into /usr/lib; either is possible.
-    let tree = [root.join("lib/modules"), root.join("usr/lib/modules")]
-        .into_iter()
-        .find(|candidate| candidate.is_dir())
-        .ok_or_else(|| Error::KernelIncomplete {
-            release: release.clone(),
-            what: "lib/modules".to_owned(),
-        })?;
-    let tree = find(&tree, |_| true, &release)?;
-
-    fs::create_dir(picked).map_err(Error::io(format!("create {}", picked.display())))?;
-    let write = |name: &str, content: &[u8]| {
-        let path = picked.join(name);
-        fs::write(&path, content).map_err(Error::io(format!("write {}", path.display())))
-    };
-    let mut order = String::new();
-    for module in modules::resolve(&tree, &release)? {
-        write(&format!("{}.ko", module.name), &module.object)?;
-        order.push_str(&module.name);
-        order.push('\n');
-    }
-    write("order", order.as_bytes())?;
-    write(WANTED, modules::WANTED.join("\n").as_bytes())?;
-    let image = fs::read(&vmlinuz).map_err(Error::io(format!("read {}", vmlinuz.display())))?;
-    write("vmlinuz", &image)
-}
-
-/// The package that [`META_PACKAGE`] stands for today.
-fn package_name() -> Result<String> {
-    let apt_cache = debian_program("apt-cache")?;
-    match run(Command::new(apt_cache)
-        .args(["depends", META_PACKAGE])
-        .env("LC_ALL", "C"))
-    {
-        Ok(text) => {
-            parse_depends(&String::from_utf8_lossy(&text)).ok_or_else(|| Error::NoKernelPackage {
-                detail: String::from_utf8_lossy(&text).into_owned(),
-            })
-        }
-        Err(Error::CommandFailed { output, .. }) => Err(Error::NoKernelPackage { detail: output }),
-        Err(other) => Err(other),
-    }
+    let apt = Apt::new(cache, &[version.suite()])?;
+    let package = parse_depends(&apt.query(&["depends", META_PACKAGE])?)?;
+    let root = apt.unpack_alone(&package)?;
+    pick(&root, &apt.path("picked"), folder)
 }
 
 /// Finds `Depends: linux-image-6.1.0-56-amd64` in what `apt-cache depends` prints.
-fn parse_depends(text: &str) -> Option<String> {
+fn parse_depends(text: &str) -> Result<String> {
     text.lines()
         .filter_map(|line| line.trim().strip_prefix("Depends: "))
         .find(|name| name.starts_with("linux-image-"))
         .map(str::to_owned)
+        .ok_or_else(|| Error::new(format!("apt knows no kernel for {META_PACKAGE}\n{text}")))
 }
 
-/// The first entry of `folder` whose name matches.
-fn find(folder: &Path, matches: impl Fn(&str) -> bool, release: &str) -> Result<PathBuf> {
+/// Copies what a guest needs from the unpacked package to `picked`, which then becomes `folder`.
+fn pick(root: &Path, picked: &Path, folder: &Path) -> Result<()> {
+    let boot = only_entry(&root.join("boot"), "vmlinuz-")?;
+    // Debian moves /lib into /usr/lib; either is possible.
+    let tree = [root.join("lib/modules"), root.join("usr/lib/modules")]
+        .into_iter()
+        .find(|candidate| candidate.is_dir())
+        .ok_or_else(|| Error::new("the kernel's package has no lib/modules"))?;
+    let modules = picked.join("modules");
+    fs::create_dir_all(&modules).map_err(Error::io(format!("create {}", modules.display())))?;
+    let write = |path: PathBuf, content: &[u8]| {
+        fs::write(&path, content).map_err(Error::io(format!("write {}", path.display())))
+    };
+    let resolved = modules::resolve(&only_entry(&tree, "")?)?;
+    for (number, module) in resolved.iter().enumerate() {
+        write(
+            modules.join(format!("{number:02}-{}.ko", module.name)),
+            &module.object,
+        )?;
+    }
+    let image = fs::read(&boot).map_err(Error::io(format!("read {}", boot.display())))?;
+    let unpacked = decompress(&image);
+    write(picked.join("vmlinux"), unpacked.as_ref().unwrap_or(&image))?;
+    write(picked.join("vmlinuz"), &image)?;
+    fs::rename(picked, folder).map_err(Error::io(format!("rename to {}", folder.display())))
+}
+
+/// The kernel in a boot image, as an ELF file: it is behind a header (the kernel's Documentation/arch/x86/boot.rst). `None` if it is
+/// compressed otherwise than by xz, as Debian's are.
+fn decompress(image: &[u8]) -> Option<Vec<u8>> {
+    let number = |at: usize| {
+        let bytes = image.get(at..at + 4)?.try_into().ok()?;
+        usize::try_from(u32::from_le_bytes(bytes)).ok()
+    };
+    let start = (usize::from(*image.get(0x1f1)?) + 1) * 512 + number(0x248)?;
+    // Behind what is compressed is its length.
+    let payload = image.get(start..start + number(0x24c)?.checked_sub(4)?)?;
+    let mut compressed = tempfile::tempfile().ok()?;
+    compressed.write_all(payload).ok()?;
+    compressed.rewind().ok()?;
+    let xz = find_program("xz", "xz-utils").ok()?;
+    let mut command = Command::new(xz);
+    command.arg("-dc").stdin(compressed);
+    let output = command.stderr(Stdio::null()).output().ok()?;
+    output
+        .stdout
+        .starts_with(b"\x7fELF")
+        .then_some(output.stdout)
+}
+
+/// The first entry of `folder` whose name begins so.
+fn only_entry(folder: &Path, begin: &str) -> Result<PathBuf> {
     fs::read_dir(folder)
         .map_err(Error::io(format!("read {}", folder.display())))?
         .filter_map(std::result::Result::ok)
-        .find(|entry| entry.file_name().to_str().is_some_and(&matches))
+        .find(|entry| entry.file_name().to_string_lossy().starts_with(begin))
         .map(|entry| entry.path())
-        .ok_or_else(|| Error::KernelIncomplete {
-            release: release.to_owned(),
-            what: format!("fitting file in {}", folder.display()),
+        .ok_or_else(|| {
+            Error::new(format!(
+                "the kernel's package has no {begin}* in {}",
+                folder.display()
+            ))
         })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_depends;
-
-    #[test]
-    fn the_real_package_is_found_behind_the_meta_package() {
-        let text = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n";
-        assert_eq!(
-            parse_depends(text).as_deref(),
-            Some("linux-image-6.1.0-56-amd64")
-        );
-        let trixie =
-            "linux-image-amd64\n  Depends: linux-base\n  Depends: linux-image-6.12.9+deb13-amd64\n";
-        assert_eq!(
-            parse_depends(trixie).as_deref(),
-            Some("linux-image-6.12.9+deb13-amd64")
-        );
-        assert_eq!(parse_depends("linux-image-amd64\n"), None);
-    }
 }

@@ -8,12 +8,12 @@
 //! It measures nothing: QEMU emulates the processor, so guests are slow. It needs no root rights.
 //!
 //! ```no_run
-//! use guest::{Boot, Scenario, Server, ServerOptions};
+//! use guest::{Boot, Server, ServerOptions};
 //! # fn main() -> guest::Result<()> {
 //! let folder = guest::disk_folder()?;
 //! let options = ServerOptions::new(&folder.path().join("disk.img"), 256 << 20);
 //! let server = Server::start(&guest::blockplane()?, &options)?;
-//! let report = Boot::new(&server, Scenario::FirstBoot).run()?;
+//! let report = Boot::new(&server, "first_boot").run()?;
 //! println!("{}", report.transcript());
 //! server.stop()?;
 //! # Ok(())
@@ -21,42 +21,32 @@
 //! ```
 
 mod attach;
+mod boot;
 mod boot_disk;
 mod cache;
 mod cpio;
 mod debian;
 mod demo;
-mod device;
 mod emulator;
 mod error;
-mod firmware;
 mod grub;
 mod initramfs;
 mod kernel;
-pub mod matrix;
-mod migration;
 mod modules;
 mod monitor;
 mod parts;
-mod progress;
 mod qemu;
 mod report;
-mod scenario;
 mod server;
-mod silence;
 
+pub use boot::Boot;
 pub use boot_disk::boot_disk;
 pub use cache::{disk_folder, target_dir};
 pub use demo::demo;
-pub use device::{Chipset, Device};
 pub use emulator::QemuVersion;
 pub use error::{Error, Result};
-pub use firmware::Firmware;
 pub use initramfs::pattern;
 pub use kernel::KernelVersion;
-pub use migration::Movable;
-pub use monitor::execute;
-pub use progress::Progress;
+pub use qemu::RunningGuest;
 pub use report::{Report, Step};
-pub use scenario::{Boot, Scenario};
-pub use server::{Program, RbdImage, Server, ServerOptions, blockplane, blockplane_bench};
+pub use server::{Device, RbdImage, Server, ServerOptions, blockplane, blockplane_bench};

@@ -5,45 +5,34 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use serde_json::{Value, json};
 
 /// Time limit for a reply; only a hanging program reaches it.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Executes a command of QEMU's monitor at `socket`, see [`Boot::monitor`](crate::Boot::monitor);
-/// `arguments` are JSON.
-///
-/// # Errors
-/// [`Error::Io`] with the error that QEMU replies.
-pub fn execute(socket: &Path, command: &str, arguments: &str) -> Result<()> {
-    query(socket, command, arguments)
-        .map(drop)
-        .map_err(Error::io(format!("{command} {arguments} in QEMU")))
-}
-
-/// Sends a command and returns its reply.
-pub(crate) fn query(socket: &Path, command: &str, arguments: &str) -> io::Result<String> {
+/// Sends a command and returns what it returns.
+pub(crate) fn query(socket: &Path, command: &str, arguments: &Value) -> io::Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
     let mut lines = BufReader::new(stream.try_clone()?).lines();
-    let mut reply = String::new();
+    let mut returned = Value::Null;
     for message in [
-        r#"{"execute": "qmp_capabilities"}"#.to_owned(),
-        format!(r#"{{"execute": "{command}", "arguments": {arguments}}}"#),
+        json!({"execute": "qmp_capabilities"}),
+        json!({"execute": command, "arguments": arguments}),
     ] {
         writeln!(stream, "{message}")?;
-        loop {
+        // Skips the greeting and events.
+        returned = loop {
             let line = lines
                 .next()
                 .ok_or_else(|| io::Error::other("the monitor has closed the connection"))??;
-            // Skips the greeting and events.
-            if line.starts_with(r#"{"return""#) {
-                reply = line;
-                break;
-            } else if line.starts_with(r#"{"error""#) {
-                return Err(io::Error::other(line));
+            let mut reply: Value = serde_json::from_str(&line)?;
+            if let Some(value) = reply.get_mut("return") {
+                break value.take();
+            } else if let Some(error) = reply.get("error") {
+                return Err(io::Error::other(format!("{command} {arguments}: {error}")));
             }
-        }
+        };
     }
-    Ok(reply)
+    Ok(returned)
 }

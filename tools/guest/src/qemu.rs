@@ -1,64 +1,64 @@
 //! Starts QEMU, listens to the guest's console, and ends within a bounded time, whatever happens.
 //!
 //! The processor is emulated (`-accel tcg`), so this works in virtual machines and containers.
-//! Guest memory is a shared memfd, as vhost-user wants. Networks and displays are left out.
+//! Guest memory is a shared memfd, as vhost-user wants. Displays are left out.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::attach::Extras;
-use crate::device::Chipset;
+use serde_json::{Value, json};
+
+use crate::attach::{self, Extras};
 use crate::emulator::Emulator;
 use crate::error::{Error, Result};
+use crate::monitor;
 use crate::report::{Event, Report};
-use crate::silence::SilenceLimit;
+use crate::server::Server;
 
 /// Guests at a time in one process: each keeps a core busy, and more of them only time out.
 const MAX_GUESTS: usize = 2;
 /// From the scenario's end to QEMU's: the guest has nothing left to do but to switch off.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(30);
+/// For a guest to move, with memory of half a GiB, most of it unused: only a migration that does not end takes it.
+const MOVE_LIMIT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A machine to boot.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Machine {
+    /// For those who wait.
+    pub(crate) title: String,
     pub(crate) emulator: Emulator,
-    pub(crate) chipset: Chipset,
+    /// With the PCI bus of the i440FX, or with PCI Express.
+    pub(crate) is_pc: bool,
     /// QEMU's options for the disks, see [`attach`](crate::attach).
     pub(crate) disks: Vec<String>,
     /// What these options were made with.
     pub(crate) extras: Extras,
     /// QEMU's options for the firmware, if it is not its default.
     pub(crate) firmware: Vec<String>,
-    pub(crate) start: Start,
+    /// A kernel that QEMU loads, or `None`: what the firmware finds on the disk.
+    pub(crate) start: Option<Start>,
     /// Virtual CPUs.
     pub(crate) cpus: u16,
-    /// Where QEMU's monitor listens, if it is to have one; then also a slot that disks can be plugged into.
-    pub(crate) monitor: Option<PathBuf>,
-    /// Where the guest comes from, if it runs elsewhere.
-    pub(crate) incoming: Option<PathBuf>,
     /// From start to the scenario's end.
     pub(crate) limit: Duration,
-    /// The longest time without a line on the console, beside that for which QEMU had no processor.
-    pub(crate) silence_limit: Duration,
 }
 
-/// What the guest runs.
-#[derive(Clone, Debug)]
-pub(crate) enum Start {
-    /// A kernel that QEMU loads.
-    Kernel {
-        vmlinuz: PathBuf,
-        initramfs: PathBuf,
-        /// Appended to the kernel's command line.
-        parameters: String,
-    },
-    /// What the firmware finds on the disk.
-    Disk,
+/// A kernel that QEMU loads.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) vmlinux: PathBuf,
+    pub(crate) initramfs: PathBuf,
+    /// Appended to the kernel's command line.
+    pub(crate) parameters: String,
 }
 
 /// Errors are shown; everything else only makes an emulated serial line slow.
@@ -70,39 +70,39 @@ pub(crate) const KERNEL_PARAMETERS: &str =
 /// Memory of a guest; most of it holds the initramfs and its temporary files.
 const MEMORY: &str = "512M";
 
-/// What the reader threads send.
-enum Input {
-    Console(String),
-    Stderr(String),
-    /// That of QEMU number so many.
-    ConsoleClosed(u32),
-}
-
 /// Boots the machine and follows it until it is off. `ask` answers the guest's questions.
 pub(crate) fn run(
     machine: &Machine,
-    mut ask: impl FnMut(&str, &mut Guest),
-    mut step: impl FnMut(&str),
+    ask: &mut dyn FnMut(&str, &mut RunningGuest),
 ) -> Result<Report> {
-    let _place = GuestPermit::wait();
-    let (sender, inputs) = channel();
-    let mut guest = Guest {
-        qemu: Qemu::start(machine, 0, &sender)?,
-        inputs,
-        sender: Some(sender),
+    let _permit = GuestPermit::wait();
+    // Paths of sockets are short.
+    let folder = tempfile::Builder::new()
+        .prefix("blockplane-qemu-")
+        .tempdir()
+        .map_err(Error::io("create a folder for sockets"))?;
+    let (sender, console) = channel();
+    let stderr = tempfile::tempfile().map_err(Error::io("create a file for QEMU's messages"))?;
+    let disks = &machine.disks;
+    let mut guest = RunningGuest {
+        qemu: Qemu::start(machine, disks, folder.path(), 0, false, &sender, &stderr)?,
+        machine,
+        folder,
+        console,
+        sender,
+        stderr,
         report: Report::default(),
-        stderr: String::new(),
     };
-    guest.follow(machine, &mut ask, &mut step)?;
+    guest.follow(ask)?;
     Ok(std::mem::take(&mut guest.report))
 }
 
 /// The command line after the program.
 fn arguments(machine: &Machine) -> Vec<String> {
-    let path = |path: &PathBuf| path.display().to_string();
+    let chipset = if machine.is_pc { "pc" } else { "q35" };
     let mut arguments = [
         "-machine",
-        &format!("{},memory-backend=mem", machine.chipset.machine()),
+        &format!("{chipset},memory-backend=mem"),
         "-accel",
         "tcg,thread=multi",
         // With RDRAND: without it the kernel gathers randomness for 4 s before mkfs gets any. Tables of pages with five
@@ -125,61 +125,67 @@ fn arguments(machine: &Machine) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    if let Start::Kernel {
-        vmlinuz,
-        initramfs,
-        parameters,
-    } = &machine.start
-    {
-        let append = format!("{KERNEL_PARAMETERS} {parameters}");
-        let (vmlinuz, initramfs) = (path(vmlinuz), path(initramfs));
-        arguments.extend(
-            [
-                "-kernel", &vmlinuz, "-initrd", &initramfs, "-append", &append,
-            ]
-            .map(str::to_owned),
-        );
+    if let Some(start) = &machine.start {
+        for (option, value) in [
+            ("-kernel", start.vmlinux.display().to_string()),
+            ("-initrd", start.initramfs.display().to_string()),
+            (
+                "-append",
+                format!("{KERNEL_PARAMETERS} {}", start.parameters),
+            ),
+        ] {
+            arguments.extend([option.to_owned(), value]);
+        }
     }
     arguments.extend_from_slice(&machine.firmware);
-    arguments.extend_from_slice(&machine.disks);
-    if let Some(incoming) = &machine.incoming {
-        arguments.extend(["-incoming".to_owned(), format!("unix:{}", path(incoming))]);
-    }
-    if let Some(monitor) = &machine.monitor {
-        let monitor = path(monitor).replace(',', ",,");
-        arguments.extend([
-            "-qmp".to_owned(),
-            format!("unix:{monitor},server=on,wait=off"),
-        ]);
+    if !machine.is_pc {
+        // For a disk that comes later.
         arguments.extend(["-device", "pcie-root-port,id=slot0,chassis=1"].map(str::to_owned));
     }
     arguments
 }
 
 /// A running QEMU; killed when dropped.
-pub(crate) struct Qemu {
+struct Qemu {
     child: Child,
     keyboard: Option<ChildStdin>,
+    /// How often the guest was moved before.
     number: u32,
 }
 
 impl Qemu {
-    fn start(machine: &Machine, number: u32, sender: &Sender<Input>) -> Result<Self> {
+    /// Sends lines of the console with its number, and `None` at the end. An `incoming` one waits for a guest.
+    fn start(
+        machine: &Machine,
+        disks: &[String],
+        folder: &Path,
+        number: u32,
+        incoming: bool,
+        console: &Sender<(u32, Option<String>)>,
+        stderr: &File,
+    ) -> Result<Self> {
         let mut command = machine.emulator.command();
+        let monitor = monitor_socket(folder, number).display().to_string();
         command
             .args(arguments(machine))
+            .args(disks)
+            .arg("-qmp")
+            .arg(format!("unix:{monitor},server=on,wait=off"));
+        if incoming {
+            command
+                .arg("-incoming")
+                .arg(format!("unix:{monitor}.incoming"));
+        }
+        let starting = || Error::io("start qemu-system-x86_64");
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command
+            .stderr(stderr.try_clone().map_err(starting())?)
             .spawn()
-            .map_err(Error::io("start qemu-system-x86_64"))?;
+            .map_err(starting())?;
         if let Some(stdout) = child.stdout.take() {
-            let last = Some(Input::ConsoleClosed(number));
-            forward(stdout, sender.clone(), Input::Console, last);
-        }
-        if let Some(stderr) = child.stderr.take() {
-            forward(stderr, sender.clone(), Input::Stderr, None);
+            let console = console.clone();
+            thread::spawn(move || forward(stdout, &console, number));
         }
         let keyboard = child.stdin.take();
         Ok(Self {
@@ -199,98 +205,117 @@ impl Drop for Qemu {
 }
 
 /// A guest, wherever it runs at the moment.
-pub(crate) struct Guest {
+pub struct RunningGuest<'a> {
+    machine: &'a Machine,
+    /// Of the sockets.
+    folder: tempfile::TempDir,
     qemu: Qemu,
-    inputs: Receiver<Input>,
-    /// For the next QEMU; `None` once there will be none.
-    sender: Option<Sender<Input>>,
+    console: Receiver<(u32, Option<String>)>,
+    sender: Sender<(u32, Option<String>)>,
+    stderr: File,
     report: Report,
-    stderr: String,
 }
 
-impl Guest {
+impl RunningGuest<'_> {
+    /// Executes a command of QEMU's monitor.
+    ///
+    /// # Errors
+    /// With the error that QEMU replies.
+    pub fn qemu(&self, command: &str, arguments: &Value) -> Result<Value> {
+        self.query(self.qemu.number, command, arguments)
+    }
+
+    /// Moves the guest to another QEMU whose disk is `server`'s, while its processes go on. The old QEMU has ended when this
+    /// returns.
+    ///
+    /// # Errors
+    /// What either QEMU says, or that it does not end.
+    pub fn move_to(&mut self, server: &Server) -> Result<()> {
+        let number = self.qemu.number + 1;
+        let disks = attach::arguments(server, "disk", self.machine.extras);
+        let folder = self.folder.path();
+        let next = Qemu::start(
+            self.machine,
+            &disks,
+            folder,
+            number,
+            true,
+            &self.sender,
+            &self.stderr,
+        )?;
+        // Socket files exist before QEMU listens on them; its monitor answers once all of them listen.
+        wait_until("QEMU listens", || {
+            Ok(self.query(number, "query-status", &json!({})).is_ok())
+        })?;
+        // As fast as it goes, and with a pause that an emulated processor on a busy host can keep.
+        let parameters = json!({"max-bandwidth": 1 << 30, "downtime-limit": 1000});
+        self.qemu("migrate-set-parameters", &parameters)?;
+        let incoming = monitor_socket(folder, number).display().to_string() + ".incoming";
+        self.qemu("migrate", &json!({"uri": format!("unix:{incoming}")}))?;
+        wait_until("the guest has moved", || {
+            let state = self.qemu("query-migrate", &json!({}))?;
+            match state["status"] == "failed" {
+                true => Err(Error::new(format!("the guest did not move: {state}"))),
+                false => Ok(state["status"] == "completed"),
+            }
+        })?;
+        wait_until("the guest runs", || {
+            Ok(self.query(number, "query-status", &json!({}))?["running"] == true)
+        })?;
+        self.qemu = next;
+        Ok(())
+    }
+
+    fn query(&self, number: u32, command: &str, arguments: &Value) -> Result<Value> {
+        let socket = monitor_socket(self.folder.path(), number);
+        monitor::query(&socket, command, arguments).map_err(Error::io("QEMU"))
+    }
+
     /// Returns when the scenario is complete and QEMU has ended with status 0.
-    fn follow(
-        &mut self,
-        machine: &Machine,
-        ask: &mut dyn FnMut(&str, &mut Guest),
-        step: &mut dyn FnMut(&str),
-    ) -> Result<()> {
-        let mut deadline = Instant::now() + machine.limit;
-        let mut silence = SilenceLimit::new(machine.silence_limit, self.qemu.child.id());
+    fn follow(&mut self, ask: &mut dyn FnMut(&str, &mut Self)) -> Result<()> {
+        let title = &self.machine.title;
+        let started = Instant::now();
+        let mut deadline = started + self.machine.limit;
         let mut complete = false;
         loop {
-            let until = deadline.min(silence.ends());
-            let input = self
-                .inputs
-                .recv_timeout(until.saturating_duration_since(Instant::now()));
-            if matches!(input, Ok(Input::Console(_))) {
-                silence = SilenceLimit::new(machine.silence_limit, self.qemu.child.id());
-            }
-            match input {
-                Ok(Input::Stderr(line)) => self.stderr.push_str(&(line + "\n")),
-                Ok(Input::Console(line)) => match self.report.line(&line) {
-                    Event::None => {}
-                    Event::Step(name) => step(&name),
-                    Event::Ask(question) => {
-                        ask(&question, self);
-                        self.answer()?;
-                        // The guest was waiting for us.
-                        silence = SilenceLimit::new(machine.silence_limit, self.qemu.child.id());
-                    }
-                    Event::Fail(step, reason) => {
-                        return Err(Error::StepFailed {
-                            step,
-                            reason,
-                            console: self.report.console_tail(),
-                            daemon: String::new(),
-                        });
-                    }
-                    Event::End => {
-                        complete = true;
-                        deadline = Instant::now() + POWER_OFF_LIMIT;
-                    }
-                },
-                Err(RecvTimeoutError::Timeout)
-                    if silence.ends() < deadline && silence.prolong() => {}
-                Err(RecvTimeoutError::Timeout) if silence.ends() < deadline => {
-                    return Err(Error::Silent {
-                        limit: machine.silence_limit,
-                        stderr: self.stderr.clone(),
-                        console: self.report.console_tail(),
-                        daemon: String::new(),
-                    });
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok((number, line)) = self.console.recv_timeout(left) else {
+                let limit = self.machine.limit;
+                return Err(self.failed(&format!("the guest was not done after {limit:?}")));
+            };
+            let Some(line) = line else {
+                if number == self.qemu.number {
+                    break;
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(Error::Timeout {
-                        limit: machine.limit,
-                        stderr: self.stderr.clone(),
-                        console: self.report.console_tail(),
-                        daemon: String::new(),
-                    });
+                // The guest has left that one.
+                continue;
+            };
+            match self.report.line(&line) {
+                Event::None => {}
+                Event::Step(name) => {
+                    eprintln!("{title}: {name} ({} s)", started.elapsed().as_secs());
                 }
-                // The guest has left it.
-                Ok(Input::ConsoleClosed(number)) if number != self.qemu.number => {}
-                Ok(Input::ConsoleClosed(_)) | Err(RecvTimeoutError::Disconnected) => break,
+                Event::Ask(question) => {
+                    ask(&question, self);
+                    self.answer()?;
+                }
+                Event::Fail(step, reason) => {
+                    let what = format!("in the guest, step `{step}` failed: {reason}");
+                    return Err(self.failed(&what));
+                }
+                Event::End => {
+                    complete = true;
+                    deadline = Instant::now() + POWER_OFF_LIMIT;
+                }
             }
         }
-        let status = self.wait()?;
-        self.sender = None;
-        // What QEMU said last is on its way when the console closes.
-        while let Ok(input) = self.inputs.recv_timeout(Duration::from_secs(1)) {
-            if let Input::Stderr(line) = input {
-                self.stderr.push_str(&(line + "\n"));
-            }
+        let status = self.qemu.child.wait().map_err(Error::io("wait for QEMU"))?;
+        match complete && status.success() {
+            true => Ok(()),
+            false => Err(self.failed(&format!(
+                "the guest ended before its scripts did (QEMU: {status})"
+            ))),
         }
-        if complete && status.success() {
-            return Ok(());
-        }
-        Err(Error::GuestDied {
-            status,
-            stderr: self.stderr.clone(),
-            console: self.report.console_tail(),
-            daemon: String::new(),
-        })
     }
 
     /// Lets the guest go on after a question.
@@ -304,50 +329,48 @@ impl Guest {
             .map_err(Error::io("write to the guest's console"))
     }
 
-    /// Starts the QEMU to which the guest is to move.
-    pub(crate) fn start_next(&self, machine: &Machine) -> Result<Qemu> {
-        let sender = self
-            .sender
-            .as_ref()
-            .ok_or_else(|| Error::Migration("the guest is off".to_owned()))?;
-        Qemu::start(machine, self.qemu.number + 1, sender)
-    }
-
-    /// It has: the one that it came from ends.
-    pub(crate) fn go_on_in(&mut self, next: Qemu) {
-        self.qemu = next;
-    }
-
-    fn wait(&mut self) -> Result<ExitStatus> {
-        self.qemu.child.wait().map_err(Error::io("wait for QEMU"))
+    fn failed(&self, what: &str) -> Error {
+        let mut stderr = vec![0; 4096];
+        let len = self.stderr.read_at(&mut stderr, 0).unwrap_or_default();
+        Error::new(format!(
+            "{what}\n--- QEMU's messages ---\n{}\n--- the guest's console ---\n{}",
+            String::from_utf8_lossy(&stderr[..len]),
+            self.report.console_tail()
+        ))
     }
 }
 
-/// Sends each line of `from` on a thread of its own, which ends with the stream.
-fn forward(
-    from: impl Read + Send + 'static,
-    to: Sender<Input>,
-    wrap: impl Fn(String) -> Input + Send + 'static,
-    last: Option<Input>,
-) {
-    thread::spawn(move || {
-        let mut from = BufReader::new(from);
-        let mut line = Vec::new();
-        // Bytes, not `lines()`: firmware and a panicking kernel may print what is not UTF-8.
-        while matches!(from.read_until(b'\n', &mut line), Ok(count) if count > 0) {
-            let text = String::from_utf8_lossy(&line)
-                .trim_end_matches('\n')
-                .to_owned();
-            if to.send(wrap(text)).is_err() {
-                return;
-            }
-            line.clear();
+/// The socket of the monitor of the QEMU that the guest has moved to so often.
+fn monitor_socket(folder: &Path, number: u32) -> PathBuf {
+    folder.join(format!("qemu-{number}"))
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + MOVE_LIMIT;
+    while !is_so()? {
+        if Instant::now() >= deadline {
+            return Err(Error::new(format!("not within {MOVE_LIMIT:?}: {what}")));
         }
-        if let Some(last) = last {
-            // The receiver may be gone; ignore the error.
-            let _ = to.send(last);
+        thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
+
+/// Sends each line of a console until it ends, or until there is no receiver.
+fn forward(from: ChildStdout, to: &Sender<(u32, Option<String>)>, number: u32) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    // Bytes, not `lines()`: firmware and a panicking kernel may print what is not UTF-8.
+    while matches!(from.read_until(b'\n', &mut line), Ok(count) if count > 0) {
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end_matches('\n').to_owned();
+        if to.send((number, Some(text))).is_err() {
+            return;
         }
-    });
+        line.clear();
+    }
+    // The receiver may be gone; ignore the error.
+    let _ = to.send((number, None));
 }
 
 static GUESTS: Mutex<usize> = Mutex::new(0);

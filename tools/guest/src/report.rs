@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, tail};
+use crate::error::tail;
 
 /// Console lines that an error carries.
 const TAIL_LINES: usize = 40;
@@ -26,7 +26,6 @@ pub struct Report {
     steps: Vec<Step>,
     facts: BTreeMap<String, String>,
     console: String,
-    daemon_warnings: Vec<String>,
 }
 
 /// What a console line asks of the host.
@@ -86,7 +85,7 @@ impl Report {
         &self.steps
     }
 
-    /// Of so many writers of a [`Scenario::Crashes`](crate::Scenario::Crashes) the first that has not written anything.
+    /// Of so many writers of `crashes.sh` the first that has not written anything.
     #[must_use]
     pub fn idle_writer(&self, writers: u16) -> Option<u16> {
         (0..writers).find(|writer| {
@@ -108,31 +107,6 @@ impl Report {
             .iter()
             .filter_map(|(key, hash)| Some((key.strip_prefix("sum.")?, hash.as_str())))
             .collect()
-    }
-
-    /// The warnings and errors that the daemon logged while the guest ran.
-    #[must_use]
-    pub fn daemon_warnings(&self) -> &[String] {
-        &self.daemon_warnings
-    }
-
-    pub(crate) fn set_daemon_warnings(&mut self, warnings: Vec<String>) {
-        self.daemon_warnings = warnings;
-    }
-
-    /// The whole console.
-    #[must_use]
-    pub fn console(&self) -> &str {
-        &self.console
-    }
-
-    /// What is wrong with it, as an error with the console and the daemon's warnings.
-    pub(crate) fn error(&self, what: String) -> Error {
-        Error::Report {
-            what,
-            console: self.console_tail(),
-            daemon: self.daemon_warnings.join("\n"),
-        }
     }
 
     /// The end of the console, for errors.
@@ -159,12 +133,6 @@ impl Report {
             ));
             for line in &step.output {
                 text.push_str(&format!("      {line}\n"));
-            }
-        }
-        if !self.daemon_warnings.is_empty() {
-            text.push_str("  what the daemon warned of\n");
-            for line in &self.daemon_warnings {
-                text.push_str(&format!("    {line}\n"));
             }
         }
         let sums = self.sums();
@@ -206,28 +174,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_console_is_kept_without_escape_sequences() {
-        let mut report = Report::default();
-        report.line("\u{1b}[2J\u{1b}[01;01H\u{1b}[=3hBdsDxe: \u{1b}cloading\r");
-        assert_eq!(report.console(), "BdsDxe: loading\n");
-    }
-
-    #[test]
-    fn writer_without_writes_or_report_is_idle() {
-        let mut report = Report::default();
-        report.line("BP: rounds.0=3");
-        report.line("BP: rounds.2=0");
-        assert_eq!(report.idle_writer(1), None);
-        assert_eq!(report.idle_writer(2), Some(1));
-        report.line("BP: rounds.1=10");
-        assert_eq!(report.idle_writer(3), Some(2));
-    }
-
-    #[test]
     fn a_console_becomes_steps_facts_and_events() {
         let mut report = Report::default();
         let console = "\u{1b}[2Jnoise\n[    0.1] kernel noise\nBP-STEP look\r\nBP: serial=a=b\nBP| one\nBP| \nBP-OK look\n\
-                       BP-STEP write\nBP: sum.f=00ff\nBP-ASK written\nBP-FAIL write status 1: no space\n";
+                       BP-STEP write\nBP: sum.f=00ff\nBP-ASK written\nBP-FAIL write status 1: no space\nBP-ENDED\nBP-END\r\n";
         let events: Vec<Event> = console.lines().map(|line| report.line(line)).collect();
         assert_eq!(events[2], Event::Step("look".to_owned()));
         assert_eq!(events[9], Event::Ask("written".to_owned()));
@@ -235,19 +185,14 @@ mod tests {
             events[10],
             Event::Fail("write".to_owned(), "status 1: no space".to_owned())
         );
+        assert_eq!(events[11..], [Event::None, Event::End]);
         assert_eq!(report.fact("serial"), Some("a=b"));
+        assert!(report.console.starts_with("noise\n"));
         assert_eq!(
             report.sums().into_iter().collect::<Vec<_>>(),
             [("f", "00ff")]
         );
         assert_eq!(report.steps()[0].output, ["one", ""]);
         assert!(report.steps()[0].ok && !report.steps()[1].ok);
-    }
-
-    #[test]
-    fn report_ends_at_its_last_line_only() {
-        let mut report = Report::default();
-        assert_eq!(report.line("BP-ENDED"), Event::None);
-        assert_eq!(report.line("BP-END\r"), Event::End);
     }
 }

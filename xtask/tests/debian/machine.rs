@@ -24,10 +24,7 @@ pub fn package() -> &'static Path {
 }
 
 pub fn binary() -> PathBuf {
-    match guest::blockplane().unwrap() {
-        guest::Program::Blockplane(path) => path,
-        guest::Program::QemuStorageDaemon(_) => panic!("there is no package of that here"),
-    }
+    guest::blockplane().unwrap()
 }
 
 /// Whether there is what makes and installs packages, and these programs besides; reports that the calling test does not run if

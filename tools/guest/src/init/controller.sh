@@ -1,4 +1,5 @@
 # A SCSI controller: units on two targets that are there from the start, one that comes and goes, and one that becomes larger.
+# Asks `add`, `delete` and `grow` for that.
 
 # The disk of host:channel:target:lun 0:0:$1:$2.
 unit() {
@@ -48,10 +49,11 @@ use() {
     device=/dev/$(unit "$1" "$2")
     /tools/mkfs.ext4 -q -F "$device"
     mount -t ext4 "$device" /mnt
-    cp /pattern /mnt/pattern
+    piece 4194304 0 > /tmp/chunk
+    cp /tmp/chunk /mnt/pattern
     umount /mnt
     mount -t ext4 "$device" /mnt
-    cmp /pattern /mnt/pattern
+    cmp /tmp/chunk /mnt/pattern
     rm /mnt/pattern
     fstrim /mnt
     umount /mnt

@@ -1,5 +1,5 @@
 # Space goes back to the host, and only the space that was named. At each question the host
-# looks at what the image occupies.
+# looks at what the image occupies: `raw_written`, `raw_discarded`, `file_written`, `file_trimmed`.
 
 # The raw partition's first three chunks hold the same bytes; the middle one is discarded.
 chunk=$((4 * 1048576))

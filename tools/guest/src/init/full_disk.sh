@@ -1,4 +1,5 @@
-# The host has less space than the disk, and more later: the guest notices nothing but a pause.
+# The host has less space than the disk, and more later: the guest notices nothing but a pause. Asks `full` while
+# files are written that do not fit.
 
 file_bytes=$((8 * 1048576))
 files="1 2 3 4"

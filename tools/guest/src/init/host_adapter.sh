@@ -1,5 +1,7 @@
 # A SCSI disk behind a host adapter: used by many writers at once, also while it and the bus are reset, and a second
 # one, at target 1, that takes so long that the kernel calls a command back.
+# Asks `before_large` and `after_large`, between which are 64 writes of 64 KiB, and `busy` when the slow disk has all that the
+# driver gives it.
 
 . /scripts/load.sh
 

@@ -1,4 +1,5 @@
-# A second disk comes while the guest is up, is used, and goes: the host plugs it in and out.
+# A second disk comes while the guest is up, is used, and goes: the host plugs it in and out. Asks `plug`, `unplug`, and
+# `gone` when it is.
 
 second=vdb
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The guest's first process: loads the drivers, runs one scenario, switches off.
-# Kernel command line: bp.scenario=NAME and what /scripts/lib.sh expects.
+# The guest's first process: loads the drivers, runs scenarios, switches off.
+# Kernel command line: bp.scenarios=NAME,NAME and what /scripts/lib.sh expects.
 
 /bin/busybox mkdir -p /bin /proc /sys /dev /tmp /mnt
 /bin/busybox --install -s /bin
@@ -16,13 +16,20 @@ exec 3>&1 4<&0
 
 # What the boot loader printed last may lack a line feed.
 say
-while read -r module; do
-    insmod "/modules/$module" || fail load "insmod $module"
-done < /modules/order
+for module in /modules/*; do
+    insmod "$module" || fail load "insmod $module"
+done
 disk=$(find_disk) || fail find "no disk appeared"
 export disk
 
-. "/scripts/$(parameter scenario).sh"
+# A guest that booted from its disk finds there what others find in memory.
+[ -e /pattern ] || read_pattern || fail find "no pattern"
+
+# Each in a shell of its own. No condition around it: in one, `set -e` has no effect.
+for scenario in $(parameter scenarios | tr , ' '); do
+    [ -e "/scripts/$scenario.sh" ] || fail "$scenario" "there is no such scenario"
+    ( . "/scripts/$scenario.sh" )
+done
 
 say "BP-END"
 poweroff -f

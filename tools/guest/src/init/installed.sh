@@ -1,5 +1,5 @@
 # A guest that booted from its own disk. At first it makes a file system, fills it, and works while the server is killed; when it
-# boots again, it finds all that.
+# boots again, it finds all that. Asks `crashes`.
 # The partitions: what the firmware and the boot loader read; the file system; a raw one for rounds of writes.
 
 files_partition=2
@@ -23,13 +23,7 @@ look_installed() {
         # One digit per feature that was negotiated; 34 is VIRTIO_F_RING_PACKED.
         [ -e "$device/features" ] && fact packed "$(cut -c35 "$device/features")"
     done
-    # Partitions of a SCSI disk appear some time after it.
-    for _ in $(seq 50); do
-        [ -b "$rounds_on" ] && return
-        usleep 100000
-    done
-    echo "$rounds_on is missing"
-    return 1
+    await_partition 3
 }
 
 # The magic number of ext4's superblock.

@@ -46,6 +46,17 @@ find_disk() {
     return 1
 }
 
+# Reads the pattern from the fourth partition of the disk that has one. Partitions appear some time after their disk.
+read_pattern() {
+    for _ in $(seq 300); do
+        for partition in /dev/vd?4 /dev/sd?4; do
+            [ -b "$partition" ] && dd if="$partition" of=/pattern bs=1M status=none && return 0
+        done
+        usleep 100000
+    done
+    return 1
+}
+
 # Prints the name of the SCSI disk at target $1, LUN 0.
 disk_of_target() {
     for _ in $(seq 300); do
@@ -114,12 +125,18 @@ partition() {
     mib=$(($(blockdev --getsize64 "/dev/$disk") / 1048576))
     printf '%s\n' o n p 1 '' "+$((mib * 6 / 10))M" n p 2 '' '' w | fdisk "/dev/$disk" > /tmp/fdisk 2>&1 ||
         { cat /tmp/fdisk; return 1; }
+    await_partition 2
+    fdisk -l "/dev/$disk"
+}
+
+# Partitions appear some time after their disk or table.
+await_partition() {
     for _ in $(seq 50); do
-        [ -b "/dev/${disk}2" ] && break
+        [ -b "/dev/$disk$1" ] && return 0
         usleep 100000
     done
-    [ -b "/dev/${disk}2" ]
-    fdisk -l "/dev/$disk"
+    echo "/dev/$disk$1 is missing"
+    return 1
 }
 
 # Tables are written now, not later by a kernel thread: the host watches the space used.

@@ -1,6 +1,6 @@
 # A file system that many write to at once, and a slow disk beside it, while both are reset: $disk and $slow.
 
-writers=24
+writers=12
 mib=1048576
 
 # The bytes of file $1: each has its own.

@@ -1,7 +1,7 @@
 # The disk is also an export of an NBD server: what one client writes, the other reads, past the guest's cache.
 
 nbd=/dev/nbd0
-chunk=$((4 * 1048576))
+chunk=1048576
 
 connect() {
     ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up
@@ -62,13 +62,13 @@ write_zeroes() {
 files() {
     /tools/mkfs.ext4 -q -F $nbd
     mount -t ext4 $nbd /mnt
-    cp /pattern /mnt/pattern
+    piece $((4 * chunk)) 0 > /mnt/pattern
     /tools/fstrim /mnt
     umount /mnt
     echo 3 > /proc/sys/vm/drop_caches
     /tools/e2fsck -f -n "/dev/$disk"
     mount -t ext4 "/dev/$disk" /mnt
-    cmp /pattern /mnt/pattern
+    piece $((4 * chunk)) 0 | cmp - /mnt/pattern
     umount /mnt
 }
 

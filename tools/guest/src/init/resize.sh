@@ -1,5 +1,5 @@
 # The disk becomes larger, is used to its new end, and becomes as small as it was: the guest is told
-# and sees it while it is up.
+# and sees it while it is up. Asks `grow`, for twice its size, and `shrink`, for the first.
 
 size=/sys/block/$disk/size
 before=$(cat "$size")

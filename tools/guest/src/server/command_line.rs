@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{ServerOptions, monitor_socket};
-use crate::device::Device;
+use super::{Device, ServerOptions, monitor_socket};
 use crate::error::{Error, Result};
 
 /// Size of the slow disk: on a larger one a kernel reads many blocks to find partitions.
@@ -25,18 +24,18 @@ pub(super) fn serve_command(program: &Path, options: &ServerOptions, socket: &Pa
     };
     command.arg("--socket").arg(socket);
     match options.device {
-        Device::VirtioBlk => {
-            command.args(["--num-queues", &options.num_queues.to_string()]);
-        }
+        Device::VirtioBlk => {}
         Device::Controller { .. } => {
             command.args(["--device", "virtio-scsi"]);
-            command.args(["--num-queues", &options.num_queues.to_string()]);
         }
         Device::HostAdapter { .. } => {
             command.args(["--device", "lsi53c895a"]);
         }
     }
-    command.args(["--serial", &options.serial]);
+    if !matches!(options.device, Device::HostAdapter { .. }) {
+        command.args(["--num-queues", &options.num_queues.to_string()]);
+    }
+    command.args(["--serial", options.serial]);
     if options.packed {
         command.arg("--packed");
     }
@@ -49,76 +48,83 @@ pub(super) fn serve_command(program: &Path, options: &ServerOptions, socket: &Pa
     command
 }
 
-/// The command line of `blockplane` or qemu-storage-daemon, in options that both have; the latter has no serial number.
-/// Creates the file of the disk, because neither does.
+/// `blockplane` with a monitor. Creates the files of the disks, because it does not.
 pub(super) fn daemon_command(
     program: &Path,
     options: &ServerOptions,
     socket: &Path,
-    serial: Option<&str>,
 ) -> Result<Command> {
     let mut command = Command::new(program);
-    command.arg("--blockdev").arg(disk_node(options)?);
+    let mut blockdev = |node: String| {
+        command.arg("--blockdev").arg(node);
+    };
+    blockdev(disk_node(options)?);
+    let inactive = match options.starts_inactive {
+        true => ",active=off",
+        false => "",
+    };
     if options.faults {
-        let mut filter = "driver=blkdebug,node-name=b,image=d".to_owned();
-        if options.starts_inactive {
-            filter.push_str(",active=off");
-        }
-        command.arg("--blockdev").arg(filter);
+        blockdev(format!("driver=blkdebug,node-name=b,image=d{inactive}"));
     }
-    if options.monitor {
-        // Before the export: once the export listens, the monitor does too.
-        let path = literal(&monitor_socket(socket).display().to_string());
-        command
-            .arg("--chardev")
-            .arg(format!("socket,id=m,path={path},server=on,wait=off"))
-            .args(["--monitor", "chardev=m"]);
-    }
-    let mut export = format!(
-        "id=e,addr.type=unix,addr.path={},writable={}",
-        literal(&socket.display().to_string()),
-        on_off(!options.read_only),
-    );
-    match options.device {
+    let device = match options.device {
         Device::VirtioBlk => {
-            let disk = match options.faults {
-                true => "type=vhost-user-blk,node-name=b,rerror=stop,werror=stop,",
-                false => "type=vhost-user-blk,node-name=d,",
+            let mut device = match options.faults {
+                true => "type=vhost-user-blk,node-name=b,rerror=stop,werror=stop".to_owned(),
+                false => "type=vhost-user-blk,node-name=d".to_owned(),
             };
-            export.insert_str(0, disk);
-            export.push_str(&format!(",num-queues={}", options.num_queues));
-            if let Some(serial) = serial {
-                export.push_str(&format!(",serial={serial}"));
-            }
-            if options.packed {
-                export.push_str(",packed=on");
-            }
-            if options.waits_for_space {
-                export.push_str(",werror=enospc");
-            }
+            let packed = if options.packed { ",packed=on" } else { "" };
+            let space = match options.waits_for_space {
+                true => ",werror=enospc",
+                false => "",
+            };
+            device += &format!(
+                ",num-queues={},serial={}{packed}{space}",
+                options.num_queues, options.serial
+            );
+            device
         }
         Device::Controller { slow } => {
-            export.insert_str(0, "type=vhost-user-scsi,luns.0.node-name=d,");
-            export.push_str(&format!(
-                ",num-queues={},iothread.0=t0,iothread.1=t1,luns.0.serial={},luns.1.node-name=null,\
-                 luns.2.node-name=third,luns.2.target=2,luns.2.lun=5",
-                options.num_queues, options.serial
-            ));
-            further_disks(&mut command, options)?;
-            if let Some(latency) = slow {
-                export.push_str(",luns.3.node-name=slow,luns.3.target=1");
-                slow_disk(&mut command, latency);
+            for name in ["third", "spare"] {
+                let image = options.disk.with_extension(name);
+                create(&image, options.size_bytes)?;
+                let image = literal(&image);
+                blockdev(format!(
+                    "driver=file,node-name={name},filename={image},cache.direct=on,discard=unmap"
+                ));
             }
+            blockdev("driver=null-co,node-name=null,size=64M".to_owned());
+            slow.map(slow_disk).map(&mut blockdev);
+            let slow = slow.map(|_| ",luns.3.node-name=slow,luns.3.target=1");
+            format!(
+                "type=vhost-user-scsi,luns.0.node-name=d,luns.0.serial={},luns.1.node-name=null,luns.2.node-name=third,\
+                 luns.2.target=2,luns.2.lun=5{},num-queues={},iothread.0=t0,iothread.1=t1",
+                options.serial,
+                slow.unwrap_or_default(),
+                options.num_queues,
+            )
         }
         Device::HostAdapter { slow } => {
-            export.insert_str(0, "type=vfio-user-lsi53c895a,luns.0.node-name=d,");
-            export.push_str(&format!(",luns.0.serial={}", options.serial));
-            if let Some(latency) = slow {
-                export.push_str(",luns.1.node-name=slow,luns.1.target=1");
-                slow_disk(&mut command, latency);
-            }
+            slow.map(slow_disk).map(&mut blockdev);
+            let slow = slow.map(|_| ",luns.1.node-name=slow,luns.1.target=1");
+            format!(
+                "type=vfio-user-lsi53c895a,luns.0.node-name=d,luns.0.serial={}{}",
+                options.serial,
+                slow.unwrap_or_default()
+            )
         }
+    };
+    if matches!(options.device, Device::Controller { .. }) {
+        command.args(["--object", "iothread,id=t0", "--object", "iothread,id=t1"]);
     }
+    // Before the export: once the export listens, the monitor does too.
+    let monitor = literal(&monitor_socket(socket));
+    command
+        .arg("--chardev")
+        .arg(format!("socket,id=m,path={monitor},server=on,wait=off"))
+        .args(["--monitor", "chardev=m"]);
+    let writable = on_off(!options.read_only);
+    let socket = literal(socket);
+    let mut export = format!("{device},id=e,addr.type=unix,addr.path={socket},writable={writable}");
     if options.starts_inactive {
         export.push_str(",allow-inactive=on");
     }
@@ -138,30 +144,19 @@ fn disk_node(options: &ServerOptions) -> Result<String> {
         return Ok(format!("driver=null-co,node-name=d,size={size}"));
     }
     let place = match &options.rbd {
-        Some(image) => format!(
-            "driver=rbd,pool=rbd,image={},conf={}",
-            image.name,
-            literal(&image.conf.display().to_string())
-        ),
+        Some(image) => {
+            let conf = literal(&image.conf);
+            format!("driver=rbd,pool=rbd,image={},conf={conf}", image.name)
+        }
         None => {
-            let image = options.disk.display().to_string();
-            File::options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&options.disk)
-                .and_then(|file| file.set_len(options.size_bytes))
-                .map_err(Error::io(format!("create {image}")))?;
-            format!(
-                "driver=file,filename={},cache.direct=on,aio=native",
-                literal(&image)
-            )
+            create(&options.disk, options.size_bytes)?;
+            let image = literal(&options.disk);
+            format!("driver=file,filename={image},cache.direct=on,aio=native")
         }
     };
-    let inactive = if options.starts_inactive {
-        ",active=off"
-    } else {
-        ""
+    let inactive = match options.starts_inactive {
+        true => ",active=off",
+        false => "",
     };
     Ok(format!(
         "{place},node-name=d,discard=unmap,read-only={},locking={}{inactive}",
@@ -170,37 +165,30 @@ fn disk_node(options: &ServerOptions) -> Result<String> {
     ))
 }
 
+/// A file of this size, with what is in it if it exists.
+fn create(image: &Path, size_bytes: u64) -> Result<()> {
+    File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(image)
+        .and_then(|file| file.set_len(size_bytes))
+        .map_err(Error::io(format!("create {}", image.display())))
+}
+
+/// A node `slow` each of whose requests takes `latency`.
+fn slow_disk(latency: Duration) -> String {
+    let latency = latency.as_nanos();
+    format!(
+        "driver=null-co,node-name=slow,size={SLOW_DISK_BYTES},read-zeroes=on,latency-ns={latency}"
+    )
+}
+
 /// In QEMU's option lists a comma ends a value; a doubled one is a literal comma.
-fn literal(text: &str) -> String {
-    text.replace(',', ",,")
+fn literal(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
 }
 
 const fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
-}
-
-/// Adds a node `slow` each of whose requests takes `latency`.
-fn slow_disk(command: &mut Command, latency: Duration) {
-    command.arg("--blockdev").arg(format!(
-        "driver=null-co,node-name=slow,size={SLOW_DISK_BYTES},read-zeroes=on,latency-ns={}",
-        latency.as_nanos()
-    ));
-}
-
-/// The further disks and iothreads of a controller.
-fn further_disks(command: &mut Command, options: &ServerOptions) -> Result<()> {
-    for name in ["third", "spare"] {
-        let image = options.disk.with_extension(name);
-        File::create(&image)
-            .and_then(|file| file.set_len(options.size_bytes))
-            .map_err(Error::io(format!("create {}", image.display())))?;
-        command.arg("--blockdev").arg(format!(
-            "driver=file,node-name={name},filename={},cache.direct=on,discard=unmap",
-            image.display().to_string().replace(',', ",,")
-        ));
-    }
-    command
-        .args(["--blockdev", "driver=null-co,node-name=null,size=64M"])
-        .args(["--object", "iothread,id=t0", "--object", "iothread,id=t1"]);
-    Ok(())
 }

@@ -2,49 +2,32 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::cache::target_dir;
-use crate::device::Device;
-use crate::error::{Result, find_program, run};
+use crate::error::{Result, run};
 
-/// A server program, by its path.
-#[derive(Clone, Debug)]
-pub enum Program {
-    /// `blockplane serve`.
-    Blockplane(PathBuf),
-    /// qemu-storage-daemon, for comparison.
-    QemuStorageDaemon(PathBuf),
-}
-
-/// The server that tests use: `BLOCKPLANE_BIN`, or a fresh build; qemu-storage-daemon if
-/// `BLOCKPLANE_TEST_SERVER` is `qsd`.
+/// The server that tests use: `BLOCKPLANE_BIN`, or a fresh build.
 ///
 /// # Errors
-/// [`Error::CommandFailed`] if the build fails, [`Error::MissingProgram`].
-pub fn blockplane() -> Result<Program> {
-    if std::env::var_os("BLOCKPLANE_TEST_SERVER").is_some_and(|server| server == "qsd") {
-        return find_program("qemu-storage-daemon", "qemu-system-common")
-            .map(Program::QemuStorageDaemon);
-    }
-    if let Some(path) = std::env::var_os("BLOCKPLANE_BIN") {
-        return Ok(Program::Blockplane(PathBuf::from(path)));
-    }
-    built("blockplane", "blockplane").map(Program::Blockplane)
+/// If the build fails.
+pub fn blockplane() -> Result<PathBuf> {
+    program("BLOCKPLANE_BIN", "blockplane", "blockplane")
 }
 
 /// The measuring program that belongs to it: `BLOCKPLANE_BENCH_BIN`, or a fresh build.
 ///
 /// # Errors
-/// [`Error::CommandFailed`] if the build fails.
+/// If the build fails.
 pub fn blockplane_bench() -> Result<PathBuf> {
-    match std::env::var_os("BLOCKPLANE_BENCH_BIN") {
-        Some(path) => Ok(PathBuf::from(path)),
-        None => built("bench", "blockplane-bench"),
-    }
+    program("BLOCKPLANE_BENCH_BIN", "bench", "blockplane-bench")
 }
 
-/// Builds a program of the workspace with cargo and returns its path.
-fn built(package: &str, program: &str) -> Result<PathBuf> {
+/// A program that a variable names, or else one of the workspace, built by cargo.
+fn program(variable: &str, package: &str, program: &str) -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
+        return Ok(path.into());
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = target_dir();
     run(Command::new(cargo)
@@ -53,6 +36,24 @@ fn built(package: &str, program: &str) -> Result<PathBuf> {
         .arg(&target)
         .current_dir(env!("CARGO_MANIFEST_DIR")))?;
     Ok(target.join("debug").join(program))
+}
+
+/// The device in the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// A virtio disk, over vhost-user.
+    VirtioBlk,
+    /// A virtio SCSI controller, over vhost-user, with the disk as target 0 LUN 0, an empty one as LUN 1, and one of the
+    /// same size as target 2 LUN 5; there is a node `spare` to be added. Of a server without a monitor, with the disk alone.
+    Controller {
+        /// If there is another disk, as target 1 LUN 0: what each of its requests takes. It reads as zeroes.
+        slow: Option<Duration>,
+    },
+    /// An LSI 53C895A, over vfio-user, with the disk at target 0; a second one needs a server with a monitor.
+    HostAdapter {
+        /// If there is a second disk, at target 1: what each of its requests takes. It reads as zeroes.
+        slow: Option<Duration>,
+    },
 }
 
 /// An image of a Ceph cluster, in the pool `rbd`.
@@ -80,20 +81,19 @@ pub struct ServerOptions {
     /// Virtqueues; at least 1.
     pub num_queues: u16,
     /// At most 20 letters or digits.
-    pub serial: String,
-    /// Whether the guest may write.
+    pub serial: &'static str,
+    /// Whether the guest may only read.
     pub read_only: bool,
-    /// Packed queues, offered by the server and asked for by the VMM. Not with qemu-storage-daemon,
-    /// which has none.
+    /// Packed queues, offered by the server and asked for by the VMM.
     pub packed: bool,
-    /// Whether it has a monitor, for [`Server::execute`].
+    /// Whether it has a monitor, for [`Server::query`](crate::Server::query). Without one it is a `blockplane serve`.
     pub monitor: bool,
-    /// Whether requests that find no space for the image are parked until a command to the monitor resumes them.
+    /// Whether requests that find no space for the image are parked until a command to the monitor resumes them. Needs a monitor.
     pub waits_for_space: bool,
-    /// How the image is locked, if not as servers do by default. Not with `blockplane serve`.
+    /// How the image is locked, if not as servers do by default. Needs a monitor.
     pub locking: Option<&'static str>,
-    /// Whether it leaves the image alone until a guest uses it (`active=off`, `allow-inactive=on`): the destination of a migration. Not
-    /// with `blockplane serve`.
+    /// Whether it leaves the image alone until a guest uses it (`active=off`, `allow-inactive=on`): the destination of a migration.
+    /// Needs a monitor.
     pub starts_inactive: bool,
     /// Whether requests that fail wait, and there is a node `b` before the disk that lets them (`x-blkdebug-set`). Needs a monitor.
     pub faults: bool,
@@ -113,7 +113,7 @@ impl ServerOptions {
             null: false,
             size_bytes,
             num_queues: 1,
-            serial: "BP-GUEST-0001".to_owned(),
+            serial: "BP-GUEST-0001",
             read_only: false,
             packed: false,
             monitor: false,
@@ -132,6 +132,14 @@ impl ServerOptions {
         Self {
             rbd: Some(image),
             ..Self::new(Path::new(""), size_bytes)
+        }
+    }
+
+    /// Processors of the guest: virtio has a queue for each.
+    pub(crate) fn cpus(&self) -> u16 {
+        match self.device {
+            Device::VirtioBlk | Device::Controller { .. } => self.num_queues,
+            Device::HostAdapter { .. } => 2,
         }
     }
 }
