@@ -28,16 +28,18 @@ large_requests() {
     ask after_large
 }
 
-# All that the driver has room for is at the disk at the same time: the host sees it there.
+# All that the driver has room for is at the disk at the same time, however long each takes to begin: the host sees it there.
 many_in_flight() {
     depth=$(cat "/sys/block/$slow/device/queue_depth")
     jobs=
+    rm -f /tmp/enough
     for _ in $(seq "$depth"); do
-        read_slow &
+        until [ -e /tmp/enough ]; do read_slow || exit 1; done &
         jobs="$jobs $!"
     done
     busy "$slow" "$depth"
     ask busy
+    touch /tmp/enough
     for job in $jobs; do wait "$job"; done
 }
 
