@@ -142,6 +142,8 @@ pub fn run(bytes: &[u8]) {
         export: RUNS.fetch_add(1, Ordering::Relaxed).to_string(),
         reconnect_delay: Duration::ZERO,
         open_timeout: Duration::ZERO,
+        attempt_timeout: Duration::from_secs(10),
+        stop_timeout: Duration::ZERO,
     };
     let disk = Disk::of_socket(options, client.into(), negotiated(style));
     let group = RequestGroup::new(&disk);
@@ -166,7 +168,7 @@ pub fn run(bytes: &[u8]) {
     while !input.is_empty() {
         let bytes = match input.byte() {
             255 => {
-                cancellation = Cancellation::begin(&group, Duration::ZERO);
+                cancellation = Cancellation::begin(&group);
                 Vec::new()
             }
             byte if byte % 4 == 0 => (0..input.byte()).map(|_| input.byte()).collect(),

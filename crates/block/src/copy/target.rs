@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use engine::Errno;
-use nbd::client::{Cancellation, Disk, RequestGroup, STOP_WAIT};
+use nbd::client::{Cancellation, Disk, RequestGroup};
 
 use super::{BlockCopy, CopyFailure, CopySide};
 
@@ -25,7 +25,7 @@ impl BlockCopy {
     #[must_use]
     pub fn cancel_requests_to_target(&self) -> Option<Cancellation> {
         let group = self.requests_to_target.get()?;
-        Cancellation::begin(group, STOP_WAIT)
+        Cancellation::begin(group)
     }
 
     /// Whether the target may have lost what it has answered, and would flush without an error: a connection to its server broke.

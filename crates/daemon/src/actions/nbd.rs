@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 use crate::error::BoxError;
 use crate::state::tls::TlsOfNewNode;
 
+/// How long one attempt to connect may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Opens an export as a node; for reading only if its options allow that and the export is read-only. A node that is reopened
 /// (`old`) keeps its connections.
 pub(crate) fn open_export(
@@ -95,6 +98,8 @@ fn client_options(nbd: &NbdOptions, tls: &TlsOfNewNode) -> ClientOptions {
         export: nbd.export.clone().unwrap_or_default(),
         reconnect_delay: Duration::from_secs(nbd.reconnect_delay.into()),
         open_timeout: Duration::from_secs(nbd.open_timeout.into()),
+        attempt_timeout: ATTEMPT_TIMEOUT,
+        stop_timeout: Duration::from_secs(nbd.stop_timeout.into()),
         tls: tls.client_tls(),
     }
 }

@@ -314,6 +314,7 @@ fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxEr
                 old.reconnect_delay != new.reconnect_delay,
             ),
             ("open-timeout", old.open_timeout != new.open_timeout),
+            ("stop-timeout", old.stop_timeout != new.stop_timeout),
             ("tls-creds", old.tls_creds != new.tls_creds),
             ("tls-hostname", old.tls_hostname != new.tls_hostname),
         ],

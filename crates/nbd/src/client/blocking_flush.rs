@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::connect::{ATTEMPT_TIMEOUT, Connected, DeadlineStream};
+use super::connect::{Connected, DeadlineStream};
 use super::disk::{Disk, connect_by_launcher};
 use super::handshake::ReplyStyle;
 use super::options::ServerAddress;
@@ -82,7 +82,7 @@ impl Disk {
     }
 
     fn connect_anew(&self, deadline: Instant) -> io::Result<Connected> {
-        let deadline = deadline.min(Instant::now() + ATTEMPT_TIMEOUT);
+        let deadline = deadline.min(Instant::now() + self.options().attempt_timeout);
         let connected = connect_by_launcher(self.options(), deadline);
         let connected =
             connected.and_then(|connected| self.check_unchanged(&connected).map(|()| connected));

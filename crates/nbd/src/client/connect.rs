@@ -17,9 +17,6 @@ use super::options::{ClientOptions, ClientTls, ServerAddress};
 use super::socket::{Encryption, Socket};
 use crate::wire::{EXTENDED_REQUEST_MAGIC, ExtendedRequest, REQUEST_MAGIC, Request, command};
 
-/// How long one attempt to connect may take, after the end of earlier connections.
-pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// A host that does not acknowledge data for this long, or does not answer probes of an idle connection, is gone.
 const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -98,7 +95,7 @@ impl Connected {
 }
 
 /// Connects to the server and carries out the handshake, after the end of connections that this process has ended. Those are waited
-/// for until the deadline, while the rest takes [`ATTEMPT_TIMEOUT`] at most.
+/// for until the deadline, while the rest takes `attempt_timeout` at most.
 pub(super) fn connect(
     options: &ClientOptions,
     deadline: Instant,
@@ -106,7 +103,7 @@ pub(super) fn connect(
     if !wait_for_ending(&[options], deadline) {
         return Err(ConnectError::PreviousNotEnded);
     }
-    let deadline = deadline.min(Instant::now() + ATTEMPT_TIMEOUT);
+    let deadline = deadline.min(Instant::now() + options.attempt_timeout);
     match &options.server {
         ServerAddress::Inet {
             host,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connect::{ATTEMPT_TIMEOUT, connect};
+use super::connect::connect;
 use super::disk::Disk;
 use super::ending::EndingConnection;
 use super::reconnection::Reconnection;
@@ -38,7 +38,8 @@ pub(super) fn start(
 fn connect_until_cancelled(reconnection: &Reconnection, disk: &Disk, mut pause: Duration) {
     let mut last_error = String::new();
     while !reconnection.is_cancelled_after(pause) {
-        let connected = connect(disk.options(), Instant::now() + ATTEMPT_TIMEOUT)
+        let options = disk.options();
+        let connected = connect(options, Instant::now() + options.attempt_timeout)
             .and_then(|connected| disk.check_unchanged(&connected).map(|()| connected));
         match connected {
             Ok(connected) => return drop(reconnection.offer(connected)),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::connect::{ATTEMPT_TIMEOUT, ConnectError, Connected, connect};
+use super::connect::{ConnectError, Connected, connect};
 use super::ending::{ENDING_WAIT, time_until_ended, wait_for_ending};
 use super::features::Features;
 use super::flush_calls::{FlushCalls, FlushResult};
@@ -70,7 +70,8 @@ impl Disk {
         };
         let deadline = Instant::now() + options.open_timeout;
         loop {
-            let attempt_deadline = Instant::now() + time_until_ended(options) + ATTEMPT_TIMEOUT;
+            let attempt_deadline =
+                Instant::now() + time_until_ended(options) + options.attempt_timeout;
             match connect_by_launcher(options, attempt_deadline) {
                 Ok(connected) => return Ok(Self::of_connection(options.clone(), connected)),
                 Err(error) if error.is_temporary() && Instant::now() + OPEN_PAUSE < deadline => {
@@ -267,8 +268,15 @@ impl Disk {
     /// Has a queue get the next connection that no queue uses, if it has none by then; but waits until connections to the export that
     /// are ending have ended.
     pub(super) fn offer_connection_after_ends(&self, awaited: &Arc<Reconnection>) {
-        let latest = Instant::now() + time_until_ended(&self.options);
-        let _ = wait_for_ending(&[&self.options], latest);
+        let left = time_until_ended(&self.options);
+        if left > ENDING_WAIT {
+            tracing::warn!(
+                seconds = left.as_secs(),
+                "requests to {} wait until its server has ended a connection on which it did not answer",
+                self.options
+            );
+        }
+        let _ = wait_for_ending(&[&self.options], Instant::now() + left);
         self.lock().idle.add_awaited(awaited);
     }
 

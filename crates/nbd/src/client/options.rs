@@ -59,6 +59,11 @@ pub struct ClientOptions {
     pub reconnect_delay: Duration,
     /// How long opening tries again when the server cannot be reached; zero: one attempt.
     pub open_timeout: Duration,
+    /// How long one attempt to connect may take, after the end of earlier connections.
+    pub attempt_timeout: Duration,
+    /// How long requests of a source that is to end, or of a cancelled job, wait for an answer before they are given up. Those of the
+    /// source wait as long for a connection.
+    pub stop_timeout: Duration,
     /// All connections use TLS, or none does.
     pub tls: Option<ClientTls>,
 }

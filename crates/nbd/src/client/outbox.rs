@@ -236,6 +236,8 @@ mod tests {
             export: String::new(),
             reconnect_delay: Duration::ZERO,
             open_timeout: Duration::ZERO,
+            attempt_timeout: Duration::ZERO,
+            stop_timeout: Duration::ZERO,
             tls: None,
         };
         let (socket, _peer) = UnixStream::pair().expect("sockets");

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use super::disk::Disk;
 use super::{nanoseconds, now_ns};
@@ -53,11 +52,11 @@ impl RequestGroup {
 pub struct Cancellation(Arc<Disk>);
 
 impl Cancellation {
-    /// Begins to cancel. Requests that were sent wait for an answer for so long. `None`: the disk is closed.
+    /// Begins to cancel. Requests that were sent wait for an answer for the disk's `stop_timeout`. `None`: the disk is closed.
     #[must_use]
-    pub fn begin(group: &RequestGroup, wait: Duration) -> Option<Self> {
+    pub fn begin(group: &RequestGroup) -> Option<Self> {
         let disk = group.disk.upgrade()?;
-        let at_ns = now_ns().saturating_add(nanoseconds(wait));
+        let at_ns = now_ns().saturating_add(nanoseconds(disk.options().stop_timeout));
         group.cancels_at_ns.store(at_ns, Ordering::Release);
         disk.begin_cancellation();
         Some(Cancellation(disk))

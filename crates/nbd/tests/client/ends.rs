@@ -4,13 +4,16 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nbd::client::{Cancellation, Disk, RequestGroup};
+use nbd::client::{Cancellation, ClientOptions, Disk, RequestGroup};
 use nbd::wire::transmission_flag;
 
 use super::rig::Rig;
 use super::server::{ALL_FLAGS, Offer, Server, apply};
 
 const LONG: Duration = Duration::from_secs(60);
+
+/// How long the server takes for the slow write where nothing else has a limit.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// A server with a slow disk: the write of its first connection is carried out some time after the client has ended that, and then the
 /// server closes its end. Other connections are served at once.
@@ -64,26 +67,36 @@ fn give_up_write(mut rig: Rig) {
     rig.start_for(Some(&group));
     let given_up = rig.start_write(0, &[1; 512]);
     rig.iterate(Duration::ZERO);
-    let _cancellation = Cancellation::begin(&group, Duration::from_millis(200)).unwrap();
+    let _cancellation = Cancellation::begin(&group).unwrap();
     rig.wait(given_up).unwrap_err();
 }
 
-/// A client that does not wait would connect, send the write again and write anew before the old copy is carried out.
+/// A client that does not wait would connect after half a second, send the write again and write anew before the old copy is carried out.
 #[test]
 fn the_new_connection_waits_for_the_end_of_the_old_one() {
-    let slow = SlowServer::start(Duration::from_secs(1), &[0xff; 16]);
+    let slow = SlowServer::start(5 * MOMENT, &[0xff; 16]);
     let mut rig = Rig::open(&slow.server.options(LONG));
     rig.write(0, &[1; 512]).unwrap();
     rig.write(0, &[2; 512]).unwrap();
     slow.assert_has(2);
 }
 
+/// A server that takes longer for the slow write than its client waits for an answer when it connects.
+fn slower_than_an_attempt() -> (SlowServer, ClientOptions) {
+    let attempt_timeout = Duration::from_secs(2);
+    let slow = SlowServer::start(attempt_timeout + MOMENT, &[]);
+    let options = ClientOptions {
+        attempt_timeout,
+        ..slow.server.options(Duration::ZERO)
+    };
+    (slow, options)
+}
+
 /// The next job may open the export anew. Its requests do not fail, although the old connection takes longer to end than a server
 /// usually has for an answer.
 #[test]
 fn the_next_disk_is_not_connected_before_a_given_up_write_has_ended() {
-    let slow = SlowServer::start(Duration::from_secs(12), &[]);
-    let options = slow.server.options(Duration::ZERO);
+    let (slow, options) = slower_than_an_attempt();
     give_up_write(Rig::open(&options));
     let mut next = Rig::of_disk(Disk::open(&options).unwrap());
     next.write(0, &[2; 512]).unwrap();
@@ -92,8 +105,8 @@ fn the_next_disk_is_not_connected_before_a_given_up_write_has_ended() {
 
 #[test]
 fn the_next_queue_of_a_disk_waits_for_a_given_up_write_and_fails_nothing() {
-    let slow = SlowServer::start(Duration::from_secs(12), &[]);
-    let disk = Disk::open(&slow.server.options(Duration::ZERO)).unwrap();
+    let (slow, options) = slower_than_an_attempt();
+    let disk = Disk::open(&options).unwrap();
     give_up_write(Rig::of_disk(disk.clone()));
     let mut next = Rig::of_disk(disk);
     next.write(0, &[2; 512]).unwrap();
@@ -103,7 +116,7 @@ fn the_next_queue_of_a_disk_waits_for_a_given_up_write_and_fails_nothing() {
 /// It is of another queue, which has ended in the meantime and had all its answers.
 #[test]
 fn an_idle_connection_is_not_used_before_a_given_up_write_has_ended() {
-    let slow = SlowServer::start(Duration::from_secs(2), &[]);
+    let slow = SlowServer::start(MOMENT, &[]);
     let disk = Disk::open(&slow.server.options(Duration::ZERO)).unwrap();
     let [first, mut second] = [(); 2].map(|()| Rig::of_disk(disk.clone()));
     second.read(0, 512).unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::{Errno, Op};
-use nbd::client::{Cancellation, MAX_IN_FLIGHT, RequestGroup, STOP_WAIT};
+use nbd::client::{Cancellation, ClientOptions, MAX_IN_FLIGHT, RequestGroup};
 use nbd::wire::reply_flag;
 
 use super::rig::{Buffer, Rig};
@@ -13,8 +13,8 @@ use super::server::{Offer, Peer, Received, Server, apply};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// How long cancelled requests wait.
-const WAIT: Duration = Duration::from_millis(200);
+/// Longer than any test waits.
+const FOR_EVER: Duration = Duration::from_secs(3600);
 
 const BLOCK: usize = 4096;
 
@@ -41,14 +41,11 @@ fn answer_late(peer: &mut Peer, disk: &Mutex<Vec<u8>>, count: usize, may_speak: 
     }
 }
 
-fn cancel(group: &RequestGroup) -> Cancellation {
-    Cancellation::begin(group, WAIT).unwrap()
-}
-
 #[test]
 fn a_stopped_source_waits_for_a_silent_server_for_a_bounded_time() {
     let (server, speak) = start_silent_server(2);
-    let mut rig = Rig::open(&server.options(Duration::ZERO));
+    let options = server.options(Duration::ZERO);
+    let mut rig = Rig::open(&options);
     let begun = Instant::now();
     rig.start_as(7);
     let of_other = rig.start_read(0, &[512]);
@@ -57,9 +54,9 @@ fn a_stopped_source_waits_for_a_silent_server_for_a_bounded_time() {
     rig.iterate(Duration::ZERO);
     rig.queue.end_unbounded_waits(0);
     assert_eq!(rig.wait(stuck), Err(Errno::IO));
-    assert!(begun.elapsed() >= STOP_WAIT);
+    assert!(begun.elapsed() >= options.stop_timeout);
     rig.queue.forget_ended_source(0);
-    assert!(!rig.completes_soon(of_other));
+    assert!(!rig.has_completed(of_other));
     speak.send(()).unwrap();
     assert_eq!(rig.wait(of_other), Ok(()));
     assert_eq!(rig.data(of_other), [5; 512]);
@@ -80,13 +77,13 @@ fn requests_of_a_cancelled_job_fail_and_others_wait() {
     rig.start_for(Some(&cancelled));
     let of_job = [rig.start_read(0, &[512]), rig.start_write(0, &[1; 512])];
     rig.iterate(Duration::ZERO);
-    let cancellation = cancel(&cancelled);
+    let cancellation = Cancellation::begin(&cancelled).unwrap();
     for token in of_job {
         assert_eq!(rig.wait(token), Err(Errno::IO));
     }
     drop(cancellation);
-    assert!(!rig.completes_soon(of_guest));
-    assert!(!rig.completes_soon(of_other));
+    assert!(!rig.has_completed(of_guest));
+    assert!(!rig.has_completed(of_other));
     speak.send(()).unwrap();
     assert_eq!(rig.wait(of_guest), Ok(()));
     assert_eq!(rig.wait(of_other), Ok(()));
@@ -96,14 +93,20 @@ fn requests_of_a_cancelled_job_fail_and_others_wait() {
 #[test]
 fn requests_of_a_cancelled_job_fail_at_once_without_a_connection() {
     let (server, allow) = Server::start_lost_until_allowed(vec![5; 16 << 20]);
-    let mut rig = Rig::open(&server.options(Duration::from_secs(3600)));
+    let mut rig = Rig::open(&ClientOptions {
+        stop_timeout: FOR_EVER,
+        ..server.options(FOR_EVER)
+    });
     let disk = rig.queue.disk().clone();
     let group = RequestGroup::new(&disk);
     let of_guest = rig.start_read(0, &[512]);
     rig.start_for(Some(&group));
     let before = rig.start_read(0, &[512]);
-    assert!(!rig.completes_soon(before));
-    let cancellation = Cancellation::begin(&group, LONG * 2).unwrap();
+    while disk.connected_queues() > 0 {
+        rig.iterate(Duration::from_millis(10));
+    }
+    assert!(!rig.has_completed(before));
+    let cancellation = Cancellation::begin(&group).unwrap();
     let after = rig.start_read(0, &[512]);
     for token in [before, after] {
         assert_eq!(rig.wait(token), Err(Errno::IO));
@@ -117,14 +120,17 @@ fn requests_of_a_cancelled_job_fail_at_once_without_a_connection() {
 #[test]
 fn requests_of_a_cancelled_job_that_were_not_sent_fail_at_once() {
     let (server, speak) = start_silent_server(MAX_IN_FLIGHT as usize);
-    let mut rig = Rig::open(&server.options(Duration::ZERO));
+    let mut rig = Rig::open(&ClientOptions {
+        stop_timeout: FOR_EVER,
+        ..server.options(Duration::ZERO)
+    });
     let group = RequestGroup::new(rig.queue.disk());
     let of_guest = rig.start_read(0, &[512]);
     rig.iterate(Duration::ZERO);
     rig.start_for(Some(&group));
     let unsent = rig.start_read(0, &[512]);
-    let _cancellation = Cancellation::begin(&group, LONG * 2).unwrap();
-    assert!(rig.completes_soon(unsent));
+    let _cancellation = Cancellation::begin(&group).unwrap();
+    assert!(rig.has_completed(unsent));
     rig.start_for(None);
     while rig.queue.room() > 0 {
         rig.start_read(0, &[512]);
@@ -132,7 +138,7 @@ fn requests_of_a_cancelled_job_that_were_not_sent_fail_at_once() {
     rig.start_for(Some(&group));
     let without_place = rig.start_read(0, &[512]);
     assert_eq!(rig.wait(without_place), Err(Errno::IO));
-    assert!(!rig.completes_soon(of_guest));
+    assert!(!rig.has_completed(of_guest));
     speak.send(()).unwrap();
     assert_eq!(rig.wait(of_guest), Ok(()));
 }
@@ -141,6 +147,7 @@ fn requests_of_a_cancelled_job_that_were_not_sent_fail_at_once() {
 #[test]
 fn late_data_of_a_read_does_not_reach_its_memory() {
     let (speak, may_speak) = mpsc::channel::<()>();
+    let (sender, has_sent_half) = mpsc::channel();
     let server = Server::start(Offer::default(), move |_, mut peer| {
         let [half, whole, hole] = [(); 3].map(|()| peer.receive().unwrap());
         let len = u32::try_from(BLOCK).unwrap();
@@ -152,6 +159,7 @@ fn late_data_of_a_read_does_not_reach_its_memory() {
         header.extend((len + 8).to_be_bytes());
         header.extend(half.offset.to_be_bytes());
         peer.send(&[&header[..], &[1; BLOCK / 2]].concat());
+        sender.send(()).unwrap();
         may_speak.recv().unwrap();
         peer.send(&[1; BLOCK / 2]);
         peer.answer(&whole, &[1; BLOCK]);
@@ -166,7 +174,9 @@ fn late_data_of_a_read_does_not_reach_its_memory() {
     rig.start_for(Some(&group));
     let reads = [0, 1 << 20, 2 << 20].map(|offset| rig.start_read(offset, &[1000, BLOCK - 1000]));
     rig.iterate(Duration::ZERO);
-    let _cancellation = cancel(&group);
+    has_sent_half.recv().unwrap();
+    assert!(!rig.has_completed(reads[0]));
+    let _cancellation = Cancellation::begin(&group).unwrap();
     for read in reads {
         assert_eq!(rig.wait(read), Err(Errno::IO));
         rig.reuse_memory(read, 7);
@@ -201,7 +211,7 @@ fn a_write_that_was_sent_in_part_is_sent_to_its_end() {
     let first = rig.start(Op::Write, false, 0, LEN as u64, buffer);
     let unsent = rig.start_write(8 << 20, &[1; 512]);
     rig.iterate(Duration::ZERO);
-    let _cancellation = cancel(&group);
+    let _cancellation = Cancellation::begin(&group).unwrap();
     for token in [first, unsent] {
         assert_eq!(rig.wait(token), Err(Errno::IO));
         rig.reuse_memory(token, 7);
@@ -238,13 +248,13 @@ fn a_write_waits_for_an_overlapping_one_that_was_given_up() {
     rig.start_for(Some(&group));
     let given_up = rig.start_write(BLOCK as u64, &[1; BLOCK]);
     rig.iterate(Duration::ZERO);
-    let _cancellation = cancel(&group);
+    let _cancellation = Cancellation::begin(&group).unwrap();
     assert_eq!(rig.wait(given_up), Err(Errno::IO));
     rig.start_for(None);
     let newer = rig.start_write(BLOCK as u64 * 3 / 2, &[2; BLOCK]);
     let elsewhere = rig.start_write(1 << 20, &[3; BLOCK]);
     assert_eq!(rig.wait(elsewhere), Ok(()), "others do not wait");
-    assert!(!rig.completes_soon(newer));
+    assert!(!rig.has_completed(newer));
     speak.send(()).unwrap();
     assert_eq!(rig.wait(newer), Ok(()));
     let disk = disk.lock().unwrap();
@@ -264,7 +274,7 @@ fn a_connection_with_many_given_up_requests_is_replaced() {
     rig.start_for(Some(&group));
     let of_job: Vec<u64> = (0..200).map(|_| rig.start_read(0, &[512])).collect();
     rig.iterate(Duration::ZERO);
-    let _cancellation = cancel(&group);
+    let _cancellation = Cancellation::begin(&group).unwrap();
     speak.send(()).unwrap();
     for token in of_job {
         assert_eq!(rig.wait(token), Err(Errno::IO));

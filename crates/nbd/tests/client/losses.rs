@@ -1,6 +1,7 @@
 //! Connections that break after a write was answered: the server may have crashed and lost it, and flushes succeed afterwards.
 
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::Op;
@@ -9,10 +10,11 @@ use nbd::client::{Disk, RequestGroup};
 use super::rig::Rig;
 use super::server::{Offer, Server};
 
-/// A server that ends its first connection after `count` requests.
-fn start_server(count: usize) -> Server {
+/// A server that ends its first connection after `count` requests, and reports that.
+fn start_server(count: usize) -> (Server, Receiver<()>) {
     let disk = Arc::new(Mutex::new(vec![0; 1 << 20]));
-    Server::start(Offer::default(), move |number, mut peer| {
+    let (sender, has_ended) = mpsc::channel();
+    let server = Server::start(Offer::default(), move |number, mut peer| {
         if number > 0 {
             return peer.serve(&disk);
         }
@@ -20,12 +22,15 @@ fn start_server(count: usize) -> Server {
             let request = peer.receive().unwrap();
             peer.answer(&request, &[]);
         }
-    })
+        drop(peer);
+        let _ = sender.send(());
+    });
+    (server, has_ended)
 }
 
 #[test]
 fn a_job_learns_that_its_connection_was_replaced_before_its_last_flush() {
-    let server = start_server(1);
+    let (server, _) = start_server(1);
     let mut rig = Rig::open(&server.options(Duration::from_secs(60)));
     let disk = rig.queue.disk().clone();
     let group = RequestGroup::new(&disk);
@@ -42,14 +47,14 @@ fn a_job_learns_that_its_connection_was_replaced_before_its_last_flush() {
 #[test]
 fn a_job_learns_that_the_connection_broke_when_its_requests_had_ended() {
     for is_dropped_first in [false, true] {
-        let server = start_server(1);
+        let (server, has_ended) = start_server(1);
         let mut rig = Rig::open(&server.options(Duration::from_secs(60)));
         let disk = rig.queue.disk().clone();
         let group = RequestGroup::new(&disk);
         rig.write(0, &[1; 512]).unwrap();
         if !is_dropped_first {
             // The server's end is there when the queue is dropped.
-            std::thread::sleep(Duration::from_millis(100));
+            has_ended.recv().unwrap();
         }
         drop(rig);
         disk.flush_blocking().unwrap();
@@ -79,7 +84,7 @@ fn a_connection_that_broke_before_the_job_is_replaced() {
 
 #[test]
 fn a_job_has_lost_nothing_while_its_connection_lasts() {
-    let server = start_server(usize::MAX);
+    let (server, _) = start_server(usize::MAX);
     let mut rig = Rig::of_disk(Disk::open(&server.options(Duration::ZERO)).unwrap());
     let disk = rig.queue.disk().clone();
     let group = RequestGroup::new(&disk);

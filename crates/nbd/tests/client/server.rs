@@ -237,7 +237,7 @@ impl Server {
         (server, allow)
     }
 
-    /// Options for a client of it, which waits for new connections for so long.
+    /// Options for a client of it, which waits for new connections for so long, and gives silent servers up after a moment.
     pub fn options(&self, reconnect_delay: Duration) -> ClientOptions {
         ClientOptions {
             tls: None,
@@ -247,6 +247,8 @@ impl Server {
             export: "disk".to_owned(),
             reconnect_delay,
             open_timeout: Duration::ZERO,
+            attempt_timeout: Duration::from_secs(10),
+            stop_timeout: Duration::from_millis(200),
         }
     }
 }

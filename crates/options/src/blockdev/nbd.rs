@@ -44,6 +44,8 @@ settings! {
         pub reconnect_delay: u32 = "reconnect-delay", number_form(0, u32::MAX).with_placeholder("SECONDS"), default(0);
         /// seconds for which opening tries to reach the server (default 0: once)
         pub open_timeout: u32 = "open-timeout", number_form(0, u32::MAX).with_placeholder("SECONDS"), default(0);
+        /// seconds that a device that stops, or a job that is cancelled, waits for a silent server (default 10; blockplane's own)
+        pub stop_timeout: u32 = "stop-timeout", number_form(0, u32::MAX).with_placeholder("SECONDS"), default(10);
     }
 }
 

@@ -271,7 +271,8 @@ fn secrets_and_disks_behind_a_network_are_read_back_unchanged() {
     for (option, text) in [
         (
             "--blockdev",
-            "nbd,node-name=n,server.type=inet,server.host=::1,server.port=10809,export=a,,b,reconnect-delay=5,open-timeout=6",
+            "nbd,node-name=n,server.type=inet,server.host=::1,server.port=10809,export=a,,b,\
+             reconnect-delay=5,open-timeout=6,stop-timeout=7",
         ),
         ("--object", "secret,id=s,data=a,,b"),
         ("--object", "secret,id=s,data=YQ==,format=base64"),

@@ -40,6 +40,7 @@ fn a_server_is_reached_by_tcp_or_by_a_socket() {
     assert_eq!((inet.host.as_deref(), inet.port), (Some("h"), Some(10809)));
     assert_eq!(inet.export.as_deref(), Some("e"));
     assert_eq!((inet.reconnect_delay, inet.open_timeout), (0, 0));
+    assert_eq!(inet.stop_timeout, 10);
     let unix = node("server.type=unix,server.path=/s,reconnect-delay=10,open-timeout=5").unwrap();
     assert_eq!(unix.path.as_deref(), Some(Path::new("/s")));
     assert_eq!((unix.reconnect_delay, unix.open_timeout), (10, 5));

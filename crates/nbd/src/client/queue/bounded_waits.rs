@@ -4,18 +4,12 @@
 //! completes, with an error, and its record stays until the server answers: so the connection remains usable for others, and newer
 //! writes that overlap this one wait for it.
 
-use std::time::Duration;
-
 use engine::{Completion, Errno};
 
 use super::{ClientQueue, Link, MAX_IN_FLIGHT};
 use crate::client::lost::Lost;
 use crate::client::record::{Record, State};
 use crate::client::{nanoseconds, now_ns};
-
-/// How long requests of a source that is to end, or of a cancelled job, wait for an answer before they are given up. Those of the source
-/// wait as long for a connection.
-pub const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// With more requests that were given up and are not answered, the connection is given up: others need their places.
 const MAX_GIVEN_UP: usize = MAX_IN_FLIGHT as usize / 2;
@@ -28,12 +22,13 @@ pub(super) struct Stop {
 }
 
 impl ClientQueue {
-    /// Has the requests of the source with this place, also those of its tasks, wait for [`STOP_WAIT`] at most, because it is about
-    /// to end.
+    /// Has the requests of the source with this place, also those of its tasks, wait for `stop_timeout` at most, because it is
+    /// about to end.
     pub fn end_unbounded_waits(&mut self, place: u32) {
+        let wait = self.disk.options().stop_timeout;
         self.stops.push(Stop {
             place,
-            deadline_ns: now_ns().saturating_add(nanoseconds(STOP_WAIT)),
+            deadline_ns: now_ns().saturating_add(nanoseconds(wait)),
         });
     }
 

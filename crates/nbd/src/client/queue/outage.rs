@@ -7,7 +7,6 @@ use std::time::Duration;
 use engine::{Completion, Errno};
 
 use super::{ClientQueue, Link};
-use crate::client::connect::ATTEMPT_TIMEOUT;
 use crate::client::connection::Connection;
 use crate::client::ending::{ENDING_WAIT, EndingConnection, GIVEN_UP_WAIT, time_until_ended};
 use crate::client::lost::Lost;
@@ -59,7 +58,8 @@ impl ClientQueue {
     /// requests wait is counted from the end of earlier connections.
     pub(super) fn begin_first_connection(&self) -> Outage {
         let options = self.disk.options();
-        let wait = time_until_ended(options) + options.reconnect_delay.max(ATTEMPT_TIMEOUT);
+        let patience = options.reconnect_delay.max(options.attempt_timeout);
+        let wait = time_until_ended(options) + patience;
         Outage {
             reconnection: connector::start(&self.disk, None, Duration::ZERO, self.wake.clone()),
             deadline_ns: Some(now_ns().saturating_add(nanoseconds(wait))),
