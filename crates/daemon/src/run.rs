@@ -18,6 +18,7 @@ use crate::process::{ProcessOptions, confine, raise_descriptor_limit};
 use crate::service::ServiceManagerConnection;
 use crate::state::secret::SecretFiles;
 use crate::upgrade;
+use crate::upgrade::channel::RESPONSE_TIMEOUT;
 use crate::upgrade::launcher::{LauncherConnection, LauncherOptions};
 
 /// Runs the daemon with the options of `qemu-storage-daemon`.
@@ -79,7 +80,7 @@ fn run_until_stopped(
         signals,
         service,
         monitor::qmp_interface,
-        |control| control.begin_upgrade(None, |_| ()),
+        |control| control.begin_upgrade(None, RESPONSE_TIMEOUT, |_| ()),
         image_resize::adopt_announced_size,
         actions::activation::new_main_thread_activator,
     )?;

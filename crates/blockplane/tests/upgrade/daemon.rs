@@ -6,10 +6,9 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
-use test_support::deadline::{Deadline, eventually, eventually_ok};
+use test_support::deadline::{eventually, eventually_ok};
 
 use crate::client::Client;
-pub use crate::process::STUCK_AFTER;
 use crate::process::{Folder, Process, ProcessOutput, program, words};
 
 /// The name that it is started by: in the test's folder, so that another program can take its place.
@@ -109,15 +108,10 @@ impl Daemon {
         }
     }
 
-    /// It ends by itself, which may take longer than anything else.
+    /// It ends by itself.
     #[track_caller]
-    pub fn ends_slowly(&mut self) -> ProcessOutput {
-        let mut first = self.first.take().expect("it was not upgraded");
-        let deadline = Deadline::after(3 * STUCK_AFTER);
-        while first.is_running() && !first.stderr().contains("this one ends") {
-            deadline.pause(format_args!("it ends: {}", first.stderr()));
-        }
-        first.ended()
+    pub fn ended(&mut self) -> ProcessOutput {
+        self.first.take().expect("it was not upgraded").ended()
     }
 
     /// The process stays; what is said.
@@ -132,19 +126,14 @@ impl Daemon {
         said.stderr
     }
 
-    /// The same where that takes longer than anything else.
+    /// The same with a time limit for each message of the new process, in seconds.
     #[track_caller]
-    pub fn fails_to_upgrade_slowly(&mut self) -> String {
+    pub fn fails_to_upgrade_within(&mut self, seconds: u32) -> String {
         let before = self.pid();
-        let mut client = Process::spawn(self.folder.command(["upgrade", "qmp"]));
-        let deadline = Deadline::after(3 * STUCK_AFTER);
-        while client.is_running() && client.stderr().is_empty() {
-            deadline.pause("the upgrade fails");
-        }
-        let said = client.ended();
-        said.assert_fails_naming(&["upgrade: GenericError"]);
+        let arguments = serde_json::json!({"response-timeout": seconds});
+        let said = self.client().fails("upgrade", arguments);
         assert_eq!(self.pid(), before);
-        said.stderr
+        said
     }
 
     /// From now on a script stands where the program was.

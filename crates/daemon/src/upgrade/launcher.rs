@@ -14,11 +14,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::CHANNEL_VARIABLE;
-use super::channel::{RESPONSE_TIMEOUT, UpgradeChannel};
+use super::channel::UpgradeChannel;
 
 /// Process name that ps(1) shows.
 const PROCESS_NAME: &std::ffi::CStr = c"bp-launcher";
@@ -41,6 +42,8 @@ pub(crate) struct LauncherConnection(Mutex<UpgradeChannel>);
 pub(crate) struct StartedProgram {
     pub pid: i64,
     pub channel: UpgradeChannel,
+    /// Time in which it must send its next message.
+    pub response_timeout: Duration,
 }
 
 impl LauncherConnection {
@@ -69,7 +72,11 @@ impl LauncherConnection {
     }
 
     /// Starts the daemon's own program, or `other`.
-    pub(crate) fn start_program(&self, other: Option<&Path>) -> Result<StartedProgram, String> {
+    pub(crate) fn start_program(
+        &self,
+        other: Option<&Path>,
+        response_timeout: Duration,
+    ) -> Result<StartedProgram, String> {
         let launcher_gone = |error: io::Error| {
             format!("the launcher process is gone ({error}): restart the daemon instead")
         };
@@ -82,7 +89,7 @@ impl LauncherConnection {
             }
         };
         let pair = UpgradeChannel::pair().and_then(|(ours, theirs)| {
-            ours.set_timeout(RESPONSE_TIMEOUT)?;
+            ours.set_timeout(response_timeout)?;
             Ok((ours, theirs))
         });
         let (ours, theirs) = pair.map_err(|error| {
@@ -96,7 +103,11 @@ impl LauncherConnection {
             .map_err(launcher_gone)?;
         let (reply, _) = channel.recv_json_and_fds().map_err(launcher_gone)?;
         match (reply["started"].as_i64(), reply["failed"].as_str()) {
-            (Some(pid), _) => Ok(StartedProgram { pid, channel: ours }),
+            (Some(pid), _) => Ok(StartedProgram {
+                pid,
+                channel: ours,
+                response_timeout,
+            }),
             (None, reason) => Err(reason.unwrap_or("it was not started").to_owned()),
         }
     }

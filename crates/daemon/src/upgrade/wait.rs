@@ -3,17 +3,17 @@
 use std::io;
 use std::time::Instant;
 
-use super::channel::{KEEP_ALIVE_INTERVAL, RESPONSE_TIMEOUT, UpgradeChannel, UpgradeMessage};
-use super::launcher::LauncherConnection;
+use super::channel::{KEEP_ALIVE_INTERVAL, UpgradeMessage};
+use super::launcher::{LauncherConnection, StartedProgram};
 
 /// Receives a message that must be `expected`. Calls `keep_alive` regularly meanwhile.
 pub(crate) fn expect_message_or_kill_on_io_error(
-    channel: &UpgradeChannel,
+    started: &StartedProgram,
     expected: &UpgradeMessage,
     launcher: &LauncherConnection,
     keep_alive: impl Fn(),
 ) -> Result<(), String> {
-    match recv_or_timeout_with_keep_alive(channel, keep_alive) {
+    match recv_or_timeout_with_keep_alive(started, keep_alive) {
         Ok(Some(message)) if message == *expected => Ok(()),
         Ok(Some(UpgradeMessage::Failed(reason))) => {
             Err(format!("the new program cannot take over: {reason}"))
@@ -24,18 +24,19 @@ pub(crate) fn expect_message_or_kill_on_io_error(
         ),
         Ok(None) => Err(format!(
             "the new program did not respond for {} s and was killed: find out what it waits for",
-            RESPONSE_TIMEOUT.as_secs()
+            started.response_timeout.as_secs()
         )),
-        Err(error) => Err(kill_and_describe_error(&error, launcher)),
+        Err(error) => Err(kill_and_describe_error(&error, started, launcher)),
     }
 }
 
 /// Receives a message; `None` after the timeout. Calls `keep_alive` regularly meanwhile.
 pub(crate) fn recv_or_timeout_with_keep_alive(
-    channel: &UpgradeChannel,
+    started: &StartedProgram,
     keep_alive: impl Fn(),
 ) -> io::Result<Option<UpgradeMessage>> {
-    let deadline = Instant::now() + RESPONSE_TIMEOUT;
+    let channel = &started.channel;
+    let deadline = Instant::now() + started.response_timeout;
     while !channel.is_readable_within(KEEP_ALIVE_INTERVAL)? {
         keep_alive();
         if Instant::now() >= deadline {
@@ -47,12 +48,16 @@ pub(crate) fn recv_or_timeout_with_keep_alive(
 }
 
 /// Error message for a broken channel. Kills the new program if it has not exited.
-pub(crate) fn kill_and_describe_error(error: &io::Error, launcher: &LauncherConnection) -> String {
+pub(crate) fn kill_and_describe_error(
+    error: &io::Error,
+    started: &StartedProgram,
+    launcher: &LauncherConnection,
+) -> String {
     let status = launcher
         .kill_program()
         .unwrap_or_else(|| "its exit status is unknown".to_owned());
     if error.kind() == io::ErrorKind::WouldBlock {
-        let seconds = RESPONSE_TIMEOUT.as_secs();
+        let seconds = started.response_timeout.as_secs();
         return format!(
             "the new program stalled in the middle of a message for {seconds} s and was killed: find out what it waits for"
         );

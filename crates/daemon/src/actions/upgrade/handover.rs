@@ -22,7 +22,7 @@ use crate::state::export::{Export, ExportState};
 use crate::state::job_status::JobStatus;
 use crate::state::node::OpenNode;
 use crate::upgrade::CompletedHandover;
-use crate::upgrade::channel::{UpgradeChannel, UpgradeMessage};
+use crate::upgrade::channel::UpgradeMessage;
 use crate::upgrade::launcher::{LauncherConnection, StartedProgram};
 use crate::upgrade::state_json::{self, OutgoingFds};
 use crate::upgrade::wait::{
@@ -37,11 +37,12 @@ pub(crate) fn monotonic_ns() -> u64 {
 }
 
 impl MainThread {
-    /// Starts the same program again, or `other_program`, and hands everything over to it. Calls `on_outcome` with the
-    /// result.
+    /// Starts the same program again, or `other_program`, and hands everything over to it: each of its messages has to come within
+    /// `response_timeout`. Calls `on_outcome` with the result.
     pub fn begin_upgrade(
         &mut self,
         other_program: Option<PathBuf>,
+        response_timeout: Duration,
         on_outcome: impl FnOnce(&Result<CompletedHandover, String>) + Send + 'static,
     ) {
         let launcher = match self.check_and_mark_upgrading() {
@@ -53,7 +54,11 @@ impl MainThread {
         self.spawn_command_thread(
             "upgrade".to_owned(),
             CommandOnShutdown::Abandon,
-            move || Ok(start_new_process_and_await_hello(&starter, other_program)),
+            move || {
+                let program = other_program.as_deref();
+                let started = starter.start_program(program, response_timeout);
+                Ok(started.and_then(|started| await_hello(started, &starter)))
+            },
             move |control, started| {
                 control.upgrading = false;
                 let started = started.map_err(|error| error.text).flatten();
@@ -198,10 +203,10 @@ impl MainThread {
         let channel = &started.channel;
         let mut fds = OutgoingFds::default();
         let state = self.all_but_queues_to_json(paused, &mut fds)?;
-        let to_exit_error = |error| kill_and_describe_error(&error, launcher);
+        let to_exit_error = |error| kill_and_describe_error(&error, started, launcher);
         fds.send(channel, &UpgradeMessage::State(state))
             .map_err(to_exit_error)?;
-        self.expect_message_or_kill_on_io_error(channel, &UpgradeMessage::Prepared, launcher)?;
+        self.expect_message_or_kill_on_io_error(started, &UpgradeMessage::Prepared, launcher)?;
 
         let begin_ns = monotonic_ns();
         paused_export::drain_queues(paused, || self.service.send_keep_alive())?;
@@ -211,7 +216,7 @@ impl MainThread {
         let stopped = self.stop_queues_and_exports_to_json(paused, &mut fds)?;
         fds.send(channel, &UpgradeMessage::Stopped(stopped))
             .map_err(to_exit_error)?;
-        self.expect_message_or_kill_on_io_error(channel, &UpgradeMessage::Started, launcher)?;
+        self.expect_message_or_kill_on_io_error(started, &UpgradeMessage::Started, launcher)?;
         if self.has_received_stop_signal() {
             return Err("a signal asks the daemon to stop".to_owned());
         }
@@ -227,7 +232,7 @@ impl MainThread {
             .inherited_sockets
             .set_keep_socket_files_on_close(true);
         let Ok(Some(UpgradeMessage::Resumed(end_ns))) =
-            recv_or_timeout_with_keep_alive(channel, || self.service.send_keep_alive())
+            recv_or_timeout_with_keep_alive(started, || self.service.send_keep_alive())
         else {
             // A process that hangs is killed as well: front-ends reconnect to the next one.
             launcher.kill_program();
@@ -402,23 +407,22 @@ impl MainThread {
     /// Waits for this message from the new process.
     fn expect_message_or_kill_on_io_error(
         &self,
-        channel: &UpgradeChannel,
+        started: &StartedProgram,
         what: &UpgradeMessage,
         launcher: &LauncherConnection,
     ) -> Result<(), String> {
-        expect_message_or_kill_on_io_error(channel, what, launcher, || {
+        expect_message_or_kill_on_io_error(started, what, launcher, || {
             self.service.send_keep_alive()
         })
     }
 }
 
-/// Starts the new process, and waits for its first message.
-fn start_new_process_and_await_hello(
+/// Waits for the first message of the new process.
+fn await_hello(
+    started: StartedProgram,
     launcher: &LauncherConnection,
-    other_program: Option<PathBuf>,
 ) -> Result<StartedProgram, String> {
-    let started = launcher.start_program(other_program.as_deref())?;
-    expect_message_or_kill_on_io_error(&started.channel, &UpgradeMessage::Hello, launcher, || ())?;
+    expect_message_or_kill_on_io_error(&started, &UpgradeMessage::Hello, launcher, || ())?;
     Ok(started)
 }
 
