@@ -1,6 +1,7 @@
 //! Shutdown by signals: the first completes requests, the second ends the program at once.
 
 use rustix::process::Signal;
+use test_support::deadline::Deadline;
 
 use crate::front_end::{FrontEnd, GET_ID, READ};
 use crate::process::{Folder, Process, text};
@@ -93,13 +94,11 @@ fn second_signal_ends_the_wait_for_requests() {
     let folder = Folder::new();
     let mut server = slow_disk(&folder, 3_600_000_000_000);
     let front_end = read_in_flight(&folder);
-    server.signal(Signal::TERM);
-    std::thread::sleep(std::time::Duration::from_millis(200));
-    assert!(server.is_running(), "the first waits: {}", server.stderr());
     // An impatient operator.
-    for _ in 0..25 {
+    let deadline = Deadline::default();
+    while server.is_running() {
         server.signal(Signal::TERM);
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        deadline.pause("the program ends");
     }
     let ended = server.ended();
     assert_eq!(ended.code, Some(1), "{ended:?}");

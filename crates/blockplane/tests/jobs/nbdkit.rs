@@ -1,7 +1,6 @@
 //! Jobs whose target is an export of nbdkit, with its filters for slow and failing disks. nbdcopy reads what is there.
 
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
 
 use serde_json::json;
 use test_support::deadline::eventually;
@@ -210,6 +209,7 @@ case "$1" in
             mv FOLDER/data.$$ FOLDER/there.img
             touch FOLDER/has-written
         else
+            touch FOLDER/has-next-write
             mv FOLDER/data.$$ FOLDER/there.img
         fi;;
     flush) ;;
@@ -231,7 +231,9 @@ fn next_job_writes_after_a_write_of_a_cancelled_one() {
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     guest.request(0, OUT, 0, 1);
     std::fs::write(folder.join("hold"), []).unwrap();
-    client.done("blockdev-add", node(&server, 0));
+    let mut node = node(&server, 0);
+    node["stop-timeout"] = json!(0);
+    client.done("blockdev-add", node);
     let arguments = || backup("full", json!({"target": "there"}));
     client.done("blockdev-backup", arguments());
     eventually("the server has the write", || {
@@ -241,8 +243,11 @@ fn next_job_writes_after_a_write_of_a_cancelled_one() {
     client.wait_for_event("BLOCK_JOB_CANCELLED");
     guest.request(0, OUT, 0, 2);
     client.done("blockdev-backup", arguments());
-    // Time to write, if it does not wait.
-    std::thread::sleep(Duration::from_secs(1));
+    let has_next_write = || folder.join("has-next-write").exists();
+    eventually("the job waits, or does not", || {
+        has_next_write() || program.stderr().contains("wait until its server has ended")
+    });
+    assert!(!has_next_write());
     std::fs::write(folder.join("go"), []).unwrap();
     let data = completed(&mut client);
     assert!(data.get("error").is_none(), "{data}");

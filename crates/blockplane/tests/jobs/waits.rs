@@ -1,7 +1,5 @@
 //! Jobs that begin or end while an iothread or a target hangs.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
@@ -106,7 +104,7 @@ fn transaction_whose_server_is_silent_ends_when_its_job_is_cancelled_or_the_daem
              --blockdev blkdebug,node-name=slow,image=disk,inject-error.0.iotype=write,\
 inject-error.0.action=delay,inject-error.0.delay-ns=500000000 \
              --blockdev null-co,node-name=null0,size=1M --blockdev null-co,node-name=null1,size=1M \
-             --blockdev nbd,node-name=there,server.type=unix,server.path={} \
+             --blockdev nbd,node-name=there,server.type=unix,server.path={},stop-timeout=1 \
              --export vhost-user-blk,id=e,node-name=slow,writable=on,iothread=io0,addr.type=unix,addr.path=e.sock \
              --export vhost-user-blk,id=o,node-name=null0,writable=on,iothread=io1,addr.type=unix,addr.path=o.sock",
             server.socket().display()
@@ -201,7 +199,9 @@ fn guest_goes_on_when_a_job_whose_server_is_silent_or_gone_is_cancelled() {
         };
         let (program, mut client) = start_with_disks(&folder, 8 * MIB, LINE);
         let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-        client.done("blockdev-add", node(&server, 3600));
+        let mut node = node(&server, 3600);
+        node["stop-timeout"] = json!(1);
+        client.done("blockdev-add", node);
         client.done(
             "blockdev-backup",
             backup("full", json!({"target": "there", "speed": 1})),
@@ -243,7 +243,7 @@ impl SharedExport {
         let folder = Folder::new();
         let server = start_qemu_nbd(&folder, 8 * MIB)?;
         let line = format!(
-            "{LINE} --blockdev nbd,node-name=there,server.type=unix,server.path={},reconnect-delay={reconnect_delay} \
+            "{LINE} --blockdev nbd,node-name=there,server.type=unix,server.path={},reconnect-delay={reconnect_delay},stop-timeout=1 \
              --blockdev raw,node-name=target,file=there,size=4M \
              --blockdev raw,node-name=other,file=there,offset=4M,size=4M \
              --export vhost-user-blk,id=o,node-name=other,writable=on,iothread=io0,addr.type=unix,addr.path=o.sock,num-queues={queues}",
@@ -323,8 +323,13 @@ fn cancelled_job_ends_although_a_guest_fills_the_queue_of_its_silent_server() {
         }
         shared.other.submit(queue);
     }
-    // The iothread takes them meanwhile. They are not answered, so nothing shows that.
-    std::thread::sleep(Duration::from_millis(500));
+    eventually("the iothread has taken them", || {
+        let stats = shared.client.done("query-blockstats", json!({}));
+        let exports = stats.as_array().unwrap();
+        let other = exports.iter().find(|export| export["export"] == "o");
+        let queues = other.unwrap()["queues"].as_array().unwrap();
+        queues.iter().all(|queue| queue["depth"] == SLOTS)
+    });
     shared.cancel_job();
     assert!(!shared.other.is_answered(0, 0));
     shared.server.resume();

@@ -5,7 +5,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use crate::guest::{BLOCK, Guest, IN, OUT};
 use crate::process::{Folder, STUCK_AFTER};
@@ -55,9 +54,12 @@ impl LateProxy {
                         thread::spawn(move || copy(answers.0, answers.1));
                     }
                     Some((sees, released, delivers)) => {
-                        thread::spawn(move || copy(answers.0, answers.1));
+                        let answers = thread::spawn(move || copy(answers.0, answers.1));
                         thread::spawn(move || {
-                            keep_first_write(client, upstream, &sees, &released, &delivers);
+                            keep_first_write(client, upstream, &sees, &released);
+                            // The server has answered, or closed its end: the write was carried out.
+                            answers.join().unwrap();
+                            let _ = delivers.send(());
                         });
                     }
                 }
@@ -77,7 +79,6 @@ fn keep_first_write(
     mut upstream: UnixStream,
     sees: &mpsc::Sender<()>,
     released: &mpsc::Receiver<()>,
-    delivers: &mpsc::Sender<()>,
 ) {
     let mut bytes = [0; 1 << 16];
     loop {
@@ -92,10 +93,7 @@ fn keep_first_write(
             sees.send(()).unwrap();
             released.recv().unwrap();
             upstream.write_all(&write).unwrap();
-            // The server's end: the write was carried out.
             upstream.shutdown(std::net::Shutdown::Write).unwrap();
-            thread::sleep(Duration::from_millis(300));
-            let _ = delivers.send(());
             return;
         }
         upstream.write_all(&bytes[..len]).unwrap();

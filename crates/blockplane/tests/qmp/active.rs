@@ -3,11 +3,12 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use test_support::deadline::eventually;
 use test_support::guest::{Guest, IN, OUT};
 
 use crate::client::Client;
-use crate::process::{Folder, Process};
-use crate::start;
+use crate::process::{Folder, Process, words};
+use crate::{MONITOR, start};
 
 const MIB: u64 = 1 << 20;
 
@@ -252,14 +253,19 @@ fn the_image_moves_with_a_guest_to_another_daemon() {
     let (here, mut here_client) = start(&folder, &line("", "", "here.sock"));
     std::fs::rename(folder.join("qmp"), folder.join("qmp-here")).unwrap();
     let line = line(",active=off", ",allow-inactive=on", "there.sock");
-    let (there, mut there_client) = start(&folder, &line);
+    let mut command = folder.command(words(&format!("{line} {MONITOR}")));
+    command.env("BLOCKPLANE_LOG", "info");
+    let mut there = Process::spawn(command);
+    let mut there_client = Client::of(there.connection(&folder.join("qmp")));
     let mut source = Guest::connect(&folder.join("here.sock"), 1);
     source.request(0, OUT, 0, 1);
     source.log_dirty_pages(true);
     let there_socket = folder.join("there.sock");
     // The destination waits for the lock. It has no order with the source's stop, except that it cannot come before it.
     let destination = std::thread::spawn(move || Guest::connect(&there_socket, 1));
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    eventually("the destination waits, or does not", || {
+        destination.is_finished() || there.stderr().contains("waits until its images are free")
+    });
     assert!(!destination.is_finished(), "both ends have the image");
     let base = source.stop(0);
     let mut destination = destination.join().unwrap();

@@ -96,7 +96,7 @@ impl ImageUse {
 
     /// Called before the first queue starts: has the nodes activated, and waits for locks that another process is about to release.
     pub fn begin(&self) -> Result<(), String> {
-        let give_up_at = Instant::now() + LOCK_TIME;
+        let (give_up_at, mut is_logged) = (Instant::now() + LOCK_TIME, false);
         loop {
             let mut state = self.lock_state();
             if state.nodes_are_active {
@@ -107,6 +107,14 @@ impl ImageUse {
             match self.activator.activate(&self.export) {
                 Ok(()) => {}
                 Err(error) if error.is_temporary && Instant::now() < give_up_at => {
+                    if !std::mem::replace(&mut is_logged, true) {
+                        tracing::info!(
+                            export = self.export,
+                            reason = error.text,
+                            seconds = LOCK_TIME.as_secs(),
+                            "a queue waits until its images are free"
+                        );
+                    }
                     thread::sleep(INTERVAL);
                 }
                 Err(error) => return Err(error.text),
