@@ -27,10 +27,10 @@ use test_support::vhost_user::wire;
 use test_support::{process, qmp as client};
 
 /// Servers that are killed in each test by default.
-const KILLS: u32 = 40;
+const KILLS: u32 = 15;
 
 /// The same on a cluster, where a start takes longer.
-const KILLS_ON_CLUSTER: u32 = 5;
+const KILLS_ON_CLUSTER: u32 = 3;
 
 fn kills() -> u32 {
     kills_or(KILLS)

@@ -13,7 +13,7 @@ const BLOCKS: u64 = 16;
 /// Far longer than anything here takes.
 const NEVER_S: u64 = 3600;
 /// Longer than `request-timeout`.
-const SLOW_S: u64 = 3;
+const SLOW_S: u64 = 2;
 
 fn node(latency_s: u64) -> String {
     let size = BLOCKS * BLOCK as u64;

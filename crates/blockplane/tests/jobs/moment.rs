@@ -13,9 +13,9 @@ use crate::process::Folder;
 use crate::upgraded_daemon::Daemon;
 use crate::{MIB, completed};
 
-pub const BYTES: u64 = 32 * MIB;
+pub const BYTES: u64 = 8 * MIB;
 pub const BLOCKS: u64 = BYTES / BLOCK as u64;
-pub const INCREMENTS: usize = 5;
+pub const INCREMENTS: usize = 4;
 
 /// A disk with these options behind an export on two iothreads, a window between them, and targets.
 pub fn line(kind: &str, options: &str) -> String {
@@ -122,12 +122,14 @@ fn backups_of_a_busy_scsi_disk_are_each_of_one_moment() {
 }
 
 #[test]
+#[ignore = "full run only"]
 fn backups_of_a_busy_disk_by_io_uring_are_each_of_one_moment() {
     let options = ",cache.direct=off,aio=io_uring";
     each_backup_is_of_one_moment("vhost-user-blk", Device::Blk, options, &[]);
 }
 
 #[test]
+#[ignore = "full run only"]
 fn backups_of_a_busy_disk_by_worker_threads_are_each_of_one_moment() {
     let options = ",cache.direct=off,aio=threads";
     each_backup_is_of_one_moment("vhost-user-blk", Device::Blk, options, &[]);
