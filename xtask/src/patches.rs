@@ -113,15 +113,6 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> String {
     move |error| format!("{}: {error}", path.display())
 }
 
-/// The patch of that name.
-pub(crate) fn named<'p>(patches: &'p [Patch], name: &str) -> Result<&'p Patch, String> {
-    let found = patches.iter().find(|patch| patch.name == name);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = patches.iter().map(|patch| patch.name.as_str()).collect();
-        format!("there is no patch '{name}'; there are {}", names.join(", "))
-    })
-}
-
 /// The patches of experiments.
 pub(crate) fn experiments() -> Result<Vec<Patch>, String> {
     all(&root().join("experiments/patches"))

@@ -115,14 +115,6 @@ pub(crate) fn build(cache: &Cache, kernel: &Kernel) -> Result<Initramfs> {
     Ok(initramfs)
 }
 
-/// Writes the archive at `base` to `to`, with programs and their libraries behind it; each is `/tools/NAME`.
-///
-/// The kernel unpacks archives one after the other; what they both have is the second's.
-pub(crate) fn extend(base: &Path, programs: &[(&str, PathBuf)], to: &Path) -> Result<()> {
-    fs::copy(base, to).map_err(writing(to))?;
-    add_programs(append(to)?, programs, to)
-}
-
 /// Another archive behind one.
 fn append(path: &Path) -> Result<Archive<BufWriter<fs::File>>> {
     let file = fs::File::options().append(true).open(path);

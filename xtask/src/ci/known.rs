@@ -1,4 +1,4 @@
-//! What a run puts up with: tests that are known to fail now and then, and what tests may lack on a machine.
+//! Exceptions of a run: tests that are known to fail now and then, and what tests may lack on a machine.
 
 /// A test whose failure does not fail the run if it passes when it is repeated.
 struct Unreliable {

@@ -1,4 +1,4 @@
-//! What a test program prints, read: libtest's lines.
+//! The output of test programs: results that libtest prints.
 
 /// Results of a test program, or of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

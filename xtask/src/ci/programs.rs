@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::Extent;
 use super::output::{Counts, unfinished_tests};
 use super::time_limit::wait_within;
 
@@ -19,8 +20,16 @@ const AT_ONCE: usize = 3;
 /// deadlines and for disks.
 const THREADS: &str = "4";
 
-/// Twice what the longest program takes on a slow machine.
-const LIMIT: Duration = Duration::from_secs(20 * 60);
+/// Twice what the longest program takes on a slow machine, for each change and in a full run.
+const LIMITS: [Duration; 2] = [Duration::from_secs(15 * 60), Duration::from_secs(120 * 60)];
+
+/// What makes tests longer in a full run.
+const LONGER: [(&str, &str); 4] = [
+    ("BLOCKPLANE_KILLS", "500"),
+    ("BLOCKPLANE_OPENS", "1000"),
+    ("BLOCKPLANE_OSD_KILLS", "10"),
+    ("BLOCKPLANE_UPGRADES", "10"),
+];
 
 /// A built program of tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +80,7 @@ fn listed_program(line: &str) -> Option<TestProgram> {
 }
 
 /// Runs all of them. Each one's output is in a file of `logs` as well.
-pub(super) fn run_all(programs: Vec<TestProgram>, arguments: &[&str], logs: &Path) -> Vec<Run> {
+pub(super) fn run_all(programs: Vec<TestProgram>, extent: Extent, logs: &Path) -> Vec<Run> {
     let waiting = Mutex::new(VecDeque::from(programs));
     let runs = Mutex::new(Vec::new());
     let next = || {
@@ -82,7 +91,7 @@ pub(super) fn run_all(programs: Vec<TestProgram>, arguments: &[&str], logs: &Pat
     };
     let work = || {
         while let Some(program) = next() {
-            let run = run(program, arguments, logs);
+            let run = run(program, extent, &[], logs);
             eprintln!("   {}", run.line());
             runs.lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -97,13 +106,13 @@ pub(super) fn run_all(programs: Vec<TestProgram>, arguments: &[&str], logs: &Pat
     runs.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs one, with these arguments of the test harness.
-pub(super) fn run(program: TestProgram, arguments: &[&str], logs: &Path) -> Run {
+/// Runs one, with these arguments of the test harness besides.
+pub(super) fn run(program: TestProgram, extent: Extent, arguments: &[&str], logs: &Path) -> Run {
     let begin = Instant::now();
     let log = logs
         .join(program.name.replace(' ', "-"))
         .with_extension("log");
-    let ended = start(&program, arguments, &log, LIMIT);
+    let ended = start(&program, extent, arguments, &log);
     let mut output = std::fs::read(&log).map_or_else(
         |_| String::new(),
         |bytes| String::from_utf8_lossy(&bytes).into_owned(),
@@ -130,23 +139,25 @@ pub(super) fn run(program: TestProgram, arguments: &[&str], logs: &Path) -> Run 
 /// Whether a program succeeded. The error says why it did not end by itself.
 fn start(
     program: &TestProgram,
+    extent: Extent,
     arguments: &[&str],
     log: &Path,
-    limit: Duration,
 ) -> Result<bool, String> {
     let mut command = Command::new(&program.executable);
-    command
-        .args(arguments)
-        .current_dir(&program.folder)
-        .stdin(Stdio::null());
-    command
-        .env("CARGO_MANIFEST_DIR", &program.folder)
-        .env("RUST_TEST_THREADS", THREADS);
+    command.args(arguments).current_dir(&program.folder);
+    command.env("CARGO_MANIFEST_DIR", &program.folder);
+    command.env("RUST_TEST_THREADS", THREADS);
     // The program to test, and the one that measures it.
     let built = guest::target_dir().join("debug");
     command.env("BLOCKPLANE_BIN", built.join("blockplane"));
     command.env("BLOCKPLANE_BENCH_BIN", built.join("blockplane-bench"));
+    let [mut limit, full_limit] = LIMITS;
+    if extent == Extent::Full {
+        command.arg("--include-ignored").envs(LONGER);
+        limit = full_limit;
+    }
     let ended = File::create(log).and_then(|file| {
+        command.stdin(Stdio::null());
         command.stdout(file.try_clone()?).stderr(file);
         wait_within(&mut command.spawn()?, limit)
     });
@@ -214,7 +225,7 @@ mod tests {
             program("good", result),
             program("bad", &format!("{result}; echo why >&2; exit 101")),
         ];
-        let mut runs = run_all(programs, &[], logs.path());
+        let mut runs = run_all(programs, Extent::Quick, logs.path());
         runs.sort_by_key(|run| run.passed);
         assert!(
             !runs[0].passed && runs[0].output.contains("why"),

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::Extent;
 use super::output::failed_tests;
 use super::programs::{Run, TestProgram, run};
 
@@ -23,7 +24,7 @@ pub(super) struct Repeated {
 }
 
 /// Repeats the failed tests of a step. Empty if there are many, or if a program ended without naming them.
-pub(super) fn repeat(runs: &[Run], logs: &Path) -> Vec<Repeated> {
+pub(super) fn repeat(runs: &[Run], extent: Extent, logs: &Path) -> Vec<Repeated> {
     let failed: Vec<(&TestProgram, &str)> = runs
         .iter()
         .flat_map(|run| {
@@ -39,11 +40,11 @@ pub(super) fn repeat(runs: &[Run], logs: &Path) -> Vec<Repeated> {
     }
     failed
         .into_iter()
-        .map(|(program, test)| alone(program, test, logs))
+        .map(|(program, test)| alone(program, test, extent, logs))
         .collect()
 }
 
-fn alone(program: &TestProgram, test: &str, logs: &Path) -> Repeated {
+fn alone(program: &TestProgram, test: &str, extent: Extent, logs: &Path) -> Repeated {
     let begin = Instant::now();
     let mut repeated = Repeated {
         test: test.to_owned(),
@@ -55,11 +56,7 @@ fn alone(program: &TestProgram, test: &str, logs: &Path) -> Repeated {
         ..program.clone()
     };
     while repeated.times < TIMES && begin.elapsed() < LIMIT {
-        let run = run(
-            logged.clone(),
-            &["--include-ignored", "--exact", test],
-            logs,
-        );
+        let run = run(logged.clone(), extent, &["--exact", test], logs);
         repeated.times += 1;
         repeated.failed += u32::from(!run.passed);
     }

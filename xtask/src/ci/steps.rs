@@ -110,12 +110,8 @@ impl Steps {
             return;
         };
         self.step(name, |_| {
-            let arguments: &[&str] = match self.extent {
-                Extent::Quick => &[],
-                Extent::Full => &["--include-ignored"],
-            };
-            let runs = programs::run_all(programs, arguments, &self.logs);
-            let repeated = repeat(&runs, &self.logs);
+            let runs = programs::run_all(programs, self.extent, &self.logs);
+            let repeated = repeat(&runs, self.extent, &self.logs);
             let verdict = verdict(&runs, &repeated);
             let mut results = self.results();
             for Run {

@@ -166,7 +166,7 @@ fn build_tests(
     }
     clean_environment(&mut build);
     build.env("CARGO_TARGET_DIR", copy.build());
-    // The compiler's time counts more than that of a few tests. Nobody debugs them, and warnings are not about the product.
+    // The compiler's time counts more than that of a few tests. They are not debugged, and warnings are not about the product.
     build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
     build.env("CARGO_PROFILE_DEV_DEBUG", "0");
     build.env("RUSTFLAGS", "--cap-lints=allow");
