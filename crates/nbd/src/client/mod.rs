@@ -44,7 +44,7 @@ pub use disk::{Disk, OpenError};
 pub use features::Features;
 pub use handshake::{BlockSizes, HandshakeError, Negotiated, ReplyStyle};
 pub use options::{ClientOptions, ClientTls, ServerAddress};
-pub use queue::{ClientQueue, MAX_IN_FLIGHT, STOP_WAIT};
+pub use queue::{ClientQueue, MAX_IN_FLIGHT};
 pub use request_group::{Cancellation, RequestGroup};
 pub use sockets::SocketSet;
 pub use tls::{ClientCredentials, ServerName};

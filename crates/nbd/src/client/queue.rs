@@ -25,8 +25,6 @@ use super::{Wake, now_ns};
 use bounded_waits::Stop;
 use outage::Outage;
 
-pub use bounded_waits::STOP_WAIT;
-
 /// Most requests in flight in a queue.
 pub const MAX_IN_FLIGHT: u32 = 256;
 
