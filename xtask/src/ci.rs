@@ -66,7 +66,7 @@ pub(crate) fn ci(mut arguments: impl Iterator<Item = String>) -> ExitCode {
         full(&steps);
     }
     let (summary, passed) = steps.summary();
-    print!("{summary}");
+    eprint!("{summary}");
     crate::exit_code(passed)
 }
 

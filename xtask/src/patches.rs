@@ -163,7 +163,10 @@ new file mode 100644
         fs::write(at("planted/p.patch"), PATCH).expect("a patch");
         fs::write(at("a"), "Finds: one\n").expect("a file");
         let patches = all(source.path()).expect("patches");
-        let patch = named(&patches, "planted/p").expect("it is there");
+        let patch = patches
+            .iter()
+            .find(|patch| patch.name == "planted/p")
+            .expect("it is there");
         assert_eq!(patch.summary(), "Flushes are not waited for.");
         assert_eq!(patch.field("Finds"), Some("cargo test -p block flush"));
         assert_eq!(patch.field("Find"), None);
