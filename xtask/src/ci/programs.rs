@@ -15,7 +15,7 @@ use super::output::{Counts, unfinished_tests};
 use super::time_limit::wait_within;
 
 /// Programs that run at the same time.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 2;
 /// Tests of a program that run at the same time: more than two processors can run, since they wait for each other's processes, for
 /// deadlines and for disks.
 const THREADS: &str = "4";
@@ -51,9 +51,15 @@ pub(super) struct Run {
     pub took: Duration,
 }
 
+/// Packages whose programs take longest begin first.
+const FIRST: [&str; 3] = ["guest ", "blockplane ", "ceph "];
+
 /// The test programs in what `cargo test --no-run --message-format=json-render-diagnostics` prints on standard output.
 pub(super) fn listed(messages: &str) -> Vec<TestProgram> {
-    messages.lines().filter_map(listed_program).collect()
+    let mut programs: Vec<_> = messages.lines().filter_map(listed_program).collect();
+    let place = |name: &str| FIRST.iter().position(|first| name.starts_with(first));
+    programs.sort_by_key(|program| place(&program.name).unwrap_or(FIRST.len()));
+    programs
 }
 
 fn listed_program(line: &str) -> Option<TestProgram> {
