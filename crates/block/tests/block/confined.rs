@@ -71,7 +71,7 @@ fn every_operation_is_allowed_in_the_sandbox() {
 
 /// Withholds each call of a list from the table. Processes that are ended by that leave loop devices behind, and folders in /dev/shm.
 #[test]
-#[ignore = "an experiment of minutes: says which calls of the lists no operation makes"]
+#[ignore = "full run only"]
 fn calls_that_no_operation_makes() {
     for thread in [ThreadKind::Worker, ThreadKind::Iothread] {
         let test = "confined::every_operation_is_allowed_in_the_sandbox";

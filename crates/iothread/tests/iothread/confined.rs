@@ -32,7 +32,7 @@ fn every_operation_is_allowed_in_the_sandbox() {
 
 /// Withholds each call of the control threads' list from the table, and with it from iothreads and workers.
 #[test]
-#[ignore = "an experiment of minutes: says which calls of the lists no operation makes"]
+#[ignore = "full run only"]
 fn calls_that_no_operation_makes() {
     eprintln!("{:?}", not_missed(TEST, OPERATIONS, ThreadKind::Control));
 }
