@@ -1,5 +1,7 @@
 //! The output of test programs: results that libtest prints.
 
+use std::path::Path;
+
 /// Results of a test program, or of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
@@ -38,6 +40,12 @@ impl Counts {
         self.full_only += other.full_only;
         self.not_run.extend(other.not_run);
     }
+}
+
+/// The text of a log: programs may print any bytes.
+pub(super) fn read_lossy(file: &Path) -> String {
+    let output = std::fs::read(file).unwrap_or_default();
+    String::from_utf8_lossy(&output).into_owned()
 }
 
 /// `test NAME ... ignored, REASON`: the name and the reason, which is empty if there is none.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::Extent;
-use super::output::{Counts, unfinished_tests};
+use super::output::{Counts, read_lossy, unfinished_tests};
 use super::time_limit::wait_within;
 
 /// Programs that run at the same time.
@@ -119,10 +119,7 @@ pub(super) fn run(program: TestProgram, extent: Extent, arguments: &[&str], logs
         .join(program.name.replace(' ', "-"))
         .with_extension("log");
     let ended = start(&program, extent, arguments, &log);
-    let mut output = std::fs::read(&log).map_or_else(
-        |_| String::new(),
-        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
-    );
+    let mut output = read_lossy(&log);
     let passed = match ended {
         Ok(passed) => passed,
         Err(error) => {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::Extent;
 use super::known::{is_unreliable, may_not_run};
-use super::output::{Counts, ignored};
+use super::output::{Counts, ignored, read_lossy};
 use super::programs::{self, Run, TestProgram};
 use super::repeat::{Repeated, repeat};
 use super::time_limit::wait_within;
@@ -277,12 +277,6 @@ fn run(command: &mut Command, log: &Path, output: Stdio) -> Result<bool, String>
 fn append(log: &Path) -> Result<File, String> {
     let file = File::options().create(true).append(true).open(log);
     file.map_err(|error| format!("{}: {error}", log.display()))
-}
-
-/// The file's text: programs may print any bytes.
-fn read_lossy(file: &Path) -> String {
-    let output = std::fs::read(file).unwrap_or_default();
-    String::from_utf8_lossy(&output).into_owned()
 }
 
 #[cfg(test)]
