@@ -75,32 +75,3 @@ impl Descriptor {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_descriptor_is_little_endian_at_any_address() {
-        let bytes: Vec<u8> = (1..=16).collect();
-        let expected = Descriptor {
-            addr: 0x0807_0605_0403_0201,
-            len: 0x0c0b_0a09,
-            flags: 0x0e0d,
-            next: 0x100f,
-        };
-        for offset in 0..8 {
-            // Words, so that the offset decides the alignment.
-            let mut memory = [0u64; 4];
-            let start = NonNull::from(&mut memory).cast::<u8>();
-            // SAFETY: 16 bytes at an offset of up to 8 are inside the 32 of the array, which is
-            // accessed by this pointer only.
-            let read = unsafe {
-                let at = start.add(offset);
-                at.copy_from_nonoverlapping(NonNull::from(bytes.as_slice()).cast(), 16);
-                Descriptor::from_words(read_descriptor_words(at))
-            };
-            assert_eq!(read, expected, "at offset {offset}");
-        }
-    }
-}

@@ -116,10 +116,4 @@ mod tests {
         assert_eq!(words.read_u32(0x1001), None, "not aligned");
         test.check_canaries();
     }
-
-    #[test]
-    fn no_word_is_read_without_memory() {
-        let test = TestMemory::with_regions(&[]);
-        assert_eq!(GuestU32Access::new(test.guest_memory()).read_u32(0), None);
-    }
 }

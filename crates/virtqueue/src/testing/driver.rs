@@ -131,7 +131,7 @@ impl DriverRing {
             next_used: base,
         };
         driver.set_avail_idx(base);
-        driver.set_used_idx(base);
+        memory.store_u16(layout.used + 2, base);
         driver.set_used_event(base);
         memory.store_u16(driver.avail_event_addr(), base);
         driver
@@ -185,9 +185,8 @@ impl DriverRing {
             self.write_descriptor_in(table, index, raw(buffer, next));
         }
         let indices = self.take_descriptors(direct.len() + 1);
-        for (position, buffer) in direct.iter().enumerate() {
-            let next = Some(indices[position + 1]);
-            self.write_descriptor(indices[position], raw(buffer, next));
+        for (buffer, pair) in direct.iter().zip(indices.windows(2)) {
+            self.write_descriptor(pair[0], raw(buffer, Some(pair[1])));
         }
         let len = 16 * u32::from(to_u16(indirect.len()));
         let reference = RawDescriptor {
@@ -296,11 +295,6 @@ impl DriverRing {
     /// Raw: sets `avail.idx`, whatever was added.
     pub fn set_avail_idx(&self, index: u16) {
         self.memory.store_u16(self.layout.avail + 2, index);
-    }
-
-    /// Raw: sets `used.idx`, which is the device's to set.
-    pub fn set_used_idx(&self, index: u16) {
-        self.memory.store_u16(self.layout.used + 2, index);
     }
 
     /// Raw: sets the available ring's entry for `index`.

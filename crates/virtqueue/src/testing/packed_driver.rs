@@ -188,12 +188,6 @@ impl PackedDriverRing {
 
     /// Adds a request as one descriptor that refers to an indirect table, and returns its name.
     pub fn add_indirect(&mut self, buffers: &[Buffer]) -> u16 {
-        let table = self.write_table(buffers);
-        self.add_table(table, buffers.len())
-    }
-
-    /// Writes an indirect table for these buffers and returns its address.
-    pub fn write_table(&self, buffers: &[Buffer]) -> u64 {
         let table = self.memory.alloc(16 * buffers.len() as u64, 16);
         for (at, buffer) in (table..).step_by(16).zip(buffers) {
             let write = if buffer.writable { DESC_F_WRITE } else { 0 };
@@ -206,13 +200,7 @@ impl PackedDriverRing {
             };
             self.write_at(at, descriptor);
         }
-        table
-    }
-
-    /// Adds a request as one descriptor that refers to the indirect table at `table`, which has
-    /// `count` descriptors, and returns its name.
-    pub fn add_table(&mut self, table: u64, count: usize) -> u16 {
-        let len = 16 * u32::try_from(count).expect("few buffers");
+        let len = 16 * u32::try_from(buffers.len()).expect("few buffers");
         let id = self.take(1);
         self.write_next(table, len, id, DESC_F_INDIRECT);
         id
@@ -325,10 +313,9 @@ impl PackedDriverRing {
 
     /// Raw: writes a descriptor at a guest address, its flags last.
     pub fn write_at(&self, at: u64, descriptor: RawPackedDescriptor) {
-        self.memory.write(at, &descriptor.addr.to_le_bytes());
-        self.memory.write(at + 8, &descriptor.len.to_le_bytes());
-        self.memory.write(at + 12, &descriptor.id.to_le_bytes());
-        self.memory.write(at + 14, &descriptor.flags.to_le_bytes());
+        let bytes = descriptor.to_bytes();
+        self.memory.write(at, &bytes[..14]);
+        self.memory.write(at + 14, &bytes[14..]);
     }
 
     fn address(&self, index: u16) -> u64 {

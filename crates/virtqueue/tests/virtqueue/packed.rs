@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use virtqueue::testing::{Buffer, Event, PackedDriverRing, TestMemory};
-use virtqueue::{Chain, PackedRing, Queue, RingError, RingFeatures};
+use virtqueue::{Chain, PackedRing, RingError, RingFeatures};
 
 const PACKED: RingFeatures = RingFeatures {
     event_idx: false,
@@ -118,7 +118,7 @@ proptest! {
 
     #[test]
     fn what_the_driver_adds_comes_out_and_what_is_pushed_comes_back(
-        size in prop_oneof![1..=9u16, Just(16), Just(100)],
+        size in prop_oneof![9 => 1..=9u16, 1 => Just(16), 1 => Just(100), 1 => Just(1024)],
         start in any::<Index>(),
         wrap: bool,
         event_idx: bool,
@@ -207,62 +207,6 @@ proptest! {
     }
 }
 
-/// Rounds of one request at a time through several laps of rings of all small sizes.
-#[test]
-fn every_size_serves_lap_after_lap() {
-    for size in (1..=17).chain([100, 255, 256, 1000, 1023, 1024]) {
-        for descriptors in [1, 2, 3, size.min(64), size.min(1000)] {
-            if descriptors > size {
-                continue;
-            }
-            let memory = test_memory();
-            let mut driver = PackedDriverRing::new(&memory, size, EVENT_IDX);
-            let mut queue = driver.device_queue();
-            let mut chain = Chain::new();
-            let buffers = vec![Buffer::writable(0, 4); descriptors.into()];
-            for _ in 0..5 * size / descriptors + 2 {
-                assert!(!queue.enable_kicks_and_recheck());
-                let id = driver.add(&buffers);
-                assert!(driver.publish(), "the device sleeps");
-                let popped = queue
-                    .pop(&memory.guest_memory(), &mut chain)
-                    .unwrap()
-                    .unwrap();
-                assert_eq!(popped.id, id);
-                let (index, wrap) = driver.next_used();
-                driver.set_driver_event(Event::At(index, wrap));
-                queue.push(popped, 4);
-                assert!(queue.publish(), "the driver waits for it");
-                assert_eq!(driver.take_used(), [(id, 4)]);
-            }
-        }
-    }
-}
-
-#[test]
-fn a_batch_appears_at_once() {
-    let memory = test_memory();
-    let mut driver = PackedDriverRing::new(&memory, 8, PACKED);
-    let mut queue = driver.device_queue();
-    let mut chain = Chain::new();
-    for _ in 0..4 {
-        driver.add(&[Buffer::writable(0, 4), Buffer::writable(8, 4)]);
-    }
-    driver.publish();
-    let memory = memory.guest_memory();
-    let mut pop = || queue.pop(&memory, &mut chain).unwrap().unwrap();
-    let chains = [pop(), pop(), pop(), pop()];
-    for chain in chains.into_iter().rev() {
-        queue.push(chain, 8);
-        assert!(!driver.has_used());
-    }
-    assert!(queue.publish());
-    assert!(!queue.publish(), "nothing new");
-    let ids: Vec<_> = driver.take_used().into_iter().map(|used| used.0).collect();
-    let pushed: Vec<_> = chains.iter().rev().map(|chain| chain.id).collect();
-    assert_eq!(ids, pushed);
-}
-
 #[test]
 fn only_chains_that_were_popped_last_can_be_returned() {
     let buffers = [Buffer::writable(0, 4), Buffer::writable(8, 4)];
@@ -312,34 +256,6 @@ fn only_chains_that_were_popped_last_can_be_returned() {
         queue.publish();
         let used: Vec<u16> = driver.take_used().into_iter().map(|used| used.0).collect();
         assert_eq!(used, [added[0], added[2], added[3], added[1]]);
-    }
-}
-
-/// The base that a front-end gets at a stop and passes to the next process.
-#[test]
-fn a_base_survives_a_stop_at_every_place_of_both_laps() {
-    for size in [1u16, 3, 5, 8] {
-        let memory = test_memory();
-        let guest_memory = memory.guest_memory();
-        let mut driver = PackedDriverRing::new(&memory, size, PACKED);
-        let mut base = 0x8000_8000;
-        for round in 0..4 * size {
-            let layout = driver.layout();
-            let mut queue = Queue::new(&guest_memory, layout, PACKED, base).unwrap();
-            assert_eq!(queue.base(), base, "nothing was done");
-            let id = driver.add(&[Buffer::writable(0, 4)]);
-            driver.publish();
-            let popped = queue
-                .pop(&guest_memory, &mut Chain::new())
-                .unwrap()
-                .unwrap();
-            queue.push(popped, u32::from(round));
-            queue.publish();
-            assert_eq!(driver.take_used(), [(id, u32::from(round))]);
-            let position = u32::from(driver.base());
-            base = queue.base();
-            assert_eq!(base, position | position << 16);
-        }
     }
 }
 
@@ -393,28 +309,6 @@ fn a_base_of_zero_is_the_beginning_of_a_new_ring_and_the_second_lap_of_a_used_on
             assert_eq!(pop(&driver).unwrap().id, id);
         }
     }
-}
-
-#[test]
-fn the_new_map_is_used_after_a_remap_also_for_what_was_pushed_before() {
-    let memory = test_memory();
-    let mut driver = PackedDriverRing::new(&memory, 4, PACKED);
-    let mut queue = driver.device_queue();
-    let id = driver.add(&[Buffer::writable(0, 4)]);
-    driver.publish();
-    let popped = queue
-        .pop(&memory.guest_memory(), &mut Chain::new())
-        .unwrap()
-        .unwrap();
-    queue.push(popped, 4);
-    let remapped = memory.remap();
-    queue.remap(&remapped).unwrap();
-    assert!(queue.publish());
-    assert_eq!(driver.take_used(), [(id, 4)]);
-    let id = driver.add(&[Buffer::writable(0, 4)]);
-    driver.publish();
-    let popped = queue.pop(&remapped, &mut Chain::new()).unwrap().unwrap();
-    assert_eq!(popped.id, id);
 }
 
 /// Both sides wait, on two threads, and neither waits for ever.

@@ -71,7 +71,9 @@ fn only_chains_that_were_popped_last_are_returned() {
         let mut outside = Outside::new(features, size, begin);
         let mut device = taken(&mut outside, begin);
         let chains = held(&device);
-        assert!(!device.queue.try_unpop_chains_and_mark_dirty(&chains[..2]));
+        for others in [&chains[..2], &[chains[0]; 3], &chains.repeat(9)] {
+            assert!(!device.queue.try_unpop_chains_and_mark_dirty(others));
+        }
         // One that was taken later is done, and all of that is published.
         device.push(2);
         device.queue.publish();

@@ -133,6 +133,8 @@ proptest! {
             peer.copy_from(&memory);
             queue.disable_kicks();
             peer.disable_kicks();
+            let (used, len) = (driver.layout().used, peer.used_ring().len());
+            prop_assert_eq!(memory.read(used, len), peer.used_ring());
             while let Some(head) = queue.pop(&guest_memory, &mut chain)? {
                 let ours = (pieces(&memory, chain.readable()), pieces(&memory, chain.writable()));
                 let sum = |pieces: &[(u64, usize)]| pieces.iter().map(|p| p.1 as u64).sum::<u64>();
@@ -160,7 +162,6 @@ proptest! {
             let asked = peer.needs_notification();
             prop_assert_eq!(queue.publish(), !pushed.is_empty() && (asked || first_publish));
             first_publish &= pushed.is_empty();
-            let (used, len) = (driver.layout().used, peer.used_ring().len());
             prop_assert_eq!(memory.read(used, len), peer.used_ring());
             prop_assert_eq!(driver.take_used(), pushed);
         }
