@@ -299,21 +299,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn slots_are_reused_last_in_first_out_up_to_their_number() {
-        let mut slots = Slots::new(2, 1);
-        let take = |slots: &mut Slots| slots.allocate_with_segments(&[]).map(|(index, _)| index);
-        let (a, b) = (take(&mut slots).unwrap(), take(&mut slots).unwrap());
-        assert_ne!(a, b);
-        assert_eq!(take(&mut slots), None);
-        assert_eq!(slots.release(a).next, NO_SLOT);
-        assert_eq!(slots.release(b).next, NO_SLOT, "a free slot is not linked");
-        assert_eq!(slots.in_flight(), 0);
-        assert_eq!(
-            (take(&mut slots), take(&mut slots), take(&mut slots)),
-            (Some(b), Some(a), None)
-        );
-        assert_eq!(slots.in_flight(), 2);
-    }
 }

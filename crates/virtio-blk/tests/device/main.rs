@@ -4,17 +4,20 @@
 //! - `framing`: how a request may be cut into descriptors.
 //! - `flow`: batches, room, broken queues.
 //! - `merging`: adjacent requests become one.
-//! - `model`: random batches against a model disk.
 //! - `stats`: what is counted of it.
-//! - `garbage`: random bytes as requests.
+//!
+//! Random bytes as requests are those of a fuzz target, `virtio-blk` of `tools/fuzz-targets`; random batches with their data are those of
+//! the simulator.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "a test's numbers are small"
+)]
 
 mod flow;
 mod framing;
-mod garbage;
 mod harness;
 mod merging;
-mod model;
 mod stats;
 mod status;

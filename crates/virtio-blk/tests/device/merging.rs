@@ -3,12 +3,28 @@
 use block::Op;
 use engine::Errno;
 use virtio_blk::{DeviceOptions, MAX_MERGED_REQUESTS, MergeLimits};
-use virtqueue::testing::TestMemory;
+use virtqueue::testing::{Buffer, TestMemory};
 
-use crate::harness::{DISCARD, FLUSH, GET_ID, IOERR, OK, Rig, WRITE_ZEROES, range};
+use crate::harness::{
+    Asked, DISCARD, FLUSH, GET_ID, IN, IOERR, OK, OUT, Rig, WRITE_ZEROES, header, range,
+};
+
+const READ: Op = Op::Read;
+const WRITE: Op = Op::Write;
 
 fn rig() -> Rig {
     Rig::new(DeviceOptions::default())
+}
+
+/// Asks for a request of this type, sector and number of sectors.
+fn ask(rig: &mut Rig, (kind, sector, sectors): (u32, u64, u32)) -> Asked {
+    match kind {
+        IN => rig.read(sector, sectors),
+        OUT => rig.write(sector, sectors as usize, 1),
+        GET_ID => rig.ask(kind, 0, &[], 20),
+        DISCARD | WRITE_ZEROES => rig.ask(kind, 0, &range(sector, sectors, 0), 0),
+        _ => rig.ask(kind, sector, &[], 0),
+    }
 }
 
 /// What reached the disk, in sectors.
@@ -23,37 +39,21 @@ fn reached(rig: &Rig) -> Vec<(Op, u64, u64)> {
 fn adjacent_requests_are_merged_in_any_order() {
     let orders: [[u64; 4]; 4] = [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2]];
     for order in orders {
-        for write in [false, true] {
+        for (kind, op, written) in [(IN, READ, 1025), (OUT, WRITE, 1)] {
             let mut rig = rig();
-            let mut asked = order.map(|at| {
-                let byte = u8::try_from(at).unwrap();
-                let asked = if write {
-                    rig.write(10 + at * 2, 2, byte)
-                } else {
-                    rig.read(10 + at * 2, 2)
-                };
-                (at, asked)
-            });
+            let mut asked = order.map(|at| (at, ask(&mut rig, (kind, 10 + at * 2, 2))));
             rig.admit_all();
-            let op = if write { Op::Write } else { Op::Read };
             assert_eq!(reached(&rig), [(op, 10, 8)]);
             asked.sort_unstable_by_key(|(at, _)| *at);
-            let addresses: Vec<_> = rig.sink.submitted[0]
-                .segments
-                .iter()
-                .map(|segment| rig.memory.guest_addr_of(segment))
-                .collect();
-            assert_eq!(
-                addresses,
-                asked.map(|(_, asked)| asked.data),
-                "in the disk's order"
-            );
+            let segments = rig.sink.submitted[0].segments.iter();
+            let addresses: Vec<_> = segments.map(|s| rig.memory.guest_addr_of(s)).collect();
+            let expected = asked.map(|(_, asked)| asked.data);
+            assert_eq!(addresses, expected, "in the disk's order");
             rig.complete_all();
             let used = rig.used();
             assert_eq!(used.len(), 4);
             for (_, asked) in asked {
-                let bytes = if write { 1 } else { 1025 };
-                assert!(used.contains(&(asked.head, bytes)), "an entry of its own");
+                assert!(used.contains(&(asked.head, written)), "an entry of its own");
                 assert_eq!(rig.status(&asked), OK);
             }
         }
@@ -61,239 +61,136 @@ fn adjacent_requests_are_merged_in_any_order() {
 }
 
 #[test]
-fn requests_with_gaps_or_overlaps_are_not_merged() {
+fn requests_of_a_batch_are_merged_up_to_the_next_that_cannot_be() {
+    let zeroes = Op::WriteZeroes { unmap: false };
+    let two_and_one = |op, between| vec![(WRITE, 0, 2), (op, 0, between), (WRITE, 2, 1)];
+    let with_others = |kind| vec![(OUT, 1, 1), (OUT, 0, 1), (kind, 0, 2), (OUT, 2, 1)];
+    for (asked, expected) in [
+        // Gaps and overlaps.
+        (
+            vec![(IN, 0, 2), (IN, 3, 1), (IN, 1, 2)],
+            vec![(READ, 0, 2), (READ, 1, 3)],
+        ),
+        // The direction changes.
+        (
+            vec![(IN, 0, 1), (IN, 1, 1), (OUT, 2, 1), (OUT, 3, 1), (IN, 4, 1)],
+            vec![(READ, 0, 2), (WRITE, 2, 2), (READ, 4, 1)],
+        ),
+        // 1 MiB at most.
+        (vec![(IN, 0, 1024), (IN, 1024, 1024)], vec![(READ, 0, 2048)]),
+        // Others are submitted after earlier writes.
+        (with_others(FLUSH), two_and_one(Op::Flush, 0)),
+        (with_others(DISCARD), two_and_one(Op::Discard, 2)),
+        (with_others(WRITE_ZEROES), two_and_one(zeroes, 2)),
+        // Requests without the disk.
+        (
+            vec![(OUT, 0, 1), (GET_ID, 0, 0), (77, 0, 0), (OUT, 1, 1)],
+            vec![(WRITE, 0, 2)],
+        ),
+    ] {
+        let mut rig = rig();
+        for one in &asked {
+            ask(&mut rig, *one);
+        }
+        rig.admit_all();
+        assert_eq!(reached(&rig), expected, "{asked:?}");
+        rig.complete_all();
+        assert_eq!(rig.used().len(), asked.len(), "an entry for each");
+    }
+}
+
+#[test]
+fn a_merged_request_has_segments_of_as_many_requests_as_fit() {
     let mut rig = rig();
-    rig.read(0, 2);
-    rig.read(3, 1);
-    rig.read(1, 2);
+    // Requests of 50 segments: the third does not fit.
+    for at in 0..3u64 {
+        let start = rig.memory.alloc_bytes(&header(IN, at * 50));
+        let data = rig.memory.alloc(50 * 512, 512);
+        let mut buffers = vec![Buffer::readable(start, 16)];
+        buffers.extend((0..50).map(|at| Buffer::writable(data + at * 512, 512)));
+        buffers.push(Buffer::writable(rig.status_byte(), 1));
+        rig.driver.add_indirect(&buffers);
+    }
     rig.admit_all();
-    let op = Op::Read;
-    assert_eq!(reached(&rig), [(op, 0, 2), (op, 1, 3)]);
+    assert_eq!(reached(&rig), [(READ, 0, 100), (READ, 100, 50)]);
 }
 
 #[test]
 fn an_error_fails_every_merged_request() {
     let mut rig = rig();
-    let joined = [rig.write(0, 1, 1), rig.write(1, 1, 2), rig.write(2, 1, 3)];
-    let apart = rig.write(9, 1, 4);
+    let joined = [rig.read(0, 1), rig.read(1, 1), rig.read(2, 1)];
+    let apart = rig.read(9, 1);
     rig.admit_all();
     let submitted = std::mem::take(&mut rig.sink.submitted);
     assert_eq!(submitted.len(), 2);
     rig.complete(&submitted[0], Err(Errno::IO));
     rig.complete(&submitted[1], Ok(()));
-    assert_eq!(rig.used().len(), 4);
+    let [a, b, c] = joined.map(|asked| (asked.head, 513));
+    // `used.len` does not depend on the outcome.
+    assert_eq!(rig.used(), [a, b, c, (apart.head, 513)]);
     assert_eq!(joined.map(|asked| rig.status(&asked)), [IOERR; 3]);
     assert_eq!(rig.status(&apart), OK);
 }
 
-#[test]
-fn merging_stops_at_the_limit_of_requests() {
-    let mut rig = rig();
-    for sector in 0..65 {
-        rig.read(sector, 1);
-    }
-    rig.admit_all();
-    let op = Op::Read;
-    assert_eq!(reached(&rig), [(op, 0, 32), (op, 32, 32), (op, 64, 1)]);
-}
-
-/// What reaches the disk of `count` reads of a sector each, in sectors.
-fn lengths_with(limits: MergeLimits, count: u64) -> Vec<u64> {
-    let options = DeviceOptions {
-        merge_limits: limits,
-        ..DeviceOptions::default()
-    };
-    let mut rig = Rig::with(options, TestMemory::new(8 << 20), 1024);
+/// Which lengths reach the disk of so many reads of a sector each, in sectors.
+fn lengths_of(rig: &mut Rig, count: u64) -> Vec<u64> {
     for sector in 0..count {
         rig.read(sector, 1);
     }
     rig.admit_all();
-    let reached = reached(&rig);
+    let lengths = reached(rig).into_iter().map(|(_, _, len)| len).collect();
     rig.complete_all();
     assert_eq!(rig.used().len() as u64, count, "an entry for each");
-    reached.into_iter().map(|(_, _, len)| len).collect()
+    lengths
 }
 
 #[test]
-fn limits_apply_up_to_the_maximum() {
-    let bytes = MergeLimits::default().bytes;
-    for requests in [0, 1] {
-        let off = MergeLimits { requests, bytes };
-        assert_eq!(lengths_with(off, 4), [1; 4], "{requests} is off");
-    }
-    for requests in [2, 7, 64] {
-        let limits = MergeLimits { requests, bytes };
-        let sectors = requests as u64;
-        assert_eq!(
-            lengths_with(limits, 2 * sectors + 1),
-            [sectors, sectors, 1],
-            "{requests} requests"
-        );
-    }
-    let limits = MergeLimits {
-        requests: usize::MAX,
-        bytes,
-    };
+fn limits_apply_up_to_the_maximum_and_change_from_one_batch_to_the_next() {
+    let mut rig = Rig::with(DeviceOptions::default(), TestMemory::new(8 << 20), 1024);
+    assert_eq!(lengths_of(&mut rig, 65), [32, 32, 1], "the default");
+    let default = MergeLimits::default().bytes;
     let most = MAX_MERGED_REQUESTS as u64;
-    assert_eq!(lengths_with(limits, most + 1), [most, 1]);
-    for (bytes, lengths) in [
-        (1024, vec![2, 2, 1]),
-        (1535, vec![2, 2, 1]),
-        (512, vec![1; 5]),
-    ] {
-        let limits = MergeLimits {
-            requests: 32,
-            bytes,
-        };
-        assert_eq!(lengths_with(limits, 5), lengths, "{bytes} bytes");
-    }
-}
-
-#[test]
-fn requests_are_neither_merged_nor_sorted_where_it_does_not_help() {
-    let mut rig = rig();
-    rig.sink.merging_helps = false;
-    rig.write(2, 1, 1);
-    rig.write(1, 1, 1);
-    rig.read(3, 1);
-    rig.admit_all();
-    assert_eq!(
-        reached(&rig),
-        [(Op::Write, 2, 1), (Op::Write, 1, 1), (Op::Read, 3, 1)]
-    );
-}
-
-#[test]
-fn a_change_of_direction_ends_a_batch() {
-    let mut rig = rig();
-    rig.read(0, 1);
-    rig.read(1, 1);
-    rig.write(2, 1, 1);
-    rig.write(3, 1, 1);
-    rig.read(4, 1);
-    rig.admit_all();
-    assert_eq!(
-        reached(&rig),
-        [(Op::Read, 0, 2), (Op::Write, 2, 2), (Op::Read, 4, 1)]
-    );
-}
-
-#[test]
-fn a_merged_request_has_bounds_in_bytes_and_segments() {
-    // 1 MiB at most.
-    let mut rig = rig();
-    for at in 0..3 {
-        rig.read(at * 682, 682);
-    }
-    rig.admit_all();
-    let op = Op::Read;
-    let limit = 2048;
-    assert!(
-        reached(&rig)
-            .iter()
-            .all(|(_, _, sectors)| *sectors <= limit)
-    );
-    assert_eq!(reached(&rig), [(op, 0, 2046)], "just below");
-
-    let mut rig = self::rig();
-    rig.read(0, 1024);
-    rig.read(1024, 1024);
-    rig.admit_all();
-    assert_eq!(reached(&rig), [(op, 0, 2048)], "as much as allowed");
-
-    // Requests of 50 segments: the third does not fit.
-    let mut rig = self::rig();
-    for at in 0..3u64 {
-        let status = rig.status_byte();
-        let mut buffers = vec![virtqueue::testing::Buffer::readable(
-            rig.memory.alloc_bytes(&crate::harness::header(0, at * 50)),
-            16,
-        )];
-        let data = rig.memory.alloc(50 * 512, 512);
-        buffers
-            .extend((0..50).map(|at| virtqueue::testing::Buffer::writable(data + at * 512, 512)));
-        buffers.push(virtqueue::testing::Buffer::writable(status, 1));
-        rig.driver.add_indirect(&buffers);
-    }
-    rig.admit_all();
-    assert_eq!(reached(&rig), [(op, 0, 100), (op, 100, 50)]);
-}
-
-#[test]
-fn merging_can_be_turned_off() {
-    let mut rig = Rig::new(DeviceOptions {
-        request_merging: false,
-        ..DeviceOptions::default()
-    });
-    rig.write(1, 1, 1);
-    rig.write(0, 1, 1);
-    rig.write(2, 1, 1);
-    rig.admit_all();
-    let op = Op::Write;
-    assert_eq!(
-        reached(&rig),
-        [(op, 1, 1), (op, 0, 1), (op, 2, 1)],
-        "as they came"
-    );
-}
-
-#[test]
-fn limits_change_from_one_batch_to_the_next() {
-    let mut rig = rig();
-    let bytes = MergeLimits::default().bytes;
-    for (requests, bytes, expected) in [
-        (32, bytes, vec![6]),
-        (1, bytes, vec![1; 6]),
-        (4, bytes, vec![4, 2]),
-        (64, 1024, vec![2, 2, 2]),
-        (usize::MAX, u64::MAX, vec![6]),
+    for (requests, bytes, count, expected) in [
+        (0, default, 4, vec![1; 4]),
+        (1, default, 4, vec![1; 4]),
+        (2, default, 5, vec![2, 2, 1]),
+        (7, default, 15, vec![7, 7, 1]),
+        (64, default, 129, vec![64, 64, 1]),
+        (usize::MAX, u64::MAX, most + 1, vec![most, 1]),
+        (32, 1024, 5, vec![2, 2, 1]),
+        (32, 1535, 5, vec![2, 2, 1]),
+        (32, 512, 5, vec![1; 5]),
     ] {
         rig.device.set_merge_limits(MergeLimits { requests, bytes });
-        rig.sink.submitted.clear();
-        for sector in 0..6 {
-            rig.read(sector, 1);
+        let lengths = lengths_of(&mut rig, count);
+        assert_eq!(lengths, expected, "{requests} requests, {bytes} bytes");
+    }
+    let requests = 3;
+    let mut rig = Rig::new(DeviceOptions {
+        merge_limits: MergeLimits {
+            requests,
+            bytes: default,
+        },
+        ..DeviceOptions::default()
+    });
+    assert_eq!(lengths_of(&mut rig, 4), [3, 1], "a limit from the start");
+}
+
+#[test]
+fn requests_are_neither_merged_nor_sorted_where_it_does_not_help_or_is_off() {
+    for request_merging in [true, false] {
+        let mut rig = Rig::new(DeviceOptions {
+            request_merging,
+            ..DeviceOptions::default()
+        });
+        rig.sink.merging_helps = !request_merging;
+        for one in [(OUT, 2, 1), (OUT, 1, 1), (IN, 3, 1)] {
+            ask(&mut rig, one);
         }
         rig.admit_all();
-        let lengths: Vec<u64> = reached(&rig).into_iter().map(|(_, _, len)| len).collect();
-        assert_eq!(lengths, expected, "{requests} requests, {bytes} bytes");
-        rig.complete_all();
-        assert_eq!(rig.used().len(), 6);
+        let expected = [(WRITE, 2, 1), (WRITE, 1, 1), (READ, 3, 1)];
+        assert_eq!(reached(&rig), expected);
     }
-}
-
-#[test]
-fn flushes_discards_and_zeroes_are_submitted_after_earlier_writes() {
-    let unmap = Op::WriteZeroes { unmap: false };
-    let rows = [
-        (FLUSH, Vec::new(), (Op::Flush, 0, 0)),
-        (DISCARD, range(0, 2, 0), (Op::Discard, 0, 2)),
-        (WRITE_ZEROES, range(0, 2, 0), (unmap, 0, 2)),
-    ];
-    for (kind, out, op) in rows {
-        let mut rig = rig();
-        rig.write(1, 1, 1);
-        rig.write(0, 1, 1);
-        rig.ask(kind, 0, &out, 0);
-        rig.write(2, 1, 1);
-        rig.admit_all();
-        assert_eq!(reached(&rig), [(Op::Write, 0, 2), op, (Op::Write, 2, 1)]);
-    }
-}
-
-#[test]
-fn requests_without_the_disk_do_not_end_a_batch() {
-    let mut rig = rig();
-    rig.write(0, 1, 1);
-    rig.ask(GET_ID, 0, &[], 20);
-    rig.ask(77, 0, &[], 0);
-    rig.write(1, 1, 1);
-    rig.admit_all();
-    assert_eq!(reached(&rig), [(Op::Write, 0, 2)]);
-    assert_eq!(
-        rig.used().len(),
-        2,
-        "answered while the others are in flight"
-    );
 }
 
 #[test]
@@ -303,8 +200,7 @@ fn requests_of_different_batches_are_not_merged() {
     rig.admit_all();
     rig.write(1, 1, 1);
     rig.admit_all();
-    let op = Op::Write;
-    assert_eq!(reached(&rig), [(op, 0, 1), (op, 1, 1)]);
+    assert_eq!(reached(&rig), [(WRITE, 0, 1), (WRITE, 1, 1)]);
 }
 
 #[test]

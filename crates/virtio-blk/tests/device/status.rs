@@ -12,41 +12,40 @@ const END: u64 = CAPACITY_SECTORS;
 /// Times 512 it is 2^64.
 const WRAPS: u64 = 1 << 55;
 
+/// The status of a request, and the block request that reaches the disk, if any: operation, offset and bytes.
+type Answer = (u8, Option<(Op, u64, u64)>);
+
+const NOTHING_TO_DO: Answer = (OK, None);
+const REFUSED: Answer = (IOERR, None);
+const UNSUPPORTED: Answer = (UNSUPP, None);
+
+/// A request that reaches the disk, in sectors.
+fn done(op: Op, sector: u64, sectors: u32) -> Answer {
+    (OK, Some((op, sector * 512, u64::from(sectors) * 512)))
+}
+
 fn rig() -> Rig {
     Rig::new(DeviceOptions::default())
 }
 
-/// Asserts the status of a request, and which block request reaches the disk, if any.
+/// Asserts the answer to a request of this type, sector, data and buffer for the answer.
 #[track_caller]
-fn check_answer(
-    rig: &mut Rig,
-    kind: u32,
-    sector: u64,
-    out: &[u8],
-    in_len: u32,
-    status: u8,
-    op: Option<(Op, u64, u64)>,
-) {
-    let (answered, submitted) = rig.answer(kind, sector, out, in_len);
-    assert_eq!(answered, status, "type {kind:#x}, sector {sector:#x}");
-    let reached: Vec<_> = submitted
-        .iter()
-        .map(|request| (request.op, request.offset, request.len))
-        .collect();
-    assert_eq!(
-        reached,
-        Vec::from_iter(op),
-        "type {kind:#x}, sector {sector:#x}"
-    );
+fn check_answer(rig: &mut Rig, asked: (u32, u64, &[u8], u32), expected: Answer) {
+    let (kind, sector, out, in_len) = asked;
+    let (status, submitted) = rig.answer(kind, sector, out, in_len);
+    assert!(submitted.len() <= 1);
+    let reached = submitted
+        .first()
+        .map(|request| (request.op, request.offset, request.len));
+    let name = format!("type {kind:#x}, sector {sector:#x}, {} bytes", out.len());
+    assert_eq!((status, reached), expected, "{name}");
 }
 
 #[test]
 fn transfers_within_the_disk_reach_it_and_no_others() {
-    // Status, and offset and length of what reaches the disk.
-    type Answer = (u8, Option<(u64, u64)>);
     let ok = |sector, bytes| (OK, Some((sector * 512, bytes)));
     let refused = (IOERR, None);
-    let rows: &[(u64, u32, Answer)] = &[
+    for (sector, bytes, (status, reached)) in [
         (0, 512, ok(0, 512)),
         (3, 1536, ok(3, 1536)),
         (0, 1 << 20, ok(0, 1 << 20)),
@@ -68,184 +67,119 @@ fn transfers_within_the_disk_reach_it_and_no_others() {
         (END, 0, (OK, None)),
         (END + 1, 0, refused),
         (u64::MAX, 0, refused),
-    ];
-    for &(sector, bytes, (status, reached)) in rows {
+    ] {
         // The test allocator does not free memory.
         let mut rig = rig();
-        let op = |op| reached.map(|(offset, len)| (op, offset, len));
-        check_answer(&mut rig, IN, sector, &[], bytes, status, op(Op::Read));
+        let answer = |op| (status, reached.map(|(offset, len)| (op, offset, len)));
+        check_answer(&mut rig, (IN, sector, &[], bytes), answer(Op::Read));
         let out = vec![1; bytes as usize];
-        check_answer(&mut rig, OUT, sector, &out, 0, status, op(Op::Write));
+        check_answer(&mut rig, (OUT, sector, &out, 0), answer(Op::Write));
     }
 }
 
 #[test]
 fn transfers_are_whole_blocks_of_the_guest() {
-    let mut rig = Rig::new(DeviceOptions {
+    let rig = &mut Rig::new(DeviceOptions {
         logical_block_size: 4096,
         ..DeviceOptions::default()
     });
-    check_answer(&mut rig, IN, 8, &[], 4096, OK, Some((Op::Read, 4096, 4096)));
-    check_answer(&mut rig, IN, 1, &[], 4096, IOERR, None);
-    check_answer(&mut rig, IN, 8, &[], 512, IOERR, None);
-    check_answer(&mut rig, OUT, 8, &[0; 512], 0, IOERR, None);
-    check_answer(&mut rig, OUT, 4, &[0; 4096], 0, IOERR, None);
+    check_answer(rig, (IN, 8, &[], 4096), done(Op::Read, 8, 8));
+    check_answer(rig, (IN, 1, &[], 4096), REFUSED);
+    check_answer(rig, (IN, 8, &[], 512), REFUSED);
+    check_answer(rig, (OUT, 8, &[0; 512], 0), REFUSED);
+    check_answer(rig, (OUT, 4, &[0; 4096], 0), REFUSED);
     for kind in [DISCARD, WRITE_ZEROES] {
-        check_answer(&mut rig, kind, 0, &range(1, 8, 0), 0, IOERR, None);
-        check_answer(&mut rig, kind, 0, &range(8, 1, 0), 0, IOERR, None);
+        check_answer(rig, (kind, 0, &range(1, 8, 0), 0), REFUSED);
+        check_answer(rig, (kind, 0, &range(8, 1, 0), 0), REFUSED);
     }
-    let op = Op::Discard;
-    check_answer(
-        &mut rig,
-        DISCARD,
-        0,
-        &range(8, 8, 0),
-        0,
-        OK,
-        Some((op, 4096, 4096)),
-    );
-}
-
-#[test]
-fn a_failed_transfer_has_an_error_status() {
-    let mut rig = rig();
-    let (read, write) = (rig.read(0, 1), rig.write(8, 1, 1));
-    rig.admit_all();
-    for submitted in std::mem::take(&mut rig.sink.submitted) {
-        rig.complete(&submitted, Err(engine::Errno::IO));
-    }
-    assert_eq!(
-        rig.used(),
-        [(read.head, 513), (write.head, 1)],
-        "used.len does not depend on the outcome"
-    );
-    assert_eq!((rig.status(&read), rig.status(&write)), (IOERR, IOERR));
-}
-
-#[test]
-fn a_flush_reaches_the_disk_whatever_its_sector_says() {
-    let mut rig = rig();
-    for sector in [0, 5, u64::MAX] {
-        check_answer(&mut rig, FLUSH, sector, &[], 0, OK, Some((Op::Flush, 0, 0)));
-    }
+    let discarded = done(Op::Discard, 8, 8);
+    check_answer(rig, (DISCARD, 0, &range(8, 8, 0), 0), discarded);
 }
 
 #[test]
 fn discard_and_write_zeroes_take_one_good_segment() {
-    let mut rig = rig();
-    for kind in [DISCARD, WRITE_ZEROES] {
-        let op = match kind {
-            DISCARD => Op::Discard,
-            _ => Op::WriteZeroes { unmap: false },
-        };
-        let good = |sector: u64, count: u32| Some((op, sector * 512, u64::from(count) * 512));
-        let max = MAX_DISCARD_SECTORS;
-        let rows: &[(Vec<u8>, u8, _)] = &[
-            (range(0, 1, 0), OK, good(0, 1)),
-            (range(7, 9, 0), OK, good(7, 9)),
-            (range(END - 1, 1, 0), OK, good(END - 1, 1)),
-            (range(0, max, 0), OK, good(0, max)),
-            (range(0, max + 1, 0), IOERR, None),
-            (range(0, u32::MAX, 0), IOERR, None),
-            (range(END - 1, 2, 0), IOERR, None),
-            (range(END, 1, 0), IOERR, None),
-            (range(u64::MAX, 1, 0), IOERR, None),
-            (range(u64::MAX, u32::MAX, 0), IOERR, None),
-            (range(WRAPS, 1, 0), IOERR, None),
-            (range(WRAPS - 1, 1, 0), IOERR, None),
-            (range(4, 0, 0), OK, None),
-            (range(END, 0, 0), OK, None),
-            (range(END + 1, 0, 0), IOERR, None),
-            (range(0, 1, 2), UNSUPP, None),
-            (range(0, 1, 1 << 31), UNSUPP, None),
-            (range(0, 1, 3), UNSUPP, None),
-            (Vec::new(), IOERR, None),
-            (range(0, 1, 0)[..15].to_vec(), IOERR, None),
-            (range(0, 1, 0)[..1].to_vec(), IOERR, None),
-            ([range(0, 1, 0), range(2, 1, 0)].concat(), UNSUPP, None),
-            ([range(0, 1, 0), vec![0]].concat(), UNSUPP, None),
-        ];
-        for (out, status, op) in rows {
+    let rig = &mut rig();
+    let max = MAX_DISCARD_SECTORS;
+    for (kind, op) in [
+        (DISCARD, Op::Discard),
+        (WRITE_ZEROES, Op::WriteZeroes { unmap: false }),
+    ] {
+        for (sector, sectors, flags, expected) in [
+            (0, 1, 0, done(op, 0, 1)),
+            (7, 9, 0, done(op, 7, 9)),
+            (END - 1, 1, 0, done(op, END - 1, 1)),
+            (0, max, 0, done(op, 0, max)),
+            (0, max + 1, 0, REFUSED),
+            (0, u32::MAX, 0, REFUSED),
+            (END - 1, 2, 0, REFUSED),
+            (END, 1, 0, REFUSED),
+            (u64::MAX, 1, 0, REFUSED),
+            (u64::MAX, u32::MAX, 0, REFUSED),
+            (WRAPS, 1, 0, REFUSED),
+            (WRAPS - 1, 1, 0, REFUSED),
+            (4, 0, 0, NOTHING_TO_DO),
+            (END, 0, 0, NOTHING_TO_DO),
+            (END + 1, 0, 0, REFUSED),
+            (0, 1, 2, UNSUPPORTED),
+            (0, 1, 1 << 31, UNSUPPORTED),
+            (0, 1, 3, UNSUPPORTED),
+        ] {
             // The header's own sector is ignored.
-            check_answer(&mut rig, kind, u64::MAX, out, 0, *status, *op);
+            let out = range(sector, sectors, flags);
+            check_answer(rig, (kind, u64::MAX, &out, 0), expected);
+        }
+        let two = range(0, 1, 0).repeat(2);
+        for (bytes, expected) in [
+            (0, REFUSED),
+            (1, REFUSED),
+            (15, REFUSED),
+            (17, UNSUPPORTED),
+            (32, UNSUPPORTED),
+        ] {
+            check_answer(rig, (kind, 0, &two[..bytes], 0), expected);
         }
     }
-    let unmap = Op::WriteZeroes { unmap: true };
-    check_answer(
-        &mut rig,
-        WRITE_ZEROES,
-        0,
-        &range(8, 8, 1),
-        0,
-        OK,
-        Some((unmap, 4096, 4096)),
-    );
-    check_answer(&mut rig, DISCARD, 0, &range(8, 8, 1), 0, UNSUPP, None);
+    let unmap = done(Op::WriteZeroes { unmap: true }, 8, 8);
+    check_answer(rig, (WRITE_ZEROES, 0, &range(8, 8, 1), 0), unmap);
+    check_answer(rig, (DISCARD, 0, &range(8, 8, 1), 0), UNSUPPORTED);
 }
 
 #[test]
 fn an_unknown_request_type_is_unsupported() {
-    let mut rig = rig();
+    let rig = &mut rig();
     let known = [IN, OUT, FLUSH, GET_ID, DISCARD, WRITE_ZEROES];
-    let others = (0..=40).filter(|kind| !known.contains(kind)).chain([
-        0x100,
-        0x0100_0000,
-        0x7fff_ffff,
-        u32::MAX,
-        u32::MAX - 7,
-    ]);
-    for kind in others {
-        check_answer(&mut rig, kind, 0, &[], 0, UNSUPP, None);
-        check_answer(&mut rig, kind, u64::MAX, &[1; 512], 512, UNSUPP, None);
+    let small = (0..=40).filter(|kind| !known.contains(kind));
+    for kind in small.chain([0x100, 0x0100_0000, 0x7fff_ffff, u32::MAX, u32::MAX - 7]) {
+        check_answer(rig, (kind, 0, &[], 0), UNSUPPORTED);
+        check_answer(rig, (kind, u64::MAX, &[1; 512], 512), UNSUPPORTED);
     }
 }
 
 #[test]
-fn the_barrier_bit_of_old_drivers_is_ignored() {
-    let mut rig = rig();
+fn the_barrier_bit_of_old_drivers_and_the_sector_of_a_flush_are_ignored() {
+    let rig = &mut rig();
     let barrier = 1 << 31;
-    check_answer(
-        &mut rig,
-        IN | barrier,
-        1,
-        &[],
-        512,
-        OK,
-        Some((Op::Read, 512, 512)),
-    );
-    check_answer(
-        &mut rig,
-        OUT | barrier,
-        1,
-        &[1; 512],
-        0,
-        OK,
-        Some((Op::Write, 512, 512)),
-    );
-    check_answer(
-        &mut rig,
-        FLUSH | barrier,
-        0,
-        &[],
-        0,
-        OK,
-        Some((Op::Flush, 0, 0)),
-    );
-    check_answer(&mut rig, 2 | barrier, 0, &[], 0, UNSUPP, None);
+    check_answer(rig, (IN | barrier, 1, &[], 512), done(Op::Read, 1, 1));
+    let written = done(Op::Write, 1, 1);
+    check_answer(rig, (OUT | barrier, 1, &[1; 512], 0), written);
+    check_answer(rig, (2 | barrier, 0, &[], 0), UNSUPPORTED);
+    for (kind, sector) in [(FLUSH | barrier, 0), (FLUSH, 5), (FLUSH, u64::MAX)] {
+        check_answer(rig, (kind, sector, &[], 0), done(Op::Flush, 0, 0));
+    }
 }
 
 #[test]
 fn a_read_only_disk_is_read_and_flushed_but_not_written() {
-    let mut rig = Rig::new(DeviceOptions {
+    let rig = &mut Rig::new(DeviceOptions {
         read_only: true,
         ..DeviceOptions::default()
     });
-    check_answer(&mut rig, IN, 1, &[], 512, OK, Some((Op::Read, 512, 512)));
-    check_answer(&mut rig, FLUSH, 0, &[], 0, OK, Some((Op::Flush, 0, 0)));
-    check_answer(&mut rig, OUT, 1, &[1; 512], 0, IOERR, None);
-    check_answer(&mut rig, OUT, 1, &[], 0, IOERR, None);
-    check_answer(&mut rig, DISCARD, 0, &range(0, 1, 0), 0, IOERR, None);
-    check_answer(&mut rig, WRITE_ZEROES, 0, &range(0, 1, 0), 0, IOERR, None);
+    check_answer(rig, (IN, 1, &[], 512), done(Op::Read, 1, 1));
+    check_answer(rig, (FLUSH, 0, &[], 0), done(Op::Flush, 0, 0));
+    check_answer(rig, (OUT, 1, &[1; 512], 0), REFUSED);
+    check_answer(rig, (OUT, 1, &[], 0), REFUSED);
+    check_answer(rig, (DISCARD, 0, &range(0, 1, 0), 0), REFUSED);
+    check_answer(rig, (WRITE_ZEROES, 0, &range(0, 1, 0), 0), REFUSED);
 }
 
 #[test]
@@ -277,69 +211,49 @@ fn the_serial_ends_with_a_zero_byte_when_it_is_short() {
     }
 }
 
+/// When there is no write cache is tested in `config_space.rs`.
 #[test]
 fn writes_are_stable_on_completion_when_there_is_no_write_cache() {
-    const F_FLUSH: u64 = 1 << 9;
-    const F_CONFIG_WCE: u64 = 1 << 11;
-    for request_merging in [true, false] {
+    for (request_merging, write_through) in [(true, true), (true, false), (false, true)] {
         let mut rig = Rig::new(DeviceOptions {
             request_merging,
+            write_through,
             ..DeviceOptions::default()
         });
-        let mut fua_of = |stable: bool| {
-            let rows = [
-                (OUT, vec![1; 512], stable),
-                (WRITE_ZEROES, range(0, 1, 0), stable),
-                (WRITE_ZEROES, range(0, 1, 1), stable),
-                (DISCARD, range(0, 1, 0), false),
-                (FLUSH, Vec::new(), false),
-            ];
-            for (kind, out, fua) in rows {
-                let (_, submitted) = rig.answer(kind, 0, &out, 0);
-                assert_eq!(submitted[0].fua, fua, "type {kind}");
-            }
-            let (_, submitted) = rig.answer(IN, 0, &[], 512);
-            assert!(!submitted[0].fua);
-            rig.device.clone()
-        };
-        let device = fua_of(false);
-        device.set_features(F_CONFIG_WCE);
-        fua_of(true);
-        device.set_features(F_FLUSH | F_CONFIG_WCE);
-        fua_of(false);
-        assert!(device.write_config(32, &[0]));
-        fua_of(true);
-        assert!(device.write_config(32, &[1]));
-        fua_of(false);
-        device.set_features(0);
-        fua_of(true);
-        device.reset();
-        fua_of(false);
+        for (kind, out, in_len, fua) in [
+            (OUT, vec![1; 512], 0, write_through),
+            (WRITE_ZEROES, range(0, 1, 0), 0, write_through),
+            (WRITE_ZEROES, range(0, 1, 1), 0, write_through),
+            (DISCARD, range(0, 1, 0), 0, false),
+            (FLUSH, Vec::new(), 0, false),
+            (IN, Vec::new(), 512, false),
+        ] {
+            let (_, submitted) = rig.answer(kind, 0, &out, in_len);
+            assert_eq!(submitted[0].fua, fua, "type {kind}");
+        }
     }
-    let mut rig = Rig::new(DeviceOptions {
-        write_through: true,
-        ..DeviceOptions::default()
-    });
+    // Also when the driver has changed the mode.
+    let mut rig = rig();
+    assert!(rig.device.write_config(32, &[0]));
     assert!(rig.answer(OUT, 0, &[1; 512], 0).1[0].fua);
 }
 
 #[test]
 fn a_new_size_applies_from_the_next_batch_on() {
-    let mut rig = rig();
-    check_answer(&mut rig, IN, END, &[], 512, IOERR, None);
+    let rig = &mut rig();
+    check_answer(rig, (IN, END, &[], 512), REFUSED);
     rig.sink.disk_bytes += 512;
     assert!(rig.device.resize((END + 1) * 512));
     assert!(!rig.device.resize((END + 1) * 512), "it has that");
     assert_eq!(rig.device.config_space()[..8], (END + 1).to_le_bytes());
-    let reached = Some((Op::Read, END * 512, 512));
-    check_answer(&mut rig, IN, END, &[], 512, OK, reached);
+    check_answer(rig, (IN, END, &[], 512), done(Op::Read, END, 1));
     // What was taken goes on.
     let asked = rig.write(END, 1, 1);
     rig.admit_all();
     assert!(rig.device.resize(1023));
     rig.complete_all();
     assert_eq!((rig.used().len(), rig.status(&asked)), (1, OK));
-    check_answer(&mut rig, IN, 0, &[], 512, OK, Some((Op::Read, 0, 512)));
-    check_answer(&mut rig, OUT, 1, &[1; 512], 0, IOERR, None);
-    check_answer(&mut rig, DISCARD, 0, &range(0, 2, 0), 0, IOERR, None);
+    check_answer(rig, (IN, 0, &[], 512), done(Op::Read, 0, 1));
+    check_answer(rig, (OUT, 1, &[1; 512], 0), REFUSED);
+    check_answer(rig, (DISCARD, 0, &range(0, 2, 0), 0), REFUSED);
 }
