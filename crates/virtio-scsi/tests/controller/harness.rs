@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Request};
-use engine::{Completion, Errno};
+use engine::Completion;
 use scsi::{TransportId, Unit, UnitIdentity, UnitOptions};
 use telemetry::queue::{AdmissionEnd, QueueName, QueueStats};
 use test_support::disk::carry_out;
@@ -424,11 +424,6 @@ impl Requests {
         }
         self.complete_these(&completions);
         any
-    }
-
-    pub fn complete(&mut self, request: &Request, result: Result<(), Errno>) {
-        let token = request.token;
-        self.complete_these(&[Completion { token, result }]);
     }
 
     /// Completes block requests of this queue.

@@ -7,7 +7,8 @@
 //! - `management`: task management functions across queues.
 //! - `events`: units that are added, removed or resized.
 //! - `transfers`: runs of plain reads and writes, and commands that interrupt them.
-//! - `garbage`: random bytes as requests.
+//!
+//! Random bytes as requests are those of a fuzz target: `virtio-scsi` of `tools/fuzz-targets`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 #![allow(
@@ -19,7 +20,6 @@ mod atomic;
 mod commands;
 mod events;
 mod framing;
-mod garbage;
 mod harness;
 mod management;
 mod order;

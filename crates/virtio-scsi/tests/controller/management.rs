@@ -75,56 +75,42 @@ fn aborted_commands_in_the_ring_never_begin() {
         assert_eq!(rig.answer(&other), GOOD);
         assert_eq!(rig.queues[0].disks.bytes[0][0], 0, "nothing was written");
         // What comes later is not meant.
-        let (answer, _) = rig.command_again(&write, &pattern(7, 1));
-        assert_eq!(answer, GOOD);
-    }
-}
-
-impl Rig {
-    fn command_again(&mut self, header: &[u8], out: &[u8]) -> (crate::harness::Answer, ()) {
-        let asked = self.ask_by(0, header, out, 0);
-        self.settle();
-        (self.answer(&asked), ())
+        let later = rig.ask_by(0, &write, &pattern(7, 1), 0);
+        rig.settle();
+        assert_eq!(rig.answer(&later), GOOD);
     }
 }
 
 #[test]
-fn a_unit_reset_ends_its_commands_on_all_queues_and_raises_a_unit_attention() {
-    let mut rig = Rig::with_queues(3);
-    let meant: Vec<_> = (0..3).map(|queue| start(&mut rig, queue, 1).0).collect();
-    let other = start(&mut rig, 0, 2).0;
-    let answer = rig.manage(LUN_RESET, DISKS[1], 0);
-    bring_mail(&mut rig);
-    rig.settle();
-    assert_eq!(rig.byte(answer), COMPLETE);
-    for asked in &meant {
-        assert_eq!(rig.answer(asked).response, RESET);
+fn a_reset_ends_commands_of_its_units_on_all_queues_and_raises_a_unit_attention() {
+    for (function, address, reset, attention) in [
+        (LUN_RESET, DISKS[1], &[1][..], 0x2900),
+        // All units of the target.
+        (I_T_NEXUS_RESET, at(0, 77), &[0, 1][..], 0x2907),
+    ] {
+        let mut rig = Rig::with_queues(3);
+        let mut meant = Vec::new();
+        for (queue, disk) in (0..3).flat_map(|queue| reset.iter().map(move |disk| (queue, *disk))) {
+            meant.push(start(&mut rig, queue, disk).0);
+        }
+        let other = start(&mut rig, 0, 2).0;
+        let answer = rig.manage(function, address, 0);
+        bring_mail(&mut rig);
+        rig.settle();
+        assert_eq!(rig.byte(answer), COMPLETE);
+        for asked in &meant {
+            assert_eq!(rig.answer(asked).response, RESET);
+        }
+        assert_eq!(rig.answer(&other), GOOD);
+        for queue in 0..3 {
+            rig.used(queue);
+        }
+        for disk in reset {
+            let (answer, _) = rig.command(DISKS[*disk], &[0; 6], &[], 0);
+            assert_eq!(answer.sense, Some((6, attention)));
+        }
+        assert_eq!(rig.command(DISKS[2], &[0; 6], &[], 0).0, GOOD);
     }
-    assert_eq!(rig.answer(&other), GOOD);
-    for queue in 0..3 {
-        rig.used(queue);
-    }
-    let (answer, _) = rig.command(DISKS[1], &[0; 6], &[], 0);
-    assert_eq!(answer.sense, Some((6, 0x2900)));
-    assert_eq!(rig.command(DISKS[2], &[0; 6], &[], 0).0, GOOD);
-}
-
-#[test]
-fn a_nexus_reset_reaches_all_units_of_the_target() {
-    let mut rig = Rig::new();
-    let meant = [start(&mut rig, 0, 0).0, start(&mut rig, 0, 1).0];
-    let other = start(&mut rig, 0, 2).0;
-    let answer = rig.manage(I_T_NEXUS_RESET, at(0, 77), 0);
-    bring_mail(&mut rig);
-    rig.settle();
-    assert_eq!(rig.byte(answer), COMPLETE);
-    for asked in &meant {
-        assert_eq!(rig.answer(asked).response, RESET);
-    }
-    assert_eq!(rig.answer(&other), GOOD);
-    rig.used(0);
-    let (answer, _) = rig.command(DISKS[0], &[0; 6], &[], 0);
-    assert_eq!(answer.sense, Some((6, 0x2907)));
 }
 
 #[test]
