@@ -63,20 +63,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_to_an_idle_disk_begin_with_a_few_requests_and_double() {
-        let limit = BatchLimit::new(32, 1024);
-        let mut in_flight = 0;
-        let calls = [(); 6].map(|()| {
-            let count = limit.for_next_call(in_flight);
-            in_flight += count;
-            count
-        });
-        assert_eq!(calls, [4, 4, 8, 16, 32, 32]);
-        let small = BatchLimit::new(3, 1024);
-        assert_eq!(small.for_next_call(0), 3, "a limit that was set holds");
-    }
-
-    #[test]
     fn a_limit_of_0_is_the_default_and_none_exceeds_the_room() {
         let mut limit = BatchLimit::new(0, 64);
         assert_eq!(limit.max_batch(), DEFAULT_MAX_BATCH);

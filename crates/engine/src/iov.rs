@@ -43,66 +43,15 @@ pub unsafe fn zero_fill(iov: &[iovec]) {
 mod tests {
     use super::*;
 
-    /// The list of these buffers.
-    fn iov(buffers: &mut [Vec<u8>]) -> Vec<iovec> {
-        buffers
-            .iter_mut()
-            .map(|b| iovec {
-                iov_base: b.as_mut_ptr().cast(),
-                iov_len: b.len(),
-            })
-            .collect()
-    }
-
+    /// Where it ends inside of, on and between buffers is part of the model test of the engines.
     #[test]
-    fn advance_stops_inside_on_and_between_buffers() {
-        // (bytes done, whole buffers skipped, bytes skipped in the next one)
-        for (done, skipped, inside) in [
-            (0, 0, 0),
-            (1, 0, 1),
-            (2, 0, 2),
-            (3, 2, 0),
-            (4, 2, 1),
-            (7, 2, 4),
-            (8, 3, 0),
-            (9, 3, 1),
-        ] {
-            let mut buffers = [vec![0; 3], vec![], vec![0; 5], vec![0; 2]];
-            let before = iov(&mut buffers);
-            let mut after = iov(&mut buffers);
-            assert_eq!(skip_bytes(&mut after, done), skipped, "{done} bytes");
-            let left: u64 = after.iter().map(|buffer| buffer.iov_len as u64).sum();
-            assert_eq!(left, 10 - done, "{done} bytes");
-            assert_eq!(
-                after[skipped].iov_len,
-                before[skipped].iov_len - inside,
-                "{done} bytes"
-            );
-            assert_eq!(
-                after[skipped].iov_base as usize,
-                before[skipped].iov_base as usize + inside,
-                "{done} bytes"
-            );
+    fn skipping_past_the_end_skips_everything() {
+        for done in [8, 80] {
+            let mut buffers = [3, 0, 5].map(|iov_len| iovec {
+                iov_base: std::ptr::without_provenance_mut(0x1000),
+                iov_len,
+            });
+            assert_eq!(skip_bytes(&mut buffers, done), 3, "{done}");
         }
-    }
-
-    #[test]
-    fn advance_past_the_end_skips_everything() {
-        let mut buffers = [vec![0; 3], vec![0; 5]];
-        assert_eq!(skip_bytes(&mut iov(&mut buffers), 8), 2);
-        assert_eq!(skip_bytes(&mut iov(&mut buffers), 80), 2);
-    }
-
-    #[test]
-    fn zero_fill_touches_the_buffers_and_nothing_else() {
-        let mut memory = vec![7_u8; 16];
-        let base = memory.as_mut_ptr();
-        let at = |offset: usize, len| iovec {
-            iov_base: base.wrapping_add(offset).cast(),
-            iov_len: len,
-        };
-        // SAFETY: both ranges lie in `memory`, which is not accessed meanwhile.
-        unsafe { zero_fill(&[at(2, 3), at(0, 0), at(8, 4)]) };
-        assert_eq!(memory, [7, 7, 0, 0, 0, 7, 7, 7, 0, 0, 0, 0, 7, 7, 7, 7]);
     }
 }

@@ -103,26 +103,6 @@ mod tests {
     }
 
     #[test]
-    fn records_are_bounded_and_reused_last_in_first_out() {
-        let mut slots = Slots::new(3);
-        assert_eq!(
-            (0..3).map(|_| slots.take(request)).collect::<Vec<_>>(),
-            [Some(0), Some(1), Some(2)]
-        );
-        assert_eq!((slots.room(), slots.take(request)), (0, None));
-        assert_eq!((*slots.release(1), *slots.release(0)), (101, 100));
-        assert_eq!(slots.room(), 2);
-        assert_eq!(
-            (
-                slots.take(request),
-                slots.take(request),
-                slots.take(request)
-            ),
-            (Some(0), Some(1), None)
-        );
-    }
-
-    #[test]
     fn records_do_not_move() {
         let mut slots = Slots::new(64);
         let first = slots.take(request).unwrap();

@@ -200,12 +200,6 @@ impl SyncFileState {
 mod tests {
     use super::*;
 
-    const QUICK: SynchronousTransferTotals = SynchronousTransferTotals {
-        requests: REQUESTS_PER_STEP,
-        bytes: 8 * 4096,
-        took_ns: 10_000,
-    };
-
     /// How many calls in a row, each answered within, it takes to enter.
     fn calls_until_pread_pwrite_mode(state: &mut SyncFileState) -> u32 {
         let mut calls = 0;
@@ -217,50 +211,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_enters_pread_pwrite_mode_after_many_calls_in_a_row() {
-        let mut state = SyncFileState::new();
-        for _ in 1..CALLS_TO_ENTER {
-            state.observe_submit(true);
-            assert!(!state.next_uses_pread_pwrite());
-        }
-        state.observe_submit(false);
-        assert_eq!(
-            calls_until_pread_pwrite_mode(&mut state),
-            CALLS_TO_ENTER,
-            "from the beginning"
-        );
-        assert!(state.next_uses_pread_pwrite());
-    }
-
-    #[test]
-    fn a_probe_after_so_many_requests_decides_whether_a_file_stays() {
-        let mut state = SyncFileState::new();
-        calls_until_pread_pwrite_mode(&mut state);
-        for within in [true, true, false] {
-            let mut requests = 0;
-            while state.next_uses_pread_pwrite() {
-                assert!(state.observe_transfers(QUICK));
-                requests += QUICK.requests;
-            }
-            assert_eq!(requests, PROBE_EVERY);
-            assert!(
-                state.is_in_pread_pwrite_mode(),
-                "the probe is still to come"
-            );
-            state.observe_submit(within);
-            assert_eq!(
-                (
-                    state.is_in_pread_pwrite_mode(),
-                    state.next_uses_pread_pwrite()
-                ),
-                (within, within)
-            );
-        }
-    }
-
-    #[test]
     fn a_file_that_is_too_slow_leaves() {
-        let slow = |requests, bytes, took_ns| {
+        for (requests, bytes, took_ns, leaves) in [
+            (1, 0, 50_000, false),
+            (1, 0, 50_001, true),
+            (8, 0, 400_000, false),
+            (8, 0, 400_001, true),
+            // Large requests may take longer.
+            (1, 1 << 20, 1_000_000, false),
+            (1, 1 << 20, 1_200_000, true),
+        ] {
             let mut state = SyncFileState::new();
             calls_until_pread_pwrite_mode(&mut state);
             let stays = state.observe_transfers(SynchronousTransferTotals {
@@ -269,15 +229,8 @@ mod tests {
                 took_ns,
             });
             assert_eq!(state.is_in_pread_pwrite_mode(), stays);
-            !stays
-        };
-        assert!(!slow(1, 0, 50_000) && slow(1, 0, 50_001));
-        assert!(!slow(8, 0, 400_000) && slow(8, 0, 400_001));
-        assert!(
-            !slow(1, 1 << 20, 1_000_000),
-            "large requests may take longer"
-        );
-        assert!(slow(1, 1 << 20, 1_200_000));
+            assert_eq!(stays, !leaves, "{requests} took {took_ns} ns");
+        }
     }
 
     #[test]
@@ -300,18 +253,14 @@ mod tests {
             for _ in 0..2 * CALLS_TO_ENTER {
                 detector.observe_submit(fd, || panic!("it is not watched"));
             }
-            detector.observe_transfers(fd, QUICK);
             detector.unwatch_file(fd);
             assert!(!detector.next_uses_pread_pwrite(fd), "{fd}");
         }
         (0..CALLS_TO_ENTER).for_each(|_| detector.observe_submit(5, || true));
         assert!(detector.next_uses_pread_pwrite(5));
+        // Another file may get the number.
         detector.unwatch_file(5);
-        assert!(!detector.next_uses_pread_pwrite(5));
         detector.watch_file(5);
-        assert!(
-            !detector.next_uses_pread_pwrite(5),
-            "another file has the number"
-        );
+        assert!(!detector.next_uses_pread_pwrite(5));
     }
 }

@@ -132,21 +132,6 @@ mod tests {
     }
 
     #[test]
-    fn one_disk_leaves_threads_which_others_get_at_once() {
-        let mut queue = queue(64, &[(1, 200)]);
-        assert_eq!(start_all(&mut queue).len(), 56);
-        for disk in 2..10 {
-            queue.push(disk, (disk, 0));
-            assert_eq!(start_all(&mut queue), [(disk, 0)]);
-        }
-        assert_eq!(queue.running_count(), 64);
-        queue.push(10, (10, 0));
-        assert_eq!(start_all(&mut queue), [], "all threads are busy");
-        queue.end_one(1);
-        assert_eq!(start_all(&mut queue), [(10, 0)], "before the disk with 55");
-    }
-
-    #[test]
     fn a_disk_that_comes_later_gets_as_many_threads_as_the_first() {
         let mut queue = queue(64, &[(1, 200)]);
         let mut running = start_all(&mut queue);

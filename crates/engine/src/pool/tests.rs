@@ -154,18 +154,6 @@ fn every_job_completes_once_with_its_result() {
 }
 
 #[test]
-fn jobs_start_in_order_on_one_thread() {
-    let mut fixture = pool(1);
-    let list = Arc::new(Mutex::new(Vec::new()));
-    for token in 0..100 {
-        fixture.add(token, Task::Note(Arc::clone(&list)));
-    }
-    fixture.wait_for(100);
-    assert_eq!(*list.lock().unwrap(), (0..100).collect::<Vec<_>>());
-    assert_eq!(fixture.threads(), 1);
-}
-
-#[test]
 fn threads_are_started_up_to_the_maximum_when_none_is_idle() {
     let mut fixture = pool(4);
     assert_eq!(fixture.threads(), 0);
@@ -176,20 +164,6 @@ fn threads_are_started_up_to_the_maximum_when_none_is_idle() {
         assert!(fixture.threads() <= 4);
     }
     assert_eq!(fixture.wait_for(8).len(), 8);
-}
-
-#[test]
-fn no_thread_is_started_over_the_maximum() {
-    let mut fixture = pool(2);
-    let releases = fixture.add_waiting(0..5);
-    assert_eq!(fixture.threads(), 2);
-    assert_eq!(
-        fixture.pool.threads.len(),
-        2,
-        "not even one that ended at once"
-    );
-    drop(releases);
-    assert_eq!(fixture.wait_for(5).len(), 5);
 }
 
 #[test]
@@ -207,17 +181,6 @@ fn jobs_of_one_disk_that_never_end_leave_threads_to_other_disks() {
     }
     drop(releases);
     assert_eq!(fixture.wait_for(200).len(), 200);
-}
-
-#[test]
-fn a_larger_maximum_starts_threads_for_jobs_that_wait() {
-    let mut fixture = pool(1);
-    let barrier = Arc::new(Barrier::new(3));
-    for token in 0..3 {
-        fixture.add(token, Task::Meet(Arc::clone(&barrier)));
-    }
-    fixture.pool.set_limits(0, 4).unwrap();
-    assert_eq!(fixture.wait_for(3).len(), 3);
 }
 
 #[test]

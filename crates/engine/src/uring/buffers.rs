@@ -397,32 +397,4 @@ mod tests {
         both.1.most = 2;
         assert_eq!(both.add(0, 2 * GIB), Ok(()));
     }
-
-    #[test]
-    fn a_place_in_use_is_not_emptied() {
-        let mut both = Both::new(2);
-        both.add(0x1000, 0x1000).unwrap();
-        assert!(
-            !both
-                .0
-                .unshare_or_unregister_if_idle(0x1000, 0x1000, &mut both.1, |_| false)
-        );
-        assert_eq!(
-            (both.1.known, both.find_place(&[iov(0x1000, 1)])),
-            (1, Some(0))
-        );
-        assert!(both.remove(0x1000, 0x1000));
-    }
-
-    #[test]
-    fn refusals_name_the_remedy() {
-        for (errno, remedy) in [
-            (Errno::NOMEM, "ulimit -l"),
-            (Errno::FAULT, "memfd"),
-            (Errno::OPNOTSUPP, "memfd"),
-        ] {
-            let text = BufferError::from_errno(errno, 4096).to_string();
-            assert!(text.contains(remedy), "{text}");
-        }
-    }
 }

@@ -124,11 +124,10 @@ pub fn fill_of(token: u64) -> u8 {
 
 /// An engine, in two variants: Linux AIO with the completion ring and without it, io_uring with registered files and without.
 pub trait Engine: IoBackend<File: Copy> + Sized {
-    /// Whether the first variant transfers at once what a file is seen to answer at once.
-    const DETECTS_SYNCHRONOUS: bool;
+    /// Whether the first variant reaps without system calls, and the second one with them.
+    const VARIANTS_REAP_DIFFERENTLY: bool;
     fn start(first_variant: bool) -> Self;
     fn file(&mut self, fd: RawFd, first_variant: bool) -> Self::File;
-    fn detect_synchronous(&mut self, _fd: RawFd) {}
     fn completion_fd(&self) -> BorrowedFd<'_>;
     /// Requests that the kernel has, and that wait for it.
     fn unfinished(&self) -> (usize, usize);
@@ -150,7 +149,6 @@ pub trait Engine: IoBackend<File: Copy> + Sized {
 pub struct Counts {
     pub completed: u64,
     pub resumed: u64,
-    pub synchronous: u64,
     pub largest_batch: u64,
     pub getevents_calls: u64,
 }
@@ -164,7 +162,7 @@ pub const SETTINGS: UringSettings = UringSettings {
 };
 
 impl Engine for Uring {
-    const DETECTS_SYNCHRONOUS: bool = false;
+    const VARIANTS_REAP_DIFFERENTLY: bool = false;
 
     fn start(_: bool) -> Self {
         Uring::new(SETTINGS).unwrap()
@@ -191,7 +189,6 @@ impl Engine for Uring {
         Counts {
             completed: stats.completed,
             resumed: stats.resumed,
-            synchronous: 0,
             largest_batch: stats.largest_batch,
             getevents_calls: stats.getevents_calls,
         }
@@ -199,7 +196,7 @@ impl Engine for Uring {
 }
 
 impl Engine for LinuxAio<MaybeRing> {
-    const DETECTS_SYNCHRONOUS: bool = true;
+    const VARIANTS_REAP_DIFFERENTLY: bool = true;
 
     fn start(ring: bool) -> Self {
         let settings = AioSettings {
@@ -216,10 +213,6 @@ impl Engine for LinuxAio<MaybeRing> {
         fd
     }
 
-    fn detect_synchronous(&mut self, fd: RawFd) {
-        self.start_detecting_synchronous(fd);
-    }
-
     fn completion_fd(&self) -> BorrowedFd<'_> {
         self.eventfd()
     }
@@ -233,7 +226,6 @@ impl Engine for LinuxAio<MaybeRing> {
         Counts {
             completed: stats.completed,
             resumed: stats.resumed,
-            synchronous: stats.synchronous,
             largest_batch: stats.largest_batch,
             getevents_calls: stats.getevents_calls,
         }

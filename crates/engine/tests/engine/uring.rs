@@ -10,18 +10,18 @@ use test_support::report::has_io_uring;
 
 use crate::support::{BLOCK, Block, Buffers, Engine, Loop, SETTINGS, TempFile, fill_of, ok};
 
-fn engine() -> Uring {
-    Uring::new(SETTINGS).unwrap()
+/// An engine, unless the kernel has none.
+fn engine() -> Option<Uring> {
+    has_io_uring().then(|| Uring::new(SETTINGS).unwrap())
 }
 
 /// Thousands of times: a request, a wait, nothing else. One missed wake-up hangs.
 #[test]
 fn no_wake_up_is_lost() {
-    if !has_io_uring() {
+    let Some(mut ring) = engine() else {
         return;
-    }
+    };
     let temp = TempFile::new(64 * BLOCK as u64);
-    let mut ring = engine();
     let mut waiter = Loop::new(&ring);
     let mut buffers: Vec<_> = (0..8).map(|_| Buffers::new(1, 1, 9)).collect();
     for round in 0..4000_u64 {
@@ -40,14 +40,13 @@ fn no_wake_up_is_lost() {
 
 #[test]
 fn holes_are_punched_or_the_file_reports_that_it_cannot() {
-    if !has_io_uring() {
+    let Some(mut ring) = engine() else {
         return;
-    }
+    };
     let temp = TempFile::new(0);
     temp.cached().write_all_at(&[1; 16 * BLOCK], 0).unwrap();
     temp.cached().sync_all().unwrap();
     let before = temp.name.as_file().metadata().unwrap().blocks();
-    let mut ring = engine();
     let range = |op, token| Request::without_data(op, 4 * BLOCK as u64, 8 * BLOCK as u64, token);
     let punch = Op::WriteZeroes { unmap: true };
     let null = fs::OpenOptions::new()
@@ -81,11 +80,10 @@ fn holes_are_punched_or_the_file_reports_that_it_cannot() {
 
 #[test]
 fn a_place_without_a_file_fails_its_request_alone() {
-    if !has_io_uring() {
+    let Some(mut ring) = engine() else {
         return;
-    }
+    };
     let temp = TempFile::new(BLOCK as u64);
-    let mut ring = engine();
     let mut buffers: Vec<_> = (0..3).map(|_| Buffers::new(1, 1, 1)).collect();
     ring.push(buffers[0].io(Op::Read, File::Registered(7), 0, 0));
     ring.push(buffers[1].io(Op::Read, File::Registered(1 << 20), 0, 1));
@@ -96,11 +94,10 @@ fn a_place_without_a_file_fails_its_request_alone() {
 
 #[test]
 fn the_table_of_files_is_bounded_and_releases_files() {
-    if !has_io_uring() {
+    let Some(mut ring) = engine() else {
         return;
-    }
+    };
     let temp = TempFile::new(BLOCK as u64);
-    let mut ring = engine();
     assert!(!ring.try_register_file(1 << 20, temp.fd()), "no such place");
     assert!(!ring.try_register_file(0, 1 << 20), "no such file");
     let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -205,15 +202,12 @@ fn unregister(ring: &mut Uring, blocks: &[Block]) -> bool {
 
 #[test]
 fn registered_memory_is_written_and_read_in_place() {
-    if !has_io_uring() {
-        return;
-    }
     const REQUESTS: u64 = 100;
     const BLOCKS: usize = 4;
     let temp = TempFile::new(REQUESTS * (BLOCKS * BLOCK) as u64);
     let cached = temp.cached();
     for fd in [temp.fd(), cached.as_raw_fd()] {
-        let mut ring = engine();
+        let Some(mut ring) = engine() else { return };
         assert!(ring.try_register_file(3, fd));
         let file = File::Registered(3);
         let offset = |token: u64| token * 7 % REQUESTS * (BLOCKS * BLOCK) as u64;
@@ -255,11 +249,10 @@ fn registered_memory_is_written_and_read_in_place() {
 
 #[test]
 fn memory_with_requests_in_flight_is_not_unregistered() {
-    if !has_io_uring() {
+    let Some(mut ring) = engine() else {
         return;
-    }
+    };
     let temp = TempFile::new(BLOCK as u64);
-    let mut ring = engine();
     let mut buffers = Buffers::new(1, 1, 9);
     register(&mut ring, &buffers.blocks).unwrap();
     let file = File::Descriptor(temp.fd());
@@ -274,14 +267,11 @@ fn memory_with_requests_in_flight_is_not_unregistered() {
 
 #[test]
 fn short_reads_into_registered_memory_end_in_zeros() {
-    if !has_io_uring() {
-        return;
-    }
     let temp = TempFile::new(2 * BLOCK as u64 + 100);
     let cached = temp.cached();
     cached.write_all_at(&[5; 2 * BLOCK + 100], 0).unwrap();
     for fd in [temp.fd(), cached.as_raw_fd()] {
-        let mut ring = engine();
+        let Some(mut ring) = engine() else { return };
         let mut buffers = Buffers::new(3, 4, 0xee);
         register(&mut ring, &buffers.blocks).unwrap();
         let file = File::Descriptor(fd);
@@ -294,9 +284,9 @@ fn short_reads_into_registered_memory_end_in_zeros() {
 
 #[test]
 fn memory_in_a_file_on_a_disk_is_refused_with_the_remedy() {
-    if !has_io_uring() {
+    let Some(mut ring) = engine() else {
         return;
-    }
+    };
     let disk = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     disk.as_file().set_len(BLOCK as u64).unwrap();
     let magic = rustix::fs::fstatfs(disk.as_file()).unwrap().f_type;
@@ -314,7 +304,6 @@ fn memory_in_a_file_on_a_disk_is_refused_with_the_remedy() {
         )
         .unwrap()
     };
-    let mut ring = engine();
     // SAFETY: it stays mapped.
     let refused = unsafe { ring.register_memory(map as usize, BLOCK) };
     // If the build is on tmpfs, its memory can be pinned.

@@ -122,14 +122,6 @@ mod tests {
         assert_eq!(boundaries(&[5, u64::MAX]).unwrap().ns(), [5, u64::MAX]);
     }
 
-    #[test]
-    fn without_boundaries_there_is_one_bin() {
-        let bins = Bins::new(Arc::new(boundaries(&[]).unwrap()));
-        bins.add_durations(0, 2);
-        bins.add_durations(u64::MAX, 3);
-        assert_eq!(bins.counts().collect::<Vec<_>>(), [5]);
-    }
-
     proptest! {
         /// The bin of a duration in nanoseconds, by a linear search.
         #[test]

@@ -51,16 +51,3 @@ impl AdmitTimeAndKind {
         now.saturating_sub(self.ticks())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_that_is_behind_gives_a_duration_of_zero() {
-        let taken = AdmitTimeAndKind::from_ticks(1007).with_kind(RequestKind::Unmap);
-        assert_eq!(taken.kind(), RequestKind::Unmap);
-        assert_eq!(taken.ticks_until(1000), 0);
-        assert_eq!(taken.ticks_until(2004), 1000);
-    }
-}

@@ -64,35 +64,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_counts_once_and_by_its_kind() {
-        let stats = QueueStats::new();
-        let mut group = CompletionGroup::default();
-        let mut add = |kind, requests, bytes, now| {
-            group.add_and_drain_others(
-                AdmitTimeAndKind::from_ticks(1000).with_kind(kind),
-                requests,
-                bytes,
-                now,
-                &stats,
-            );
-        };
-        add(RequestKind::Write, 3, 12_288, 3000);
-        add(RequestKind::Write, 1, 512, 3000);
-        assert_eq!(stats.of_kind(RequestKind::Write).bytes.get(), 0, "not yet");
-        add(RequestKind::Read, 1, 4096, 5000);
-        group.drain_into_stats(&stats);
-        group.drain_into_stats(&stats);
-        let figures = |kind| {
-            let kind = stats.of_kind(kind);
-            (kind.latency.total(), kind.bytes.get(), kind.ticks.get())
-        };
-        assert_eq!(figures(RequestKind::Write), (4, 12_800, 8000));
-        assert_eq!(figures(RequestKind::Read), (1, 4096, 4000));
-        assert_eq!(figures(RequestKind::Flush), (0, 0, 0));
-        assert_eq!(stats.last_success_ticks().get(), 5000);
-    }
-
-    #[test]
     fn times_of_any_length_count() {
         let stats = QueueStats::new();
         let mut group = CompletionGroup::default();

@@ -50,30 +50,3 @@ impl KindStats {
         self.latency.add_durations(ticks, requests);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::counters::{BinBoundaries, Scale};
-    use std::sync::Arc;
-
-    #[test]
-    fn counted_requests_are_in_the_statistics_and_in_configured_bins() {
-        let (stats, mut writer) = (QueueStats::new(), RequestStatsWriter::default());
-        writer.add_succeeded(&stats, RequestKind::Write, 2, 4096, 100);
-        let boundaries = BinBoundaries::new(vec![u64::MAX], Scale::measure()).unwrap();
-        let configured = Some(Arc::new(boundaries));
-        stats
-            .configured_histograms()
-            .replace_or_remove_bins_of_kind(RequestKind::Write, configured);
-        writer.add_succeeded(&stats, RequestKind::Write, 1, 512, 50);
-        let write = stats.of_kind(RequestKind::Write);
-        assert_eq!((write.bytes.get(), write.ticks.get()), (4608, 250));
-        assert_eq!(write.latency.total(), 3);
-        let bins = stats
-            .configured_histograms()
-            .bins_of_kind(RequestKind::Write)
-            .unwrap();
-        assert_eq!(bins.counts().sum::<u64>(), 1, "since it was configured");
-    }
-}

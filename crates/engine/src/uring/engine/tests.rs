@@ -140,20 +140,6 @@ fn durable_writes_stay_durable_when_they_are_resumed() {
 }
 
 #[test]
-fn ranges_complete_as_other_requests_do() {
-    let mut ring = engine(8, 0);
-    ring.put_flush(1).unwrap();
-    ring.put_without_data(Op::Discard, 2).unwrap();
-    let zeroes = Op::WriteZeroes { unmap: true };
-    ring.put_without_data(zeroes, 3).unwrap();
-    ring.submit();
-    ring.ring.complete(1, Outcome::Error(Errno::OPNOTSUPP));
-    ring.ring.complete(0, Outcome::Whole);
-    assert_eq!(ring.reaped(), [(2, Err(Errno::OPNOTSUPP)), (1, Ok(()))]);
-    assert_eq!(ring.room(), 7);
-}
-
-#[test]
 fn flushes_and_ranges_leave_half_of_the_kernels_workers() {
     // Before the ring, whose end waits for the reads.
     let mut buffers: Vec<_> = (0..40).map(|_| Buffers::sized(&[1], 0xee)).collect();

@@ -5,15 +5,6 @@ use std::rc::Rc;
 use super::*;
 
 #[test]
-fn supports_fdsync_is_the_kernels_answer() {
-    for fdsync in [true, false] {
-        let mut kernel = FakeKernel::new(Vec::new());
-        kernel.fdsync = fdsync;
-        assert_eq!(engine_on(kernel, 4, 0).supports_fdsync(), fdsync);
-    }
-}
-
-#[test]
 fn dropping_destroys_the_context() {
     let aio = engine(4, 0);
     let destroyed = Rc::clone(&aio.kernel.destroyed);

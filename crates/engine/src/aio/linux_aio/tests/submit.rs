@@ -3,38 +3,6 @@
 use super::*;
 
 #[test]
-fn a_full_batch_is_submitted_at_once_and_the_rest_waits() {
-    let mut aio = engine(128, 4);
-    for token in 0..3 {
-        aio.put_flush(token).unwrap();
-    }
-    assert!(aio.kernel.calls.is_empty());
-    for token in 3..6 {
-        aio.put_flush(token).unwrap();
-    }
-    assert_eq!(aio.kernel.calls, [4]);
-    assert_eq!((aio.pending_count(), aio.in_flight_count()), (2, 4));
-    aio.submit();
-    assert_eq!(aio.kernel.calls, [4, 2]);
-    assert_eq!(aio.held(), (0..6).collect::<Vec<_>>());
-    aio.submit();
-    assert_eq!(aio.kernel.calls, [4, 2], "nothing to submit, no call");
-}
-
-#[test]
-fn the_batch_can_be_changed_while_running() {
-    let mut aio = engine(64, 0);
-    assert_eq!(aio.max_batch(), 32);
-    aio.set_max_batch(1024);
-    assert_eq!(aio.max_batch(), 64, "bounded by the context");
-    aio.set_max_batch(2);
-    (0..3).for_each(|token| aio.put_flush(token).unwrap());
-    assert_eq!(aio.kernel.calls, [2]);
-    aio.set_max_batch(0);
-    assert_eq!(aio.max_batch(), 32);
-}
-
-#[test]
 fn taking_the_last_room_submits() {
     let mut aio = engine(4, 32);
     assert_eq!(aio.room(), 4);

@@ -66,28 +66,21 @@ fn no_transfer_is_synchronous_before_so_many_calls() {
 }
 
 #[test]
-fn disks_that_answer_later_or_are_not_watched_stay_asynchronous() {
+fn disks_that_answer_later_or_are_not_watched_or_have_no_ring_stay_asynchronous() {
     let mut later = watching(16, 0);
     later.kernel.keeps = None;
     let mut unwatched = engine(16, 0);
     unwatched.kernel.keeps = Some(0);
     let mut forgotten = fd_for_synchronous_transfer(16, 0);
     forgotten.stop_detecting_synchronous(FD);
-    for aio in [&mut later, &mut unwatched, &mut forgotten] {
+    let kernel = FakeKernel::new((0..=255).collect()).without_ring();
+    let mut ringless = engine_on(kernel, 16, 0);
+    ringless.kernel.keeps = Some(0);
+    ringless.start_detecting_synchronous(FD);
+    for aio in [&mut later, &mut unwatched, &mut forgotten, &mut ringless] {
         (0..3 * CALLS_TO_ENTER).for_each(|_| one(aio));
         assert_eq!((aio.stats().synchronous, aio.kernel.calls.len()), (0, 192));
     }
-}
-
-#[test]
-fn without_the_completion_ring_no_file_becomes_synchronous() {
-    let mut kernel = FakeKernel::new((0..=255).collect());
-    kernel.keeps = Some(0);
-    let settings = AioSettings::default();
-    let mut aio = LinuxAio::with_kernel(kernel.without_ring(), settings).unwrap();
-    aio.start_detecting_synchronous(FD);
-    (0..3 * CALLS_TO_ENTER).for_each(|_| one(&mut aio));
-    assert_eq!(aio.stats().synchronous, 0);
 }
 
 #[test]
@@ -129,23 +122,6 @@ fn synchronous_transfers_wait_for_the_reap_and_polling_sees_them() {
     for (first, buffers) in (0..).zip(&buffers) {
         assert_eq!(buffers.bytes(), (first..first + 4).collect::<Vec<u8>>());
     }
-}
-
-#[test]
-fn a_full_batch_and_the_last_room_are_transferred_at_once() {
-    let mut aio = fd_for_synchronous_transfer(6, 4);
-    let mut buffers = reads(&[4; 6]);
-    put_reads(&mut aio, &mut buffers[..3]);
-    assert!(aio.kernel.transferred.is_empty());
-    aio.put(buffers[3].io(Op::Read, 3, 3)).unwrap();
-    assert_eq!(aio.kernel.transferred.len(), 4);
-    aio.put(buffers[4].io(Op::Read, 4, 4)).unwrap();
-    assert_eq!(aio.kernel.transferred.len(), 4);
-    aio.put(buffers[5].io(Op::Read, 5, 5)).unwrap();
-    assert_eq!((aio.kernel.transferred.len(), aio.room()), (6, 0));
-    let refused = aio.put(Buffers::sized(&[1], 0).io(Op::Read, 0, 6));
-    assert_eq!(refused, Err(Full), "room comes with the reap");
-    assert_eq!(aio.reaped(), all_ok(6));
 }
 
 #[test]
@@ -223,25 +199,6 @@ fn an_error_of_a_transfer_fails_its_request_only() {
     let expected = [(0, Ok(())), (1, Err(Errno::IO)), (2, Ok(()))];
     assert_eq!(aio.reaped(), expected);
     assert_eq!(aio.room(), 16);
-}
-
-#[test]
-fn a_short_synchronous_transfer_is_resumed_up_to_the_end_of_the_file() {
-    let mut aio = fd_for_synchronous_transfer(16, 0);
-    aio.kernel.transfers = [Outcome::Short(1), Outcome::Short(4)].into();
-    let mut short = Buffers::sized(&[3, 0, 5], 0xee);
-    // The disk has 256 bytes.
-    let mut beyond = Buffers::sized(&[4, 4], 0xee);
-    let mut full = Buffers::sized(&[4], 1);
-    aio.put(short.io(Op::Read, 20, 0)).unwrap();
-    aio.put(beyond.io(Op::Read, 253, 1)).unwrap();
-    aio.put(full.io(WRITE, 254, 2)).unwrap();
-    aio.submit();
-    let done = aio.reaped();
-    assert_eq!(done, [(0, Ok(())), (1, Ok(())), (2, Err(Errno::NOSPC))]);
-    assert_eq!(short.bytes(), (20..28).collect::<Vec<u8>>());
-    assert_eq!(beyond.bytes(), [253, 254, 255, 0, 0, 0, 0, 0]);
-    assert_eq!((aio.stats().resumed, aio.stats().synchronous), (4, 7));
 }
 
 #[test]
