@@ -100,12 +100,13 @@ fn write_families_of_groups(throttles: &[(&str, &ThrottleSnapshot)], out: &mut M
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     use super::*;
     use crate::metrics::snapshot::NodeSnapshot;
     use crate::openmetrics::MetricsTextFormat;
-    use crate::testing::{ThrottledDisk, null_disk};
-    use block::Node;
+    use crate::testing::null_disk;
+    use block::{BackendSettings, IoContext, Node, Op, Request, ThrottleGroup};
 
     /// The samples of these nodes.
     fn samples(nodes: &[&Node]) -> Vec<String> {
@@ -126,18 +127,38 @@ mod tests {
         samples.map(str::to_owned).collect()
     }
 
+    /// A node of group `tenant` with a limit of one byte per second: the first request takes an hour to pay for.
     #[test]
     fn waits_are_those_of_the_node_and_limits_those_of_its_group() {
-        let mut disk = ThrottledDisk::with_waiting(2);
+        let mut limits = ThrottleLimits::default();
+        *limits.rate_mut(LimitKind::BpsTotal) = RateLimit::of(1);
+        let group = ThrottleGroup::new("tenant", limits);
+        let node = Node::new_throttle("throttled", &null_disk(), &group, false, true);
+        let mut io = IoContext::new(BackendSettings::default(), Arc::new(|| ())).unwrap();
+        let disk = io.attach(&node, &mut |_| Ok(()));
+        for token in 0..3 {
+            let request = Request::without_data(Op::WriteZeroes { unmap: false }, 0, 4096, token);
+            assert!(io.room(&disk) > 0);
+            // SAFETY: the request has no memory.
+            unsafe { io.submit(&disk, request) }.unwrap();
+        }
+        complete(&mut io, 1);
         let expected = [
             r#"blockplane_throttle_waiting{node="throttled",group="tenant"} 2"#,
             r#"blockplane_throttle_limit_hits_total{node="throttled",group="tenant",limit="bps-total"} 1"#,
             r#"blockplane_throttle_limit{group="tenant",limit="bps-total"} 1"#,
         ];
-        assert_eq!(samples(&[&null_disk(), &disk.node]), expected);
+        assert_eq!(samples(&[&null_disk(), &node]), expected);
+        assert_eq!(samples(&[&null_disk()]), [""; 0], "no node throttles");
 
-        disk.raise_limit_and_complete(2);
-        let raised = samples(&[&disk.node]);
+        *limits.rate_mut(LimitKind::BpsTotal) = RateLimit {
+            rate: 1 << 40,
+            burst_rate: 1 << 41,
+            burst_seconds: 1,
+        };
+        group.set_limits(limits);
+        complete(&mut io, 2);
+        let raised = samples(&[&node]);
         let expected = [
             r#"blockplane_throttle_waiting{node="throttled",group="tenant"} 0"#,
             r#"blockplane_throttle_wait_seconds_count{node="throttled",group="tenant"} 2"#,
@@ -147,50 +168,49 @@ mod tests {
         for sample in expected {
             assert!(raised.iter().any(|found| found == sample), "{raised:?}");
         }
-        disk.group.set_limits(ThrottleLimits::default());
-        let unlimited = samples(&[&disk.node]);
-        assert!(unlimited.iter().any(|sample| sample.contains("limit_hits")));
-        assert!(
-            !unlimited
-                .iter()
-                .any(|sample| sample.contains("throttle_limit{"))
-        );
+        assert_eq!(names_and_labels(&raised), documented_names_and_labels());
+
+        group.set_limits(ThrottleLimits::default());
+        let unlimited = samples(&[&node]).concat();
+        assert!(unlimited.contains("limit_hits"), "{unlimited}");
+        assert!(!unlimited.contains("throttle_limit{"), "{unlimited}");
     }
 
-    #[test]
-    fn names_and_labels_are_documented() {
-        let mut disk = ThrottledDisk::with_waiting(1);
-        disk.raise_limit_and_complete(1);
-        let found: BTreeSet<String> = samples(&[&disk.node])
-            .iter()
-            .map(|sample| {
-                let (name, labels) = sample.split_once('{').unwrap();
-                let histogram = ["_bucket", "_count", "_sum"]
-                    .into_iter()
-                    .find_map(|suffix| name.strip_suffix(suffix));
-                let labels = labels.split(['{', ',']).filter_map(|label| {
-                    let (name, _) = label.split_once('=')?;
-                    (name != "le").then(|| format!("`{name}`"))
-                });
-                let labels: Vec<String> = labels.collect();
-                format!("`{}` {}", histogram.unwrap_or(name), labels.join(", "))
-            })
-            .collect();
+    /// Waits for the ends of so many requests.
+    fn complete(io: &mut IoContext, requests: usize) {
+        let mut done = Vec::new();
+        while done.len() < requests {
+            io.poll_tasks_and_submit();
+            io.reap_and_poll_tasks(&mut done);
+        }
+        assert_eq!(done.len(), requests);
+    }
+
+    /// Metrics with their labels, as the documentation has them.
+    fn names_and_labels(samples: &[String]) -> BTreeSet<String> {
+        let name_and_labels = |sample: &String| {
+            let (name, labels) = sample.split_once('{').unwrap();
+            let mut suffixes = ["_bucket", "_count", "_sum"].into_iter();
+            let histogram = suffixes.find_map(|suffix| name.strip_suffix(suffix));
+            let labels = labels.split(',').filter_map(|label| label.split_once('='));
+            let labels: Vec<String> = labels
+                .filter(|(name, _)| *name != "le")
+                .map(|(name, _)| format!("`{name}`"))
+                .collect();
+            format!("`{}` {}", histogram.unwrap_or(name), labels.join(", "))
+        };
+        samples.iter().map(name_and_labels).collect()
+    }
+
+    fn documented_names_and_labels() -> BTreeSet<String> {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
         let page = std::fs::read_to_string(page).unwrap();
-        let documented: BTreeSet<String> = page
-            .lines()
-            .filter(|line| line.starts_with("| `blockplane_throttle_"))
-            .map(|line| {
-                let cells: Vec<&str> = line.split(" | ").collect();
-                format!("{} {}", &cells[0][2..], cells[2])
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
+        rows.filter(|row| row.starts_with("`blockplane_throttle_"))
+            .map(|row| {
+                let cells: Vec<&str> = row.split(" | ").collect();
+                format!("{} {}", cells[0], cells[2])
             })
-            .collect();
-        assert_eq!(found, documented);
-    }
-
-    #[test]
-    fn without_throttled_nodes_there_are_no_samples() {
-        assert_eq!(samples(&[&null_disk()]), [""; 0]);
+            .collect()
     }
 }

@@ -197,11 +197,3 @@ impl OptionSchemaBuilder {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn schema_defines_all_named_types() {
-        let _ = crate::monitor::qmp_interface();
-    }
-}

@@ -249,26 +249,21 @@ x_wait_seconds_count{q="0"} 4
 
     #[test]
     fn prometheus_format_has_full_sample_names_and_no_units_or_end_marker() {
-        let text = encode_samples(MetricsTextFormat::Prometheus);
-        let comments: Vec<&str> = text
-            .lines()
-            .filter(|line| line.starts_with("# TYPE"))
-            .collect();
-        let expected = [
+        let parts = |format, prefix: &str| -> Vec<String> {
+            let text = encode_samples(format);
+            let lines = text.lines().filter(|line| line.starts_with(prefix));
+            lines.map(str::to_owned).collect()
+        };
+        let prometheus = MetricsTextFormat::Prometheus;
+        let types = [
             "# TYPE x_build_info gauge",
             "# TYPE x_cpu_seconds_total counter",
             "# TYPE x_wait_seconds histogram",
         ];
-        assert_eq!(comments, expected);
-        assert!(!text.contains("UNIT") && !text.contains("EOF"));
-        let samples = |format| -> Vec<String> {
-            let text = encode_samples(format);
-            let lines = text.lines().filter(|line| !line.starts_with('#'));
-            lines.map(str::to_owned).collect()
-        };
-        assert_eq!(
-            samples(MetricsTextFormat::OpenMetrics),
-            samples(MetricsTextFormat::Prometheus)
-        );
+        assert_eq!(parts(prometheus, "# TYPE"), types);
+        assert_eq!(parts(prometheus, "# UNIT"), [""; 0]);
+        assert_eq!(parts(prometheus, "# EOF"), [""; 0]);
+        let samples = parts(MetricsTextFormat::OpenMetrics, "x_");
+        assert_eq!(samples, parts(prometheus, "x_"));
     }
 }

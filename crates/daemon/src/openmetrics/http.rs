@@ -160,83 +160,80 @@ mod tests {
         HttpRequest::parse_next(&mut text.as_bytes().to_vec())
     }
 
-    #[track_caller]
-    fn parse_invalid(text: &str, error: HttpError) -> HttpRequest {
-        let request = parse(text);
-        assert!(
-            matches!(&request, Some(HttpRequest { page: RequestedPage::Invalid(found), .. }) if *found == error),
-            "{request:?}"
-        );
-        request.unwrap_or_else(|| HttpRequest::new_invalid(error))
-    }
-
     #[test]
     fn pipelined_requests_are_parsed_one_by_one() {
         let mut input =
             b"GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\nHEAD / HTTP/1.1\r\n\r\nGET".to_vec();
-        let metrics = HttpRequest {
-            page: RequestedPage::Metrics(MetricsTextFormat::OpenMetrics),
-            head_only: false,
-            close_after: false,
-        };
-        assert_eq!(HttpRequest::parse_next(&mut input), Some(metrics));
-        let index = HttpRequest {
-            page: RequestedPage::Index,
-            head_only: true,
-            close_after: false,
-        };
-        assert_eq!(HttpRequest::parse_next(&mut input), Some(index));
+        let metrics = RequestedPage::Metrics(MetricsTextFormat::OpenMetrics);
+        for (page, head_only) in [(metrics, false), (RequestedPage::Index, true)] {
+            let expected = HttpRequest {
+                page,
+                head_only,
+                close_after: false,
+            };
+            assert_eq!(HttpRequest::parse_next(&mut input), Some(expected));
+        }
         assert_eq!(HttpRequest::parse_next(&mut input), None);
         assert_eq!(input, b"GET");
     }
 
     #[test]
     fn connection_closes_after_http_1_0_close_or_a_body() {
-        for text in [
-            "GET / HTTP/1.0\r\n\r\n",
-            "GET / HTTP/1.1\r\nConnection: Close\r\n\r\n",
-            "GET / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
-            "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        for (rest, closes) in [
+            ("1.0\r\n\r\n", true),
+            ("1.0\r\nConnection: keep-alive\r\n\r\n", false),
+            ("1.1\r\nConnection: Close\r\n\r\n", true),
+            ("1.1\r\nContent-Length: 3\r\n\r\nabc", true),
+            ("1.1\r\nTransfer-Encoding: chunked\r\n\r\n", true),
         ] {
-            assert!(
-                parse(text).is_some_and(|request| request.close_after),
-                "{text}"
-            );
+            let request = parse(&format!("GET / HTTP/{rest}")).unwrap();
+            assert_eq!(request.close_after, closes, "{rest}");
         }
-        let kept = parse("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-        assert!(kept.is_some_and(|request| !request.close_after));
     }
 
     #[test]
     fn invalid_requests_are_answered_with_their_error() {
-        parse_invalid("GET /x HTTP/1.1\r\n\r\n", HttpError::NotFound);
-        let post = parse_invalid(
-            "POST /metrics HTTP/1.1\r\n\r\n",
-            HttpError::MethodNotAllowed,
-        );
-        let response = String::from_utf8(post.encode_response(String::new)).unwrap_or_default();
-        assert!(
-            response.starts_with("HTTP/1.1 405 Method Not Allowed\r\n"),
-            "{response}"
-        );
-        assert!(response.contains("\r\nAllow: GET, HEAD\r\n"), "{response}");
-        assert!(parse_invalid("\x16\x03\x01", HttpError::NotHttp).close_after);
-        parse_invalid("GET / HTTP/2\r\n\r\n", HttpError::NotHttp);
-        let long = "x".repeat(MAX_REQUEST_BYTES);
-        parse_invalid(&format!("GET /{long}"), HttpError::TooLarge);
+        let long = format!("GET /{}", "x".repeat(MAX_REQUEST_BYTES));
         let many = "a: b\r\n".repeat(MAX_HEADERS + 1);
-        parse_invalid(
-            &format!("GET / HTTP/1.1\r\n{many}\r\n"),
-            HttpError::TooLarge,
-        );
+        let many = format!("GET / HTTP/1.1\r\n{many}\r\n");
+        for (text, error, closes) in [
+            ("GET /x HTTP/1.1\r\n\r\n", HttpError::NotFound, false),
+            ("PUT / HTTP/1.1\r\n\r\n", HttpError::MethodNotAllowed, false),
+            ("\x16\x03\x01", HttpError::NotHttp, true),
+            ("GET / HTTP/2\r\n\r\n", HttpError::NotHttp, true),
+            (&long, HttpError::TooLarge, true),
+            (&many, HttpError::TooLarge, true),
+        ] {
+            let request = parse(text).unwrap();
+            assert_eq!(request.page, RequestedPage::Invalid(error), "{text}");
+            assert_eq!(request.close_after, closes, "{text}");
+        }
     }
 
     #[test]
-    fn response_has_a_content_length() {
-        let request = parse("GET / HTTP/1.1\r\n\r\n");
-        let response = request.map(|request| request.encode_response(|| "hello".to_owned()));
-        let response = String::from_utf8(response.unwrap_or_default()).unwrap_or_default();
-        assert!(response.contains("\r\nContent-Length: 5\r\n"), "{response}");
-        assert!(response.ends_with("\r\n\r\nhello"), "{response}");
+    fn response_has_a_content_length_and_an_error_says_what_is_allowed() {
+        for (request, first, field, body) in [
+            (
+                "GET / HTTP/1.1\r\n\r\n",
+                "200 OK",
+                "Content-Length: 5",
+                "hello",
+            ),
+            (
+                "PUT / HTTP/1.1\r\n\r\n",
+                "405 Method",
+                "Allow: GET, HEAD",
+                "\n",
+            ),
+        ] {
+            let response = parse(request).unwrap().encode_response(|| "hello".into());
+            let response = String::from_utf8(response).unwrap();
+            assert!(
+                response.starts_with(&format!("HTTP/1.1 {first}")),
+                "{response}"
+            );
+            assert!(response.contains(&format!("\r\n{field}\r\n")), "{response}");
+            assert!(response.ends_with(body), "{response}");
+        }
     }
 }

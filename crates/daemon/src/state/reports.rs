@@ -288,34 +288,16 @@ mod tests {
     fn dropped_reports_are_logged_at_once_and_then_once_per_minute() {
         let mut throttle = DroppedReportsThrottle::default();
         let start = Instant::now();
-        assert_eq!(
-            (
-                throttle.take_unlogged_count_if_due(start, 0),
-                throttle.next_due_time(0)
-            ),
-            (None, None)
-        );
-        assert_eq!(
-            (
-                throttle.take_unlogged_count_if_due(start, 3),
-                throttle.next_due_time(3)
-            ),
-            (Some(3), None)
-        );
         let later = start + DROPPED_INTERVAL;
-        let soon = start + DROPPED_INTERVAL / 2;
-        assert_eq!(throttle.take_unlogged_count_if_due(soon, 10), None);
-        assert_eq!(throttle.next_due_time(10), Some(later));
-        assert_eq!(
-            (
-                throttle.take_unlogged_count_if_due(later, 12),
-                throttle.next_due_time(12)
-            ),
-            (Some(9), None)
-        );
-        assert_eq!(
-            throttle.take_unlogged_count_if_due(later + 2 * DROPPED_INTERVAL, 12),
-            None
-        );
+        for (now, dropped, logged, next) in [
+            (start, 0, None, None),
+            (start, 3, Some(3), None),
+            (start + DROPPED_INTERVAL / 2, 10, None, Some(later)),
+            (later, 12, Some(9), None),
+            (later + 2 * DROPPED_INTERVAL, 12, None, None),
+        ] {
+            assert_eq!(throttle.take_unlogged_count_if_due(now, dropped), logged);
+            assert_eq!(throttle.next_due_time(dropped), next);
+        }
     }
 }

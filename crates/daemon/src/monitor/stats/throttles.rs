@@ -53,37 +53,3 @@ pub(in crate::monitor) fn stats_of_chains<'a>(
         .collect();
     (!throttles.is_empty()).then(|| throttles.into())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{ThrottledDisk, null_disk, throttle};
-
-    #[test]
-    fn waits_and_the_limit_are_reported_for_each_throttled_node() {
-        let mut disk = ThrottledDisk::with_waiting(3);
-        let outer = throttle("outer", "host", &disk.node).0;
-        let stats = stats_of_chains([&*outer]).unwrap();
-        assert_eq!(stats[0]["node-name"], "outer");
-        assert_eq!(stats[0]["group"], "host");
-        assert_eq!(stats[0]["waits"], json!({"bounds": [], "counts": []}));
-        let inner = &stats[1];
-        assert_eq!(inner["node-name"], "throttled");
-        assert_eq!(inner["group"], "tenant");
-        assert_eq!([&inner["waiting"], &inner["waited"]], [3, 0]);
-        assert_eq!(inner["limit-hits"]["bps-total"], 1);
-        assert_eq!(inner["limit-hits"]["iops-total"], 0);
-
-        disk.raise_limit_and_complete(3);
-        let stats = stats_of_chains([&*disk.node]).unwrap()[0].take();
-        assert_eq!([&stats["waiting"], &stats["waited"]], [0, 3]);
-        assert!(stats["waited-ns"].as_u64().unwrap() > 0);
-        let counts = stats["waits"]["counts"].as_array().unwrap();
-        assert_eq!(counts.iter().filter_map(Value::as_u64).sum::<u64>(), 3);
-    }
-
-    #[test]
-    fn disk_without_limits_has_no_such_member() {
-        assert_eq!(stats_of_chains([&*null_disk()]), None);
-    }
-}
