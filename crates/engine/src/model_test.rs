@@ -1,5 +1,5 @@
 //! Model test of the engines: random requests on a kernel with random behaviour, compared with a model of the disk. Every
-//! request completes exactly once, and all data is at its place. And what both engines do about batches.
+//! request completes exactly once, and all data is at its place. And what both engines do about batches, room and refusals.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::aio::LinuxAio;
 use crate::testing::{FakeKernel, FakeRing, Outcome};
-use crate::{Completion, Errno, IoBackend, Op, Request, Uring};
+use crate::{Completion, Errno, Full, IoBackend, Op, Request, Uring};
 
 /// An engine under test, with the kernel under it.
 pub(crate) trait Subject: IoBackend<File: Copy> {
@@ -36,7 +36,8 @@ pub(crate) trait Subject: IoBackend<File: Copy> {
 
     fn script(&mut self) -> &mut VecDeque<Result<usize, Errno>>;
     fn calls(&self) -> &[usize];
-    fn held(&self) -> usize;
+    /// Slots of the requests that the kernel has, in its order.
+    fn held_slots(&self) -> Vec<u64>;
     fn complete(&mut self, index: usize, outcome: Outcome);
     fn disk(&self) -> &[u8];
 }
@@ -278,7 +279,7 @@ impl<S: Subject> World<S> {
     }
 
     fn complete(&mut self, pick: usize, outcome: Outcome) {
-        let held = self.aio.held();
+        let held = self.aio.held_slots().len();
         if held > 0 {
             self.io_errors += usize::from(matches!(outcome, Outcome::Error(_)));
             self.aio.complete(pick % held, outcome);
@@ -359,7 +360,7 @@ impl<S: Subject> World<S> {
             let waiting = self.requests.len();
             let (resumed, _) = self.aio.counts();
             self.submit();
-            while self.aio.held() > 0 {
+            while !self.aio.held_slots().is_empty() {
                 self.aio.complete(0, Outcome::Whole);
             }
             self.reap();
@@ -402,6 +403,67 @@ proptest! {
     }
 }
 
+fn put_flush<S: Subject>(aio: &mut S, token: u64) -> Result<(), Full> {
+    let flush = Request::without_data(Op::Flush, 0, 0, token);
+    // SAFETY: it has no buffers.
+    unsafe { aio.start_or_queue(S::FILE, &flush) }
+}
+
+fn reaped<S: Subject>(aio: &mut S) -> Vec<(u64, Result<(), Errno>)> {
+    let mut out = Vec::new();
+    aio.reap_all(&mut out);
+    out.iter().map(|done| (done.token, done.result)).collect()
+}
+
+/// What takes the last room is submitted, and room comes with the reap.
+fn full_engine_refuses<S: Subject>() {
+    let mut aio = S::new(Vec::new(), 4, false);
+    (0..3).for_each(|token| put_flush(&mut aio, token).unwrap());
+    assert_eq!((aio.room(), aio.calls().len()), (1, 0));
+    put_flush(&mut aio, 3).unwrap();
+    assert_eq!((aio.room(), aio.in_flight_count()), (0, 4));
+    assert_eq!(put_flush(&mut aio, 4), Err(Full));
+    aio.complete(2, Outcome::Whole);
+    assert_eq!(aio.room(), 0, "not reaped yet");
+    assert_eq!(reaped(&mut aio), [(2, Ok(()))]);
+    // One place is free, so one request is a full batch.
+    put_flush(&mut aio, 4).unwrap();
+    assert_eq!((aio.calls(), aio.room()), (&[4, 1][..], 0));
+}
+
+/// Refused requests wait in order for a completion or, with nothing in flight, for the next submission.
+fn refused_requests_wait_in_order<S: Subject>(refusals: &[Result<usize, Errno>]) {
+    for &refusal in refusals {
+        let mut aio = S::new(Vec::new(), 16, false);
+        aio.set_max_batch(4);
+        aio.script().extend([refusal; 2]);
+        put_flush(&mut aio, 0).unwrap();
+        for _ in 0..2 {
+            aio.submit();
+            let counts = (aio.in_flight_count(), aio.pending_count());
+            assert_eq!((aio.is_blocked(), counts), (true, (0, 1)), "{refusal:?}");
+        }
+        aio.submit();
+        assert!(!aio.is_blocked());
+        aio.script().push_back(refusal);
+        (1..3).for_each(|token| put_flush(&mut aio, token).unwrap());
+        aio.submit();
+        assert!(aio.is_blocked());
+        let calls = aio.calls().len();
+        // Neither the submit phase nor a full batch retries before something has changed.
+        aio.submit();
+        (3..9).for_each(|token| put_flush(&mut aio, token).unwrap());
+        assert_eq!(reaped(&mut aio), []);
+        assert_eq!((aio.calls().len(), aio.pending_count()), (calls, 8));
+        aio.complete(0, Outcome::Whole);
+        assert_eq!(reaped(&mut aio), [(0, Ok(()))]);
+        assert_eq!(aio.calls().len(), calls, "completions are seen first");
+        aio.submit();
+        assert!(!aio.is_blocked());
+        assert_eq!(aio.held_slots(), (1..9).collect::<Vec<_>>());
+    }
+}
+
 /// No call is larger than the batch, and an idle disk gets a few requests first, also while more are being pushed.
 fn batches_are_limited<S: Subject>() {
     for (max_batch, calls) in [
@@ -418,9 +480,7 @@ fn batches_are_limited<S: Subject>() {
             }
             let refused = usize::from(held_back);
             for token in 0..70 {
-                let flush = Request::without_data(Op::Flush, 0, 0, token);
-                // SAFETY: it has no buffers.
-                unsafe { aio.start_or_queue(S::FILE, &flush) }.unwrap();
+                put_flush(&mut aio, token).unwrap();
             }
             assert_eq!(aio.is_blocked(), held_back);
             aio.submit();
@@ -432,11 +492,16 @@ fn batches_are_limited<S: Subject>() {
 }
 
 #[test]
-fn batches_of_linux_aio_are_limited() {
+fn linux_aio_submits_batches_of_what_it_has_room_for() {
+    full_engine_refuses::<LinuxAio<FakeKernel>>();
+    refused_requests_wait_in_order::<LinuxAio<FakeKernel>>(&[Err(Errno::AGAIN), Ok(0)]);
     batches_are_limited::<LinuxAio<FakeKernel>>();
 }
 
 #[test]
-fn batches_of_io_uring_are_limited() {
+fn io_uring_submits_batches_of_what_it_has_room_for() {
+    full_engine_refuses::<Uring<FakeRing>>();
+    let refusals = [Err(Errno::AGAIN), Err(Errno::BUSY), Ok(0)];
+    refused_requests_wait_in_order::<Uring<FakeRing>>(&refusals);
     batches_are_limited::<Uring<FakeRing>>();
 }

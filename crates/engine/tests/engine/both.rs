@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-use engine::{Errno, Op};
+use engine::{Errno, Op, Request};
 
 use crate::support::{BLOCK, Buffers, Engine, TempFile, fill_of, ok};
 
@@ -25,7 +25,6 @@ macro_rules! of_each_engine {
 of_each_engine! {
     hundreds_in_flight_write_and_read_back
     polling_sees_completions_without_a_system_call
-    flush_and_dsync_work
     the_end_of_a_file_inside_a_sector_reads_as_zeros
     a_bad_request_fails_alone
     dropping_the_engine_waits_for_requests_in_flight
@@ -54,7 +53,9 @@ fn hundreds_in_flight_write_and_read_back<E: Engine>() {
             write.fua = token % 50 == 0;
             engine.push((file, write));
         }
-        assert_eq!(engine.run(), ok(0..REQUESTS));
+        let flush = Request::without_data(Op::Flush, 77, 0, REQUESTS);
+        engine.push((file, flush));
+        assert_eq!(engine.run(), ok(0..REQUESTS + 1));
 
         let mut read: Vec<_> = (0..REQUESTS)
             .map(|token| Buffers::new(2, parts(token + 1), 0))
@@ -68,7 +69,7 @@ fn hundreds_in_flight_write_and_read_back<E: Engine>() {
             assert!(buffers.bytes().all(|byte| byte == fill), "request {token}");
         }
         let counts = engine.counts();
-        assert_eq!(counts.completed, 2 * REQUESTS);
+        assert_eq!(counts.completed, 2 * REQUESTS + 1);
         assert_eq!(counts.largest_batch, 32);
         let calls = counts.getevents_calls > 0;
         let as_expected = calls != variant || !E::VARIANTS_REAP_DIFFERENTLY;
@@ -96,16 +97,6 @@ fn polling_sees_completions_without_a_system_call<E: Engine>() {
         out.clear();
     }
     assert!(buffers.bytes().all(|byte| byte == 0));
-}
-
-fn flush_and_dsync_work<E: Engine>() {
-    let temp = TempFile::new(BLOCK as u64);
-    let mut engine = E::start(true);
-    let file = engine.file(temp.fd(), false);
-    let mut buffers = Buffers::new(1, 2, 3);
-    engine.push(buffers.durable(file, 0));
-    engine.push(buffers.io(Op::Flush, file, 77, 1));
-    assert_eq!(engine.run(), ok(0..2));
 }
 
 fn the_end_of_a_file_inside_a_sector_reads_as_zeros<E: Engine>() {

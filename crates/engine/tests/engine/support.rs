@@ -97,13 +97,6 @@ impl Buffers {
         (file, request)
     }
 
-    /// A write from the start that is stable when it completes.
-    pub fn durable<F>(&mut self, file: F, token: u64) -> (F, Request) {
-        let (file, request) = self.io(Op::Write, file, 0, token);
-        let fua = true;
-        (file, Request { fua, ..request })
-    }
-
     pub fn bytes(&self) -> impl Iterator<Item = u8> {
         self.blocks.iter().flat_map(|block| block.0)
     }

@@ -123,8 +123,8 @@ impl crate::model_test::Subject for Fake {
         &self.kernel.calls
     }
 
-    fn held(&self) -> usize {
-        self.kernel.held.len()
+    fn held_slots(&self) -> Vec<u64> {
+        self.held()
     }
 
     fn complete(&mut self, index: usize, outcome: Outcome) {
