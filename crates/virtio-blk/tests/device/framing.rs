@@ -118,31 +118,6 @@ fn the_range_of_a_discard_and_the_serial_may_be_cut_as_well() {
     }
 }
 
-#[test]
-fn data_is_passed_to_the_disk_without_a_copy() {
-    for request_merging in [true, false] {
-        let mut rig = Rig::new(DeviceOptions {
-            request_merging,
-            ..DeviceOptions::default()
-        });
-        let asked: [Asked; 4] = [
-            rig.write(0, 8, 1),
-            rig.write(8, 8, 2),
-            rig.read(100, 8),
-            rig.read(108, 8),
-        ];
-        rig.admit_all();
-        let addresses: Vec<_> = rig
-            .sink
-            .submitted
-            .iter()
-            .flat_map(|request| &request.segments)
-            .map(|segment| (rig.memory.guest_addr_of(segment), segment.iov_len))
-            .collect();
-        assert_eq!(addresses, asked.map(|asked| (asked.data, 4096)));
-    }
-}
-
 /// A request with so many segments of one sector, as one indirect table.
 fn many_segments(rig: &mut Rig, count: u32, first: Option<Buffer>) -> Asked {
     let status = rig.status_byte();

@@ -184,12 +184,14 @@ fn requests_are_neither_merged_nor_sorted_where_it_does_not_help_or_is_off() {
             ..DeviceOptions::default()
         });
         rig.sink.merging_helps = !request_merging;
-        for one in [(OUT, 2, 1), (OUT, 1, 1), (IN, 3, 1)] {
-            ask(&mut rig, one);
-        }
+        let asked = [(OUT, 2, 1), (OUT, 1, 1), (IN, 3, 1)].map(|one| ask(&mut rig, one));
         rig.admit_all();
         let expected = [(WRITE, 2, 1), (WRITE, 1, 1), (READ, 3, 1)];
         assert_eq!(reached(&rig), expected);
+        for (request, asked) in rig.sink.submitted.iter().zip(asked) {
+            let addr = rig.memory.guest_addr_of(&request.segments[0]);
+            assert_eq!(addr, asked.data, "without a copy");
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! - `memory`, `word_access`: translation of addresses, and single stores.
 //! - `dirty_log`: the dirty log of a migration.
 //! - `no_alloc`: the data path does not allocate.
+//! - `requests`: random requests of a driver.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
@@ -16,4 +17,5 @@ mod oracle;
 mod packed;
 mod packed_malformed;
 mod queue;
+mod requests;
 mod word_access;

@@ -9,6 +9,8 @@ use proptest::sample::Index;
 use virtqueue::testing::{Buffer, Event, PackedDriverRing, TestMemory};
 use virtqueue::{Chain, PackedRing, RingError, RingFeatures};
 
+use crate::requests::{buffers, pieces};
+
 const PACKED: RingFeatures = RingFeatures {
     event_idx: false,
     indirect: true,
@@ -32,6 +34,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// One round: what the driver adds, and what the device completes.
 #[derive(Clone, Debug)]
 struct Round {
+    /// Requests; true: in an indirect table.
     chains: Vec<(bool, Vec<Buffer>)>,
     /// Which of the requests in flight complete, and with how many bytes.
     completed: Vec<(Index, u32)>,
@@ -52,26 +55,6 @@ enum WhenToSignal {
     At(u16, bool),
 }
 
-fn buffer(writable: bool) -> impl Strategy<Value = Buffer> {
-    (0..600u32, any::<Index>()).prop_map(move |(len, place)| Buffer {
-        addr: DATA + place.index(usize::try_from(DATA_LEN).unwrap() - 600) as u64,
-        len,
-        writable,
-    })
-}
-
-/// A request with readable and then writable buffers, at least one; true: in an indirect table.
-fn chain() -> impl Strategy<Value = (bool, Vec<Buffer>)> {
-    let buffers = (vec(buffer(false), 0..4), vec(buffer(true), 0..4));
-    (any::<bool>(), buffers).prop_map(|(indirect, (mut buffers, writable))| {
-        buffers.extend(writable);
-        if buffers.is_empty() {
-            buffers.push(Buffer::readable(DATA, 1));
-        }
-        (indirect, buffers)
-    })
-}
-
 /// A round with few requests.
 fn round() -> impl Strategy<Value = Round> {
     let event = prop_oneof![
@@ -82,7 +65,8 @@ fn round() -> impl Strategy<Value = Round> {
         1 => (0..0x8000u16, any::<bool>()).prop_map(|(index, wrap)| WhenToSignal::At(index, wrap)),
     ];
     let completed = vec((any::<Index>(), prop_oneof![Just(0), any::<u32>()]), 0..8);
-    (vec(chain(), 0..8), completed, event, any::<bool>()).prop_map(
+    let chain = (any::<bool>(), buffers(DATA, DATA_LEN));
+    (vec(chain, 0..8), completed, event, any::<bool>()).prop_map(
         |(chains, completed, event, asleep)| Round {
             chains,
             completed,
@@ -98,19 +82,6 @@ fn following((index, wrap): (u16, bool), size: u16) -> (u16, bool) {
     } else {
         (index + 1, wrap)
     }
-}
-
-/// What a chain of these buffers is to the device: address, length and direction of each that is not
-/// empty.
-fn pieces(memory: &TestMemory, chain: &Chain) -> Vec<(u64, usize, bool)> {
-    let side = |segments: &[libc::iovec], writable| -> Vec<_> {
-        let piece = |segment| memory.guest_addr_of(segment);
-        segments
-            .iter()
-            .map(|s| (piece(s), s.iov_len, writable))
-            .collect()
-    };
-    [side(chain.readable(), false), side(chain.writable(), true)].concat()
 }
 
 proptest! {
@@ -157,12 +128,15 @@ proptest! {
             while let Some(popped) = queue.pop(&guest_memory, &mut chain)? {
                 let (id, descriptors, buffers) = added.pop_front().expect("the driver added it");
                 prop_assert_eq!((popped.id, usize::from(popped.descriptors)), (id, descriptors));
-                let expected: Vec<_> = buffers
-                    .iter()
-                    .filter(|buffer| buffer.len > 0)
-                    .map(|buffer| (buffer.addr, buffer.len as usize, buffer.writable))
-                    .collect();
-                prop_assert_eq!(pieces(&memory, &chain), expected);
+                let expected = |writable| -> Vec<_> {
+                    let of_side = buffers.iter().filter(|buffer| buffer.writable == writable);
+                    of_side
+                        .filter(|buffer| buffer.len > 0)
+                        .map(|buffer| (buffer.addr, buffer.len as usize))
+                        .collect()
+                };
+                prop_assert_eq!(pieces(&memory, chain.readable()), expected(false));
+                prop_assert_eq!(pieces(&memory, chain.writable()), expected(true));
                 in_flight.push(popped);
             }
             prop_assert!(added.is_empty(), "all that was shown is taken");

@@ -23,23 +23,18 @@ fn refused(outside: &Outside, base: u16) -> InflightError {
 fn a_record_that_contradicts_the_queue_is_refused() {
     for features in [SPLIT, PACKED] {
         let outside = Outside::new(features, 8, 0x8000);
-        set(&outside, 1, [2, 10, 0, 0]);
-        assert_eq!(
-            refused(&outside, 0x8000),
-            InflightError::Version { version: 2 }
-        );
-        set(&outside, 1, [1, 9, 0, 0]);
-        let error = InflightError::Entries {
-            found: 9,
-            expected: 10,
-        };
-        assert_eq!(refused(&outside, 0x8000), error);
+        let (found, expected) = (9, 10);
+        for (version_and_entries, error) in [
+            ([2, 10, 0, 0], InflightError::Version { version: 2 }),
+            ([1, 9, 0, 0], InflightError::Entries { found, expected }),
+        ] {
+            set(&outside, 1, version_and_entries);
+            assert_eq!(refused(&outside, 0x8000), error);
+        }
         let mut outside = Outside::new(features, 8, 0x8000);
         outside.entries = 7;
-        let error = InflightError::TooFew {
-            entries: 7,
-            size: 8,
-        };
+        let (entries, size) = (7, 8);
+        let error = InflightError::TooFew { entries, size };
         assert_eq!(refused(&outside, 0x8000), error);
     }
 }

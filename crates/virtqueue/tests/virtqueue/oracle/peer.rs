@@ -1,14 +1,12 @@
 //! The `virtio-queue` crate's split queue, working on a copy of the guest's memory, for comparison.
 
-use libc::iovec;
 use virtio_queue::{Queue, QueueT};
 use virtqueue::testing::{DriverRing, TestMemory};
 use vm_memory::{
     Address, Bytes, GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryMmap, Permissions,
 };
 
-/// A piece of guest memory: address and length.
-pub type Piece = (u64, usize);
+use crate::requests::Piece;
 
 /// The segments of a chain, readable and writable ones.
 pub type Pieces = (Vec<Piece>, Vec<Piece>);
@@ -125,12 +123,4 @@ impl Peer {
     pub fn disable_kicks(&mut self) {
         self.queue.disable_notification(&self.memory).unwrap();
     }
-}
-
-/// Our segments as the guest knows them.
-pub fn pieces(memory: &TestMemory, segments: &[iovec]) -> Vec<Piece> {
-    segments
-        .iter()
-        .map(|segment| (memory.guest_addr_of(segment), segment.iov_len))
-        .collect()
 }

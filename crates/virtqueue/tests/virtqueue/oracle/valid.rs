@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures};
 
-use super::peer::{Peer, pieces};
+use super::peer::Peer;
+use crate::requests::{buffers, pieces};
 
 /// Rings and tables, then data with borders in it.
 const REGIONS: [(u64, u64); 4] = [
@@ -36,36 +37,14 @@ struct Round {
     used_event: u16,
 }
 
-/// A buffer anywhere in the data, which may cross borders of regions.
-fn buffer(writable: bool) -> impl Strategy<Value = Buffer> {
-    let len = prop_oneof![8 => 1..600u64, 2 => 600..0x5000u64, 1 => Just(0)];
-    (len, any::<prop::sample::Index>()).prop_map(move |(len, place)| {
-        let room = usize::try_from(DATA_LEN - len).unwrap();
-        let addr = DATA + place.index(room + 1) as u64;
-        Buffer {
-            addr,
-            len: u32::try_from(len).unwrap(),
-            writable,
-        }
-    })
-}
-
-/// A request of any shape with readable and then writable buffers, at least one.
+/// A request of any shape, with buffers anywhere in the data, which may cross borders of regions.
 fn chain() -> impl Strategy<Value = (Shape, Vec<Buffer>)> {
     let shape = prop_oneof![
         Just(Shape::Direct),
         Just(Shape::Indirect),
         any::<prop::sample::Index>().prop_map(Shape::Mixed),
     ];
-    (shape, vec(buffer(false), 0..5), vec(buffer(true), 0..5)).prop_map(
-        |(shape, mut buffers, writable)| {
-            buffers.extend(writable);
-            if buffers.is_empty() {
-                buffers.push(Buffer::readable(DATA, 1));
-            }
-            (shape, buffers)
-        },
-    )
+    (shape, buffers(DATA, DATA_LEN))
 }
 
 /// A round with few requests.
