@@ -250,13 +250,9 @@ mod tests {
             iov_len: data.len(),
         };
         let write = Request {
-            op: Op::Write,
-            fua: false,
-            offset: 0,
-            len: CALL_BYTES,
             iov: &raw mut segment,
             iov_count: 1,
-            token: 0,
+            ..Request::without_data(Op::Write, 0, CALL_BYTES, 0)
         };
         let flush = Request::without_data(Op::Flush, 0, 0, 1);
         for (order, request) in (0..).zip([write, flush]) {
