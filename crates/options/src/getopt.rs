@@ -345,10 +345,10 @@ pub(crate) fn described_options() -> impl Iterator<Item = DescribedOption> {
 mod tests {
     use super::*;
 
-    fn items(args: &[&str]) -> Result<Vec<CommandLineItem>, String> {
-        CommandLineItems::new(args.iter().map(OsString::from))
-            .collect::<Result<_, _>>()
-            .map_err(|error| error.to_string())
+    fn items(line: &str) -> Result<Vec<CommandLineItem>, String> {
+        let items: Result<_, _> =
+            CommandLineItems::new(line.split(' ').map(OsString::from)).collect();
+        items.map_err(|error| error.to_string())
     }
 
     fn option(opt: TopLevelOption, value: &str) -> CommandLineItem {
@@ -356,84 +356,50 @@ mod tests {
     }
 
     #[test]
-    fn options_may_be_abbreviated_or_joined_with_their_values() {
-        let expected = vec![option(TopLevelOption::Blockdev, "file,a=b")];
-        assert_eq!(items(&["--blockdev", "file,a=b"]).as_ref(), Ok(&expected));
-        assert_eq!(items(&["--blockdev=file,a=b"]).as_ref(), Ok(&expected));
-        assert_eq!(items(&["--b", "file,a=b"]).as_ref(), Ok(&expected));
-        assert_eq!(items(&["--bl=file,a=b"]).as_ref(), Ok(&expected));
-    }
-
-    #[test]
-    fn a_value_may_look_like_an_option() {
-        assert_eq!(
-            items(&["--pidfile", "--help"]),
-            Ok(vec![option(TopLevelOption::Pidfile, "--help")])
-        );
-    }
-
-    #[test]
-    fn letters_can_be_joined() {
-        assert_eq!(
-            items(&["-hV"]),
-            Ok(vec![
-                option(TopLevelOption::Help, ""),
-                option(TopLevelOption::Version, "")
-            ])
-        );
-        assert_eq!(
-            items(&["-hTx=y"]),
-            Ok(vec![
-                option(TopLevelOption::Help, ""),
-                option(TopLevelOption::Trace, "x=y")
-            ])
-        );
-        assert_eq!(
-            items(&["-T", "x"]),
-            Ok(vec![option(TopLevelOption::Trace, "x")])
-        );
-    }
-
-    #[test]
-    fn options_end_at_two_dashes() {
-        assert_eq!(
-            items(&["a", "-"]),
-            Ok(vec![
-                CommandLineItem::Word("a".into()),
-                CommandLineItem::Word("-".into())
-            ])
-        );
-        let expected = vec![
-            option(TopLevelOption::Daemonize, ""),
-            CommandLineItem::Word("--daemonize".into()),
-            CommandLineItem::Word("--".into()),
-        ];
-        assert_eq!(
-            items(&["--daemonize", "--", "--daemonize", "--"]),
-            Ok(expected)
-        );
+    fn command_lines_are_split_into_options_and_words() {
+        use TopLevelOption::{Blockdev, Daemonize, Help, Pidfile, Trace, Version};
+        let word = |word: &str| CommandLineItem::Word(word.into());
+        let file = || vec![option(Blockdev, "file,a=b")];
+        for (line, expected) in [
+            ("--blockdev file,a=b", file()),
+            ("--blockdev=file,a=b", file()),
+            ("--b file,a=b", file()),
+            ("--bl=file,a=b", file()),
+            ("--pidfile --help", vec![option(Pidfile, "--help")]),
+            ("-hV", vec![option(Help, ""), option(Version, "")]),
+            ("-hTx=y", vec![option(Help, ""), option(Trace, "x=y")]),
+            ("-T x", vec![option(Trace, "x")]),
+            ("a -", vec![word("a"), word("-")]),
+            (
+                "--daemonize -- --daemonize --",
+                vec![option(Daemonize, ""), word("--daemonize"), word("--")],
+            ),
+        ] {
+            assert_eq!(items(line), Ok(expected), "{line}");
+        }
     }
 
     #[test]
     fn errors_suggest_options_or_name_what_is_missing() {
-        let error = |args: &[&str]| items(args).unwrap_err();
-        assert_eq!(
-            error(&["--exprot=x"]),
-            "--exprot: unrecognized option; did you mean '--export'? See blockplane --help"
-        );
-        assert_eq!(
-            error(&["--foo"]),
-            "--foo: unrecognized option. See blockplane --help"
-        );
-        assert_eq!(
-            error(&["-blockdev", "x"]),
-            "-blockdev: unrecognized option; did you mean '--blockdev'? See blockplane --help"
-        );
-        assert_eq!(error(&["--daemonize=x"]), "--daemonize: takes no value");
-        assert_eq!(
-            error(&["--pidfile"]),
-            "--pidfile: a value is missing; write --pidfile PATH"
-        );
-        assert!(error(&["--=x"]).starts_with("--: ambiguous; it could be --blockdev or"));
+        for (line, expected) in [
+            (
+                "--exprot=x",
+                "--exprot: unrecognized option; did you mean '--export'?",
+            ),
+            ("--foo", "--foo: unrecognized option. See blockplane --help"),
+            (
+                "-blockdev x",
+                "-blockdev: unrecognized option; did you mean '--blockdev'?",
+            ),
+            ("--daemonize=x", "--daemonize: takes no value"),
+            (
+                "--pidfile",
+                "--pidfile: a value is missing; write --pidfile PATH",
+            ),
+            ("--=x", "--: ambiguous; it could be --blockdev or"),
+        ] {
+            let error = items(line).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 }

@@ -56,30 +56,14 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_written() {
-        for right in [
-            "unix:/run/m",
-            "unix:m:1",
-            "tcp:127.0.0.1:9465",
-            "tcp:[::1]:0",
-            "fd:3",
-            "fd:metrics.socket",
-        ] {
+        let right = "unix:/run/m unix:m:1 tcp:127.0.0.1:9465 tcp:[::1]:0 fd:3 fd:metrics.socket";
+        for right in right.split(' ') {
             let read = MetricsAddr::from_text(right).map(|addr| addr.to_string());
             assert_eq!(read.as_deref(), Some(right));
         }
+        let wrong = " /run/m unix: tcp:9465 tcp:localhost:9465 tcp:1.2.3.4 fd:-1 http://127.0.0.1:9465 UNIX:m";
         let long = format!("unix:{}", "x".repeat(108));
-        for wrong in [
-            "",
-            "/run/m",
-            "unix:",
-            &long,
-            "tcp:9465",
-            "tcp:localhost:9465",
-            "tcp:1.2.3.4",
-            "fd:-1",
-            "http://127.0.0.1:9465",
-            "UNIX:m",
-        ] {
+        for wrong in wrong.split(' ').chain([&*long]) {
             assert_eq!(MetricsAddr::from_text(wrong), None, "{wrong}");
         }
     }

@@ -303,9 +303,8 @@ mod tests {
         let drivers = blockdev::DRIVERS.iter().map(|(name, _)| ("blockdev", name));
         let types = export::TYPES.iter().map(|(name, _)| ("export", name));
         for (option, name) in drivers.chain(types) {
-            let is_described = KEYS
-                .iter()
-                .any(|group| group.option == option && group.kinds.contains(name));
+            let mut groups = KEYS.iter().filter(|group| group.option == option);
+            let is_described = groups.any(|group| group.kinds.contains(name));
             assert!(is_described, "{option} {name}");
         }
     }
