@@ -161,8 +161,8 @@ impl Extents {
 mod tests {
     use super::*;
 
-    /// The extents of 100..1000 for these allocated ranges, as offset, length, allocated.
-    fn extents(most: usize, allocated: &[Range<u64>]) -> Vec<(u64, u64, bool)> {
+    /// The ends of the extents of 100..1000 for these allocated ranges, and whether each is allocated. They have no gaps.
+    fn extents(most: usize, allocated: &[Range<u64>]) -> Vec<(u64, bool)> {
         let mut extents = Extents::new(100..1000, most);
         for range in allocated {
             extents.add_allocated(range.clone());
@@ -170,48 +170,36 @@ mod tests {
                 break;
             }
         }
-        let list = extents.finish();
-        list.iter()
-            .map(|e| (e.offset, e.len, e.allocated))
-            .collect()
+        let mut end = 100;
+        let ends = extents.finish().into_iter().map(|extent| {
+            assert_eq!(extent.offset, end);
+            end += extent.len;
+            (end, extent.allocated)
+        });
+        ends.collect()
     }
 
     #[test]
     fn extents_cover_the_range_without_gaps() {
-        assert_eq!(extents(9, &[]), [(100, 900, false)]);
+        assert_eq!(extents(9, &[]), [(1000, false)]);
+        let found = extents(9, &[0..200, 300..400]);
         assert_eq!(
-            extents(9, &[0..200, 300..400]),
-            [
-                (100, 100, true),
-                (200, 100, false),
-                (300, 100, true),
-                (400, 600, false)
-            ]
+            found,
+            [(200, true), (300, false), (400, true), (1000, false)]
         );
-        assert_eq!(extents(9, &[0..150, 150..2000]), [(100, 900, true)]);
-        assert_eq!(
-            extents(9, &[0..50, 900..2000]),
-            [(100, 800, false), (900, 100, true)]
-        );
-    }
-
-    #[test]
-    fn adjacent_objects_are_one_extent() {
-        assert_eq!(
-            extents(2, &[0..200, 200..400, 400..500]),
-            [(100, 400, true), (500, 500, false)]
-        );
+        assert_eq!(extents(9, &[0..150, 150..2000]), [(1000, true)]);
+        let found = extents(9, &[0..50, 900..2000]);
+        assert_eq!(found, [(900, false), (1000, true)]);
     }
 
     #[test]
     fn extents_end_at_the_most_that_are_wanted() {
-        let objects = [0..200, 300..400, 500..600];
-        assert_eq!(extents(0, &objects), []);
-        assert_eq!(extents(1, &objects), [(100, 100, true)]);
-        assert_eq!(extents(2, &objects), [(100, 100, true), (200, 100, false)]);
-        assert_eq!(
-            extents(3, &objects),
-            [(100, 100, true), (200, 100, false), (300, 100, true)]
-        );
+        let all = [(200, true), (300, false), (400, true)];
+        for most in 0..=3 {
+            let found = extents(most, &[0..200, 300..400, 500..600]);
+            assert_eq!(found, all[..most]);
+        }
+        let adjacent = extents(2, &[0..200, 200..400, 400..500]);
+        assert_eq!(adjacent, [(500, true), (1000, false)]);
     }
 }

@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn a_key_is_never_printed() {
-        let key = Key::new(TEXT.to_owned()).unwrap();
+        let key = Key::new(format!("{TEXT}\n")).unwrap();
+        assert_eq!(key.as_c_str().to_str(), Ok(TEXT), "without the line end");
         let options = crate::ClusterOptions {
             key: Some(key.clone()),
             ..Default::default()
@@ -100,17 +101,6 @@ mod tests {
             assert!(printed.contains("Key(hidden)"), "{printed}");
             assert!(!printed.contains("AQBZ"), "{printed}");
         }
-    }
-
-    #[test]
-    fn librados_gets_the_text_without_the_line_end() {
-        let key = Key::new(format!("{TEXT}\n")).unwrap();
-        assert_eq!(key.as_c_str().to_str(), Ok(TEXT));
-    }
-
-    #[test]
-    fn a_key_in_a_text_is_hidden() {
-        let key = Key::new(TEXT.to_owned()).unwrap();
         let text = format!("failed to decode key '{TEXT}'");
         assert_eq!(key.redact(&text), "failed to decode key '(hidden)'");
     }

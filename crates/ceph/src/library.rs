@@ -88,15 +88,8 @@ mod tests {
     #[test]
     fn a_library_that_lacks_a_function_is_too_old() {
         let other = open("libc.so.6").unwrap();
-        let error = Functions::resolve(Libraries {
-            rados: other,
-            rbd: other,
-        })
-        .err()
-        .unwrap();
-        assert!(
-            matches!(error, LoadError::Function { .. }) && error.to_string().contains("Ceph 16"),
-            "{error}"
-        );
+        let (rados, rbd) = (other, other);
+        let error = Functions::resolve(Libraries { rados, rbd }).err().unwrap();
+        assert!(error.to_string().contains("Ceph 16"), "{error}");
     }
 }

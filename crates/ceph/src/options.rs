@@ -111,23 +111,3 @@ pub struct ImageGeometry {
     /// librbd reads from it only while it has the exclusive lock: the image has a journal.
     pub reads_need_lock: bool,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_images_name_is_that_of_cephs_tools() {
-        let mut options = ImageOptions {
-            pool: "rbd".to_owned(),
-            namespace: None,
-            image: "disk".to_owned(),
-            snapshot: None,
-            read_only: false,
-        };
-        assert_eq!(options.to_string(), "rbd/disk");
-        options.namespace = Some("tenant".to_owned());
-        options.snapshot = Some("monday".to_owned());
-        assert_eq!(options.to_string(), "rbd/tenant/disk@monday");
-    }
-}

@@ -143,39 +143,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_count_by_kind_and_a_new_queue_continues_the_counts_of_a_closed_one() {
-        let stats = RequestStats::default();
-        let first = stats.reuse_or_add_queue_stats();
-        first.count_sent(1000);
-        first.count_sent(1100);
-        assert_eq!(stats.in_flight(), 2);
-        first.count_answered(Op::WriteZeroes { unmap: true }, 1000, 1400, Some(4096));
-        first.count_answered(Op::Discard, 1100, 1400, None);
-        assert_eq!(stats.in_flight(), 0);
-        let second = stats.reuse_or_add_queue_stats();
-        assert_eq!(stats.queues().len(), 2, "the first queue is in use");
-        drop((first, second));
-        let third = stats.reuse_or_add_queue_stats();
-        third.count_sent(2000);
-        let queues = stats.queues();
-        assert_eq!(queues.len(), 2);
-        let (write, unmap) = (
-            queues[0].of_kind(RequestKind::Write),
-            queues[0].of_kind(RequestKind::Unmap),
-        );
-        assert_eq!((write.bytes.get(), write.ticks.get()), (4096, 400));
-        assert_eq!((unmap.failed.get(), unmap.latency.total()), (1, 0));
-    }
-
-    #[test]
     fn silence_begins_with_the_oldest_request_or_the_last_answer_of_any_queue() {
         let [busy, idle] = [RequestStats::default(), RequestStats::default()];
-        let (a, b) = (
-            busy.reuse_or_add_queue_stats(),
-            idle.reuse_or_add_queue_stats(),
-        );
+        let [a, b] = [&busy, &idle].map(RequestStats::reuse_or_add_queue_stats);
         let silent = |now| {
-            Activity::of_all([busy.activity(), idle.activity()].into_iter()).silent_ticks(now)
+            let activities = [&busy, &idle].map(RequestStats::activity);
+            Activity::of_all(activities.into_iter()).silent_ticks(now)
         };
         assert_eq!(silent(5000), 0, "nothing was sent");
         a.count_sent(1000);

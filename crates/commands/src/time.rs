@@ -59,14 +59,10 @@ mod tests {
 
     #[test]
     fn a_duration_may_have_a_minimum() {
-        assert_eq!(
-            parse_at_least_ms(100, "0.1"),
-            Ok(Duration::from_millis(100))
-        );
-        assert_eq!(
-            parse_at_least_ms(100, "99ms"),
-            Err("at least 100ms is expected".to_owned())
-        );
+        let minimum = Duration::from_millis(100);
+        assert_eq!(parse_at_least_ms(100, "0.1"), Ok(minimum));
+        let error = "at least 100ms is expected".to_owned();
+        assert_eq!(parse_at_least_ms(100, "99ms"), Err(error));
         assert!(parse_at_least_ms(1, "soon").is_err());
     }
 }

@@ -106,12 +106,8 @@ mod tests {
     fn the_owner_is_woken_once_per_batch_and_takes_the_latest_first() {
         let wakes = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&wakes);
-        let list = CompletionList::new(
-            4,
-            Arc::new(move || {
-                count.fetch_add(1, Ordering::Relaxed);
-            }),
-        );
+        let wake = move || _ = count.fetch_add(1, Ordering::Relaxed);
+        let list = CompletionList::new(4, Arc::new(wake));
         assert!(list.is_empty() && taken(&list).is_empty());
         for batch in 1..=2 {
             for slot in [2, 0, 3] {
