@@ -59,17 +59,3 @@ impl Disk {
         self.bitmaps.iter().find(|bitmap| bitmap["name"] == name)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn node_without_bitmaps_has_an_empty_list() {
-        let node = json!({"node-name": "d", "image": {"virtual-size": 4096}});
-        let disk = Disk::of_reply(&node).unwrap();
-        assert_eq!((disk.bytes, disk.bitmaps.len()), (4096, 0));
-        assert_eq!(disk.bitmap("b"), None);
-    }
-}

@@ -81,10 +81,8 @@ mod tests {
     use super::*;
 
     fn of(buckets: &[(u64, u64)]) -> Histogram {
-        Histogram::from_bucket_ends_and_counts(
-            buckets.iter().map(|b| b.0),
-            buckets.iter().map(|b| b.1),
-        )
+        let (ends, counts): (Vec<_>, Vec<_>) = buckets.iter().copied().unzip();
+        Histogram::from_bucket_ends_and_counts(ends.into_iter(), counts.into_iter())
     }
 
     #[test]

@@ -91,10 +91,8 @@ mod tests {
         image["state"] = "connected".into();
         image["lock"] = "refused".into();
         image["lock-owner"] = "192.0.2.1:0/7".into();
-        assert_eq!(
-            image_state(&image).unwrap(),
-            "connected, locked by 192.0.2.1:0/7"
-        );
+        let state = image_state(&image).unwrap();
+        assert_eq!(state, "connected, locked by 192.0.2.1:0/7");
         assert!(has_trouble(&image));
         assert_eq!(image_name(&Value::Null), None);
         assert_eq!(image_state(&Value::Null), None);

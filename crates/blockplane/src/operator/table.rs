@@ -95,14 +95,9 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let mut table = TextTable::new(
-            &[
-                ("NAME", ColumnAlign::Left),
-                ("SIZE", ColumnAlign::Right),
-                ("FILE", ColumnAlign::Left),
-            ],
-            "nothing",
-        );
+        let left = ColumnAlign::Left;
+        let columns = [("NAME", left), ("SIZE", ColumnAlign::Right), ("FILE", left)];
+        let mut table = TextTable::new(&columns, "nothing");
         assert_eq!(table.to_string(), "nothing\n");
         table.add_row(["a".into(), "10 GiB".into(), "/a".into()]);
         table.add_row(["disk0".into(), String::new(), "ü".into()]);

@@ -7,32 +7,26 @@ use crate::operator::sample::{
     ExportSample, IothreadSample, QueueSample, RequestCounters, Sample, SampledStatistics,
 };
 
+/// A queue three quarters of whose operations are reads.
 fn queue(index: u64, operations: u64) -> QueueSample {
+    let count = |share: u64| operations * share / 100;
+    let (ends, counts) = ([100_000, 200_000], [count(98), count(2)]);
     QueueSample {
         index,
         iothread: format!("io{index}"),
         running: true,
-        statistics: statistics(operations),
-    }
-}
-
-/// Statistics in which three quarters of the operations are reads.
-pub(crate) fn statistics(operations: u64) -> SampledStatistics {
-    let count = |share: u64| operations * share / 100;
-    SampledStatistics {
-        depth: 16,
-        turns: operations / 4,
-        counters: RequestCounters {
-            reads: count(75),
-            read_bytes: count(75) * 4096,
-            writes: count(25),
-            write_bytes: count(25) * 4096,
-            ..RequestCounters::default()
+        statistics: SampledStatistics {
+            depth: 16,
+            turns: operations / 4,
+            counters: RequestCounters {
+                reads: count(75),
+                read_bytes: count(75) * 4096,
+                writes: count(25),
+                write_bytes: count(25) * 4096,
+                ..RequestCounters::default()
+            },
+            latency: Histogram::from_bucket_ends_and_counts(ends.into_iter(), counts.into_iter()),
         },
-        latency: Histogram::from_bucket_ends_and_counts(
-            [100_000, 200_000].into_iter(),
-            [count(98), count(2)].into_iter(),
-        ),
     }
 }
 
@@ -40,6 +34,7 @@ pub(crate) fn statistics(operations: u64) -> SampledStatistics {
 pub(crate) fn two_samples() -> [Sample; 2] {
     let first_taken_at = Instant::now();
     [0, 1].map(|index| {
+        let count = u64::from(index);
         let export = |id: &str, queues| ExportSample {
             id: id.to_owned(),
             node: "d".to_owned(),
@@ -49,26 +44,21 @@ pub(crate) fn two_samples() -> [Sample; 2] {
             queues,
             luns: Vec::new(),
         };
+        let queues = vec![queue(0, 7_000 + 100_000 * count), queue(1, 20_000 * count)];
         Sample {
             taken_at: first_taken_at + Duration::from_secs(2) * index,
             exports: vec![
                 export("idle", vec![QueueSample::default()]),
-                export(
-                    "busy",
-                    vec![
-                        queue(0, 7_000 + 100_000 * u64::from(index)),
-                        queue(1, 20_000 * u64::from(index)),
-                    ],
-                ),
+                export("busy", queues),
             ],
             iothreads: vec![IothreadSample {
                 id: "io0".to_owned(),
-                cpu_ns: 1_000_000_000 * u64::from(index),
-                sleeps: 10 * u64::from(index),
-                polls: 8 * u64::from(index),
-                poll_hits: 6 * u64::from(index),
-                submitted: 100_000 * u64::from(index),
-                submit_calls: 8_000 * u64::from(index),
+                cpu_ns: 1_000_000_000 * count,
+                sleeps: 10 * count,
+                polls: 8 * count,
+                poll_hits: 6 * count,
+                submitted: 100_000 * count,
+                submit_calls: 8_000 * count,
             }],
         }
     })

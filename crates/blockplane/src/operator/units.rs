@@ -73,53 +73,26 @@ mod tests {
 
     #[test]
     fn sizes_counts_and_times_have_few_digits() {
-        for (bytes, shown) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1 KiB"),
-            (1536, "1.50 KiB"),
-            (10 << 30, "10 GiB"),
-            ((10 << 30) + 1, "10.0 GiB"),
-            (u64::MAX, "16 EiB"),
-        ] {
-            assert_eq!(format_bytes(bytes), shown);
-        }
-        for (count, shown) in [
-            (0, "0"),
-            (999, "999"),
-            (1000, "1,000"),
-            (1_234_567, "1,234,567"),
-        ] {
-            assert_eq!(format_with_thousands_separators(count), shown);
-        }
-        for (ns, shown) in [
-            (0, "0"),
-            (850, "850 ns"),
-            (200_000, "200 us"),
-            (12_345, "12.3 us"),
-            (4_000_000, "4 ms"),
-            (2_500_000_000, "2.5 s"),
-        ] {
-            assert_eq!(format_ns(ns), shown);
-        }
+        let bytes = [0, 1023, 1024, 1536, 10 << 30, (10 << 30) + 1, u64::MAX].map(format_bytes);
+        let expected = [
+            "0 B", "1023 B", "1 KiB", "1.50 KiB", "10 GiB", "10.0 GiB", "16 EiB",
+        ];
+        assert_eq!(bytes, expected);
+        let counts = [0, 999, 1000, 1_234_567].map(format_with_thousands_separators);
+        assert_eq!(counts, ["0", "999", "1,000", "1,234,567"]);
+        let times = [0, 850, 200_000, 12_345, 4_000_000, 2_500_000_000].map(format_ns);
+        assert_eq!(times, ["0", "850 ns", "200 us", "12.3 us", "4 ms", "2.5 s"]);
     }
 
     #[test]
     fn rates_fit_into_seven_characters() {
-        for (value, text) in [
-            (0.0, "0"),
-            (0.5, "0.50"),
-            (12.34, "12.3"),
-            (999.9, "1,000"),
-            (999_999.4, "999,999"),
-            (999_999.6, "1.00M"),
-            (1_234_567.0, "1.23M"),
-            (12_345_678.0, "12.3M"),
-            (123_456_789.0, "123.5M"),
-        ] {
-            assert_eq!(format_rate(value), text);
-            // A blank stays between two columns, the narrowest of which has eight.
-            assert!(text.len() <= 7, "{text}");
-        }
+        let rates = [0.0, 0.5, 12.34, 999.9, 999_999.4, 999_999.6, 1_234_567.0];
+        let expected = ["0", "0.50", "12.3", "1,000", "999,999", "1.00M", "1.23M"];
+        assert_eq!(rates.map(format_rate), expected);
+        // A blank stays between two columns, the narrowest of which has eight.
+        assert_eq!(
+            [12_345_678.0, 123_456_789.0].map(format_rate),
+            ["12.3M", "123.5M"]
+        );
     }
 }

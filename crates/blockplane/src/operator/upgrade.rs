@@ -78,10 +78,4 @@ mod tests {
             "upgraded to process 12; queues were paused for 1.5 ms"
         );
     }
-
-    #[test]
-    fn reply_without_the_new_process_is_an_error() {
-        let error = outcome_text(&json!({"pause-us": 1500})).unwrap_err();
-        assert!(error.to_string().contains("has no 'pid'"), "{error}");
-    }
 }

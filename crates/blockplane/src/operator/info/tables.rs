@@ -289,7 +289,7 @@ e0      read          1,200  4.69 MiB      20 us       3       1        0
     }
 
     #[test]
-    fn images_have_their_name_and_a_state() {
+    fn images_have_their_name_and_a_state_and_parked_requests_their_reason() {
         let mut replies = replies();
         replies.nodes[1] = json!({"node-name": "d0", "drv": "rbd", "ro": false, "cache": {"direct": false},
             "image": {"virtual-size": 1 << 30}, "file": "json:{}",
@@ -300,16 +300,11 @@ d0    rbd      1 GiB     -  no      yes       rbd:vms/disk  connected, lock held
 d1    null-co  1 GiB     -  no      no        null-co://    -
 ";
         assert_eq!(nodes_table(&replies), expected);
-    }
-
-    #[test]
-    fn export_with_parked_requests_shows_the_reason() {
         for (status, shown) in [
             ("ok", "connected"),
             ("nospace", "waits: disk full"),
             ("failed", "waits: disk error"),
         ] {
-            let mut replies = replies();
             replies.exports[1]["io-status"] = status.into();
             let table = exports_table(&replies);
             assert!(table.lines().nth(1).unwrap().contains(shown), "{table}");
@@ -325,9 +320,7 @@ d1    null-co  1 GiB     -  no      no        null-co://    -
         let table = exports_table(&replies);
         let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["e", "gone", "-", "-", "-", "-", "-"]);
-        assert_eq!(
-            replies.format_table(super::super::TableKind::Nodes),
-            "This monitor does not report nodes\n"
-        );
+        let table = replies.format_table(super::super::TableKind::Nodes);
+        assert_eq!(table, "This monitor does not report nodes\n");
     }
 }

@@ -68,19 +68,17 @@ mod tests {
     use crate::operator::throttle::ThrottleSample;
     use crate::operator::top::screen::{ScreenSize, layout_screen};
 
-    /// The lines about disks, which contain this.
-    fn lines_with(part: &str, rates: &DaemonLoad, shows_queues: bool) -> Vec<String> {
-        let view = ViewState {
-            shows_queues,
-            ..ViewState::default()
-        };
-        let size = ScreenSize {
-            columns: Some(80),
-            rows: None,
-        };
-        let lines = layout_screen("top", rates, &view, size);
-        let texts = lines.into_iter().map(|line| line.text);
-        texts.filter(|text| text.contains(part)).collect()
+    /// The lines about disks, which contain this, without and with the queues.
+    fn lines_with(part: &str, load: &DaemonLoad) -> [Vec<String>; 2] {
+        [false, true].map(|shows_queues| {
+            let view = ViewState {
+                shows_queues,
+                ..ViewState::default()
+            };
+            let lines = layout_screen("top", load, &view, ScreenSize::default());
+            let texts = lines.into_iter().map(|line| line.text);
+            texts.filter(|text| text.contains(part)).collect()
+        })
     }
 
     #[test]
@@ -95,14 +93,13 @@ mod tests {
                 ..ThrottleSample::default()
             }];
         }
-        let rates = DaemonLoad::between(&before, &now);
+        let load = DaemonLoad::between(&before, &now);
         let busy = "  throttled by limits-of-busy: iops-total, 12 waiting";
-        assert_eq!(lines_with("throttled", &rates, false), [busy]);
-        assert_eq!(
-            lines_with("throttled", &rates, true),
-            ["  throttled by limits-of-idle: 0 waiting", busy]
-        );
-        let json = rates.to_json();
+        let idle = "  throttled by limits-of-idle: 0 waiting";
+        let [without_queues, with_queues] = lines_with("throttled", &load);
+        assert_eq!(without_queues, [busy]);
+        assert_eq!(with_queues, [idle, busy]);
+        let json = load.to_json();
         assert_eq!(json["exports"][1]["throttle"][0]["limit"], "iops-total");
     }
 
@@ -116,14 +113,12 @@ mod tests {
                 has_trouble,
             });
         }
-        let rates = DaemonLoad::between(&before, &now);
-        let images = |shows_queues| lines_with("rbd:", &rates, shows_queues);
-        assert_eq!(images(false), ["  rbd:vms/busy: some state"]);
-        assert_eq!(
-            images(true),
-            ["  rbd:vms/idle: some state", "  rbd:vms/busy: some state"]
-        );
-        let json = rates.to_json();
+        let load = DaemonLoad::between(&before, &now);
+        let [idle, busy] = ["idle", "busy"].map(|id| format!("  rbd:vms/{id}: some state"));
+        let [without_queues, with_queues] = lines_with("rbd:", &load);
+        assert_eq!(without_queues, std::slice::from_ref(&busy));
+        assert_eq!(with_queues, [idle, busy]);
+        let json = load.to_json();
         assert_eq!(json["exports"][1]["image"], "rbd:vms/busy");
         assert_eq!(json["exports"][1]["image_state"], "some state");
     }

@@ -256,53 +256,38 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
             shows_queues: true,
             ..ViewState::default()
         };
-        assert!(
-            shown(&all, None)
-                .iter()
-                .all(|line| line.chars().count() <= 80)
-        );
+        let mut widths = shown(&all, None)
+            .into_iter()
+            .map(|line| line.chars().count());
+        assert!(widths.all(|width| width <= 80));
+    }
+
+    /// The name of the only export as a screen of this width shows it.
+    fn shown_name(id: &str, columns: Option<usize>) -> String {
+        let [before, mut now] = two_samples();
+        now.exports.truncate(1);
+        now.exports[0].id = id.to_owned();
+        let size = ScreenSize {
+            columns,
+            ..ScreenSize::default()
+        };
+        let load = DaemonLoad::between(&before, &now);
+        let lines = layout_screen("top", &load, &ViewState::default(), size);
+        assert!(lines[0].text.starts_with("top: 1 export, "));
+        let most = columns.unwrap_or(usize::MAX);
+        assert!(lines.iter().all(|line| line.text.chars().count() <= most));
+        lines[3].text.split(' ').next().unwrap().to_owned()
     }
 
     #[test]
-    fn names_use_the_width_of_the_terminal() {
-        let [before, mut now] = two_samples();
-        now.exports.truncate(1);
-        now.exports[0].id = "a-name-of-30-characters-long!!".to_owned();
-        let rates = DaemonLoad::between(&before, &now);
-        let disk = |columns| {
-            let size = ScreenSize {
-                columns,
-                ..ScreenSize::default()
-            };
-            let lines = layout_screen("top", &rates, &ViewState::default(), size);
-            assert!(
-                lines[0].text.starts_with("top: 1 export, "),
-                "{}",
-                lines[0].text
-            );
-            let wide = columns.unwrap_or(usize::MAX);
-            assert!(lines.iter().all(|line| line.text.chars().count() <= wide));
-            lines[3].text.split(' ').next().unwrap().to_owned()
-        };
-        assert_eq!(disk(None), now.exports[0].id);
-        assert_eq!(disk(Some(200)), now.exports[0].id);
-        assert_eq!(disk(Some(90)), "a-name-of-30-characters-~");
-        assert_eq!(disk(Some(80)), "a-name-of-30-c~");
-    }
-
-    #[test]
-    fn hostile_names_are_cut_and_escaped() {
-        let [before, mut now] = two_samples();
-        now.exports.truncate(1);
-        let mut shown_name = |id: &str| {
-            now.exports[0].id = id.to_owned();
-            let load = DaemonLoad::between(&before, &now);
-            let size = ScreenSize::default();
-            let lines = layout_screen("top", &load, &ViewState::default(), size);
-            lines[3].text.split(' ').next().unwrap().to_owned()
-        };
-        assert_eq!(shown_name("a\u{1b}[2J\nb"), "a\\u{1b}[2J\\nb");
-        let cut = shown_name(&"x".repeat(100_000));
+    fn names_use_the_width_of_the_terminal_and_are_cut_and_escaped() {
+        let id = "a-name-of-30-characters-long!!";
+        assert_eq!(shown_name(id, None), id);
+        assert_eq!(shown_name(id, Some(200)), id);
+        assert_eq!(shown_name(id, Some(90)), "a-name-of-30-characters-~");
+        assert_eq!(shown_name(id, Some(80)), "a-name-of-30-c~");
+        assert_eq!(shown_name("a\u{1b}[2J\nb", None), "a\\u{1b}[2J\\nb");
+        let cut = shown_name(&"x".repeat(100_000), None);
         assert_eq!(cut, "x".repeat(MAX_NAME_WIDTH - 1) + "~");
     }
 
@@ -327,16 +312,16 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
             ..ViewState::default()
         };
         let lines = shown(&view, None);
-        let names: Vec<&str> = lines[3..7]
-            .iter()
-            .map(|line| line[..15].trim_end())
-            .collect();
-        assert_eq!(names, ["busy", "  0 io0", "  1 io1", "idle"]);
-        let batch = |line: &String| line.split_whitespace().rev().nth(1).map(str::to_owned);
-        assert_eq!(
-            lines[3..7].iter().filter_map(batch).collect::<Vec<_>>(),
-            ["4.0", "4.0", "4.0", "-"]
-        );
+        let expected = [
+            ("busy", "4.0"),
+            ("  0 io0", "4.0"),
+            ("  1 io1", "4.0"),
+            ("idle", "-"),
+        ];
+        for (line, (name, batch)) in lines[3..7].iter().zip(expected) {
+            assert_eq!(line[..15].trim_end(), name);
+            assert_eq!(line.split_whitespace().rev().nth(1), Some(batch));
+        }
         assert_eq!(SortOrder::Created.step_clamped(-1), SortOrder::Created);
         assert_eq!(SortOrder::Latency.step_clamped(1), SortOrder::Latency);
     }
