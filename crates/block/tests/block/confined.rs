@@ -1,60 +1,40 @@
 //! Tests of IoContext and nodes in the daemon's sandbox: everything that iothreads, their workers and control threads do with
 //! disks, under the seccomp filter of each kind of thread.
 
+use std::backtrace::Backtrace;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use block::{BackendSettings, FileOptions, Node};
-use engine::{AioSettings, Errno, PoolSettings};
+use block::{Aio, FileOptions, Node};
+use engine::Errno;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use sandbox::ThreadKind;
 use tempfile::TempDir;
 use test_support::limited_host::confined::{
-    Operation, all_are_allowed, confine, enter, is_inside, not_missed, on_an_iothread, on_thread,
+    Operation, all_are_allowed, confine, is_inside, not_missed, on_an_iothread, on_thread,
 };
 use test_support::limited_host::{Answer, Call as Refused, refuse};
 
 use crate::harness::{Call, Rig, pattern};
+use crate::no_holes::zeroes_are_exact;
 use crate::storage::{
-    LoopDevice, cached, device, file, folder, image, large_block_folder, new_image, options, ring,
-    tmpfs_folder, ways,
+    LoopDevice, cached, device, file, folder, image, large_block_folder, options, tmpfs_folder,
+    ways,
 };
 
 const LEN: usize = 1 << 20;
 
 const OPERATIONS: &[Operation] = &[
-    Operation::new("workers read and write", workers_read_and_write),
-    Operation::new(
-        "workers write to the end of a file",
-        workers_write_to_the_end,
-    ),
-    Operation::new("workers make holes in files", workers_make_holes),
-    Operation::new(
-        "workers write zeroes where there are no holes",
-        workers_write_zeroes,
-    ),
-    Operation::new(
-        "workers make holes in devices",
-        workers_make_holes_in_devices,
-    ),
-    Operation::new("workers look for holes", workers_look_for_holes),
-    Operation::new("workers close disks", workers_close_disks),
-    Operation::new("workers come and go", workers_come_and_go),
-    Operation::new("workers use memory", workers_use_memory),
-    Operation::new("workers fail", workers_fail),
+    Operation::new("files are used", files_are_used),
+    Operation::new("the end of a file is written", end_of_a_file_is_written),
+    Operation::new("zeroes are written without holes", zeroes_without_holes),
+    Operation::new("devices are used", devices_are_used),
+    Operation::new("workers come, use memory, fail", workers_come_and_fail),
     Operation::new("workers replace files", workers_replace_files),
-    Operation::new("iothreads use Linux AIO", iothreads_use_linux_aio),
-    Operation::new("iothreads use io_uring", iothreads_use_io_uring),
-    Operation::new(
-        "iothreads transfer in the call",
-        iothreads_transfer_in_the_call,
-    ),
-    Operation::new(
-        "control threads open and resize disks",
-        control_threads_open_and_resize,
-    ),
+    Operation::new("transfers in the call", transfers_in_the_call),
+    Operation::new("control threads resize disks", control_threads_resize),
     Operation::aborting("workers abort", workers_abort),
     Operation::aborting("iothreads abort", iothreads_abort),
 ];
@@ -80,25 +60,10 @@ fn calls_that_no_operation_makes() {
     }
 }
 
-fn settings() -> BackendSettings {
-    BackendSettings {
-        aio: AioSettings::default(),
-        pool: PoolSettings {
-            name: "worker io0".to_owned(),
-            begin: || enter(ThreadKind::Worker),
-            ..PoolSettings::default()
-        },
-    }
-}
-
-fn rig() -> Rig {
-    Rig::with_settings(settings())
-}
-
 /// Disks whose requests workers carry out.
 fn threads(path: &Path) -> Vec<FileOptions> {
     let threads = [options(path), cached(path)].map(|how| FileOptions {
-        aio: block::Aio::Threads,
+        aio: Aio::Threads,
         ..how
     });
     threads.to_vec()
@@ -121,43 +86,50 @@ fn transfers(rig: &mut Rig, node: &Arc<Node>) {
 }
 
 /// Disks of [`LEN`] bytes behind these options, one file each.
-fn disks(how: impl Fn(&Path) -> Vec<FileOptions>, folder: &TempDir) -> Vec<(PathBuf, Arc<Node>)> {
+fn disks(how: impl Fn(&Path) -> Vec<FileOptions>, folder: &TempDir) -> Vec<Arc<Node>> {
     let count = how(folder.path()).len();
     let disks = (0..count).map(|at| {
         let path = folder.path().join(format!("disk{at}"));
         fs::write(&path, pattern(1, LEN)).unwrap();
-        let node = file(&how(&path)[at]);
-        (path, node)
+        file(&how(&path)[at])
     });
     disks.collect()
 }
 
-fn workers_read_and_write() {
+/// By Linux AIO, by io_uring and by workers, who may also be the last user of a disk.
+fn files_are_used() {
     let folder = folder();
     on_an_iothread(
-        || disks(threads, &folder),
+        || disks(|path| ways(path).to_vec(), &folder),
         |disks| {
-            disks
-                .iter()
-                .for_each(|(_, node)| transfers(&mut rig(), node))
+            for node in disks {
+                let mut rig = Rig::new();
+                transfers(&mut rig, &node);
+                zeroes_are_exact(&node);
+                rig.ok(&node, Call::write(0, &pattern(1, LEN)));
+                rig.ok(&node, Call::discard(0, LEN / 2));
+                rig.io.set_worker_limits(0, 8).unwrap();
+                match node.aio() {
+                    Some(Aio::Native) => assert!(rig.io.aio_stats().unwrap().submitted > 0),
+                    Some(Aio::IoUring) if rig.io.ring_stats().is_none() => {
+                        test_support::report::not_run("no io_uring");
+                    }
+                    _ => {}
+                }
+                let shrink_and_close = move || {
+                    let found = node.allocations(0, LEN as u64, 8)?;
+                    let found: Vec<bool> = found.iter().map(|piece| piece.allocated).collect();
+                    assert_eq!(found, [false, true]);
+                    node.set_file_or_image_end(5120).map_err(|_| Errno::IO)
+                };
+                assert_eq!(rig.call(shrink_and_close), Ok(()));
+            }
         },
     );
 }
 
 /// A guest's sectors are smaller than the disk's blocks, and the file ends within one: it must not become longer, and is cut.
-fn workers_write_to_the_end() {
-    let small = folder();
-    on_an_iothread(
-        || disks(threads, &small),
-        |disks| {
-            // Where no disk with such blocks can be had.
-            for (_, node) in disks {
-                let cut =
-                    rig().call(move || node.set_file_or_image_end(5120).map_err(|_| Errno::IO));
-                assert_eq!(cut, Ok(()));
-            }
-        },
-    );
+fn end_of_a_file_is_written() {
     let Some((folder, _mount, _disk)) = large_block_folder() else {
         return;
     };
@@ -166,7 +138,7 @@ fn workers_write_to_the_end() {
         || file(&options(&path)),
         |node| {
             node.set_guest_block_size(512).unwrap();
-            let (mut rig, data) = (rig(), pattern(2, 512));
+            let (mut rig, data) = (Rig::new(), pattern(2, 512));
             rig.ok(&node, Call::write(4608, &data));
             assert!(rig.read(&node, 4608, 512) == data);
         },
@@ -174,30 +146,7 @@ fn workers_write_to_the_end() {
     assert_eq!(fs::metadata(&path).unwrap().len(), 5120);
 }
 
-fn workers_make_holes() {
-    let folder = folder();
-    on_an_iothread(
-        || disks(|path| ways(path).to_vec(), &folder),
-        |disks| {
-            for (_, node) in disks {
-                zeroes_are_read(&mut rig(), &node);
-                rig().ok(&node, Call::discard(0, LEN / 2));
-            }
-        },
-    );
-}
-
-fn zeroes_are_read(rig: &mut Rig, node: &Arc<Node>) {
-    let mut model = rig.read(node, 0, LEN);
-    for (at, unmap, fua) in [(0, false, false), (8192, true, false), (16_384, true, true)] {
-        let call = Call::write_zeroes(at as u64, 4608, unmap);
-        rig.ok(node, if fua { call.fua() } else { call });
-        model[at..at + 4608].fill(0);
-    }
-    assert!(rig.read(node, 0, LEN) == model);
-}
-
-fn workers_write_zeroes() {
+fn zeroes_without_holes() {
     let folder = folder();
     on_an_iothread(
         || disks(threads, &folder),
@@ -205,16 +154,16 @@ fn workers_write_zeroes() {
             // The workers inherit it.
             let calls = [Refused::any(libc::SYS_fallocate)];
             refuse(&calls, Answer::Errno(libc::EOPNOTSUPP)).unwrap();
-            for (_, node) in disks {
-                let mut rig = rig();
-                zeroes_are_read(&mut rig, &node);
+            for node in disks {
+                let mut rig = Rig::new();
+                zeroes_are_exact(&node);
                 rig.ok(&node, Call::discard(0, LEN));
             }
         },
     );
 }
 
-fn workers_make_holes_in_devices() {
+fn devices_are_used() {
     let Some(disk) = LoopDevice::new(LEN as u64, 512) else {
         return;
     };
@@ -222,75 +171,31 @@ fn workers_make_holes_in_devices() {
         on_an_iothread(
             || device(&how),
             |node| {
-                let mut rig = rig();
+                let mut rig = Rig::new();
                 rig.ok(&node, Call::write(0, &pattern(1, LEN)));
-                zeroes_are_read(&mut rig, &node);
+                zeroes_are_exact(&node);
                 rig.ok(&node, Call::discard(0, LEN));
             },
         );
     }
 }
 
-fn workers_look_for_holes() {
-    let (_folder, path) = new_image(LEN as u64);
-    on_an_iothread(
-        || file(&options(&path)),
-        |node| {
-            let mut rig = rig();
-            rig.ok(&node, Call::write(65_536, &pattern(1, 65_536)));
-            let looked = rig.call(move || {
-                let found = node.allocations(0, LEN as u64, 8)?;
-                let found: Vec<bool> = found.iter().map(|piece| piece.allocated).collect();
-                assert_eq!(found, [false, true, false]);
-                Ok(())
-            });
-            assert_eq!(looked, Ok(()));
-        },
-    );
-}
-
-/// The last user of a disk may be a request.
-fn workers_close_disks() {
+/// Memory is allocated from the kernel and freed, in small pieces and large ones. A panic fails its request, and is reported on
+/// standard error, with a backtrace if that is enabled.
+fn workers_come_and_fail() {
     let folder = folder();
     on_an_iothread(
         || disks(threads, &folder),
         |disks| {
-            for (_, node) in disks {
-                let close = move || {
-                    drop(node);
-                    Ok(())
-                };
-                assert_eq!(rig().call(close), Ok(()));
-            }
-        },
-    );
-}
-
-fn workers_come_and_go() {
-    let folder = folder();
-    on_an_iothread(
-        || disks(threads, &folder),
-        |disks| {
-            let (node, mut rig) = (&disks[0].1, rig());
+            let (node, mut rig) = (&disks[0], Rig::new());
             let cpus = rustix::thread::sched_getaffinity(None).unwrap();
             rig.io.set_new_worker_cpus(cpus);
             for (min, max) in [(4, 8), (1, 1), (0, 64)] {
                 rig.io.set_worker_limits(min, max).unwrap();
                 let calls = (0..128).map(|at| Call::write(at * 4096, &[7; 4096]));
-                for outcome in rig.all(node, calls.collect()) {
-                    assert_eq!(outcome.result, Ok(()));
-                }
+                rig.all_ok(node, calls.collect());
             }
-        },
-    );
-}
-
-/// Memory is allocated from the kernel and freed, in small pieces and large ones.
-fn workers_use_memory() {
-    on_an_iothread(
-        || (),
-        |()| {
-            let result = rig().call(|| {
+            let result = rig.call(|| {
                 for _ in 0..3 {
                     let large = vec![1_u8; 64 << 20];
                     let small: Vec<_> = (1..2000).map(|bytes| vec![1_u8; bytes]).collect();
@@ -298,25 +203,10 @@ fn workers_use_memory() {
                     (0..1_000_000_u64).for_each(|number| grows.push(number));
                     assert_eq!(large.len() + small.len() + grows.len(), 68_110_863);
                 }
+                eprintln!("an error: {}", Backtrace::force_capture());
                 Ok(())
             });
             assert_eq!(result, Ok(()));
-        },
-    );
-}
-
-/// A panic fails its request, and is reported on standard error, with a backtrace if that is enabled.
-fn workers_fail() {
-    on_an_iothread(
-        || (),
-        |()| {
-            let mut rig = rig();
-            let said = rig.call(|| {
-                let backtrace = std::backtrace::Backtrace::force_capture();
-                eprintln!("an error: {backtrace}");
-                Ok(())
-            });
-            assert_eq!(said, Ok(()));
             assert_eq!(rig.call(|| panic!("a mistake")), Err(Errno::IO));
             assert_eq!(rig.call(|| Ok(())), Ok(()), "the next is carried out");
         },
@@ -327,7 +217,7 @@ fn workers_fail() {
 fn workers_abort() {
     on_an_iothread(
         || (),
-        |()| assert_eq!(rig().call(|| std::process::abort()), Ok(())),
+        |()| assert_eq!(Rig::new().call(|| std::process::abort()), Ok(())),
     );
 }
 
@@ -345,7 +235,7 @@ fn workers_replace_files() {
             rustix::fs::open(folder.path(), flags, Mode::empty()).unwrap()
         },
         |folder| {
-            let replaced = rig().call(move || {
+            let replaced = Rig::new().call(move || {
                 let missing = rustix::fs::unlinkat(&folder, "new", AtFlags::empty());
                 assert_eq!(missing, Err(Errno::NOENT));
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -363,46 +253,14 @@ fn workers_replace_files() {
     assert_eq!(fs::read(folder.path().join("file")).unwrap(), b"new");
 }
 
-fn iothreads_use_linux_aio() {
-    let folder = folder();
-    on_an_iothread(
-        || disks(|path| vec![options(path)], &folder),
-        |disks| {
-            let mut rig = rig();
-            transfers(&mut rig, &disks[0].1);
-            let stats = rig.io.aio_stats().unwrap();
-            assert!(stats.submitted > 0);
-        },
-    );
-}
-
-fn iothreads_use_io_uring() {
-    let folder = folder();
-    let how = |path: &Path| vec![ring(options(path)), ring(cached(path))];
-    on_an_iothread(
-        || disks(how, &folder),
-        |disks| {
-            for (_, node) in disks {
-                let mut rig = rig();
-                transfers(&mut rig, &node);
-                zeroes_are_read(&mut rig, &node);
-                rig.io.set_worker_limits(0, 8).unwrap();
-                if rig.io.ring_stats().is_none() {
-                    test_support::report::not_run("no io_uring");
-                }
-            }
-        },
-    );
-}
-
-fn iothreads_transfer_in_the_call() {
+fn transfers_in_the_call() {
     let Some(folder) = tmpfs_folder() else {
         return;
     };
     on_an_iothread(
         || disks(|path| vec![options(path)], &folder),
         |disks| {
-            let (node, mut rig) = (&disks[0].1, rig());
+            let (node, mut rig) = (&disks[0], Rig::new());
             rig.attach(node);
             // It must have answered at once for a while.
             for _ in 0..2000 {
@@ -417,7 +275,7 @@ fn iothreads_transfer_in_the_call() {
     );
 }
 
-fn control_threads_open_and_resize() {
+fn control_threads_resize() {
     let folder = folder();
     let path = folder.path().join("made");
     on_thread("control", || {

@@ -1,11 +1,15 @@
 //! Requests with memory of their own, and a loop in place of an iothread.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use block::{AttachedDisk, BackendSettings, IoContext, Node, Op, Request};
 use engine::{AioSettings, Completion, Errno};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use sandbox::ThreadKind;
+use test_support::deadline::Deadline;
+use test_support::limited_host::confined::enter;
 
 /// Memory starts at a multiple of this, plus the skew.
 const PAGE: usize = 4096;
@@ -180,16 +184,19 @@ impl Rig {
     }
 
     pub fn with_max_events(max_events: u32) -> Self {
+        let settings = BackendSettings::default();
         Rig::with_settings(BackendSettings {
             aio: AioSettings {
                 max_events,
-                ..AioSettings::default()
+                ..settings.aio
             },
-            ..BackendSettings::default()
+            ..settings
         })
     }
 
-    pub fn with_settings(settings: BackendSettings) -> Self {
+    /// In a confined process, workers are confined as the daemon's are.
+    pub fn with_settings(mut settings: BackendSettings) -> Self {
+        settings.pool.begin = || enter(ThreadKind::Worker);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let woken = Arc::new(eventfd(0, flags).unwrap());
         let wake = woken.clone();
@@ -220,44 +227,38 @@ impl Rig {
         aio + ring.map_or(0, |stats| stats.submitted)
     }
 
-    /// Runs one request to its end.
-    pub fn one(&mut self, node: &Arc<Node>, call: Call) -> Outcome {
-        self.all(node, vec![call]).remove(0)
-    }
-
-    /// Runs one request that must succeed.
+    /// Runs one request that must succeed. Returns what it has read.
     pub fn ok(&mut self, node: &Arc<Node>, call: Call) -> Vec<u8> {
-        let outcome = self.one(node, call);
-        assert_eq!(outcome.result, Ok(()));
-        outcome.data
+        self.all_ok(node, vec![call]).remove(0)
     }
 
     pub fn read(&mut self, node: &Arc<Node>, offset: u64, len: usize) -> Vec<u8> {
         self.ok(node, Call::read(offset, len))
     }
 
-    /// Runs requests to their end, as many at once as there is room for: each completes once.
-    pub fn all(&mut self, node: &Arc<Node>, calls: Vec<Call>) -> Vec<Outcome> {
-        self.each(calls.into_iter().map(|call| (node, call)).collect())
+    /// Runs requests that must succeed. Returns what each has read.
+    pub fn all_ok(&mut self, node: &Arc<Node>, calls: Vec<Call>) -> Vec<Vec<u8>> {
+        let data = |outcome: Outcome| {
+            assert_eq!(outcome.result, Ok(()));
+            outcome.data
+        };
+        self.all(node, calls).into_iter().map(data).collect()
     }
 
-    /// The same, with a node for each.
-    pub fn each(&mut self, calls: Vec<(&Arc<Node>, Call)>) -> Vec<Outcome> {
-        let (nodes, mut placed): (Vec<&Arc<Node>>, Vec<Placed>) = calls
-            .into_iter()
-            .map(|(node, call)| (node, Placed::new(call)))
-            .unzip();
-        let routes: Vec<AttachedDisk> = nodes.iter().map(|node| self.attach(node)).collect();
+    /// Runs requests to their end, as many at once as there is room for: each completes once.
+    pub fn all(&mut self, node: &Arc<Node>, calls: Vec<Call>) -> Vec<Outcome> {
+        let mut placed: Vec<Placed> = calls.into_iter().map(Placed::new).collect();
+        let route = self.attach(node);
         let mut results = vec![None; placed.len()];
         let mut next = 0;
         let mut left = placed.len();
         let mut out = Vec::new();
         while left > 0 {
-            while next < placed.len() && self.io.room(&routes[next]) > 0 {
+            while next < placed.len() && self.io.room(&route) > 0 {
                 let request = placed[next].request(next as u64);
-                // SAFETY: `placed` and the nodes outlive the loop, which ends when all requests
+                // SAFETY: `placed` and the node outlive the loop, which ends when all requests
                 // have completed; nothing in `placed` is touched before.
-                let taken = unsafe { self.io.submit(&routes[next], request) };
+                let taken = unsafe { self.io.submit(&route, request) };
                 assert!(taken.is_ok(), "there was room");
                 next += 1;
             }
@@ -273,13 +274,29 @@ impl Rig {
         // A ring may say that there is something to finish when that has just been done.
         self.io.reap_and_poll_tasks(&mut out);
         assert!(out.is_empty(), "a completion of no request: {out:?}");
-        for route in routes {
-            self.io.detach(route);
-        }
+        self.io.detach(route);
         let outcomes = placed.into_iter().zip(results);
         outcomes
             .map(|(placed, result)| placed.outcome(result.unwrap()))
             .collect()
+    }
+
+    /// Submits a [request for the first sector](first_sector).
+    pub fn submit(&mut self, disk: &AttachedDisk, op: Op, token: u64) {
+        // SAFETY: its list and memory are never freed.
+        unsafe { self.io.submit(disk, first_sector(op, token)) }.unwrap();
+    }
+
+    /// Runs until so many requests have completed.
+    pub fn run_until_completed(&mut self, count: usize) -> Vec<Completion> {
+        let (mut out, deadline) = (Vec::new(), Deadline::default());
+        while out.len() < count {
+            deadline.check(format_args!("{count} requests complete: {out:?}"));
+            self.io.poll_tasks_and_submit();
+            self.io.reap_and_poll_tasks(&mut out);
+            std::thread::yield_now();
+        }
+        out
     }
 
     /// Runs blocking work on a worker, and waits for it.
@@ -321,6 +338,16 @@ impl Rig {
             let _ = rustix::io::read(fd, &mut [0; 8]);
         }
     }
+}
+
+/// A request for the first sector. All of a thread share their memory, which is never freed, and whose content means nothing.
+pub fn first_sector(op: Op, token: u64) -> Request {
+    thread_local! {
+        static PLACED: RefCell<&'static mut Placed> =
+            RefCell::new(Box::leak(Box::new(Placed::new(Call::read(0, 512)))));
+    }
+    let request = PLACED.with_borrow_mut(|placed| placed.request(token));
+    Request { op, ..request }
 }
 
 /// Bytes that tell where they belong: different in every sector and for every seed.

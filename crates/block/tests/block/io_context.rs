@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::{FileOptions, Node, Op, Request};
+use block::{FileOptions, Node, Op};
 
 use crate::harness::{Call, Rig, pattern};
 use crate::storage::{cached, file, new_image, null, options, ring, ways};
@@ -29,8 +29,6 @@ fn nodes(path: &std::path::Path) -> Vec<Arc<Node>> {
 #[test]
 fn as_many_requests_are_taken_as_there_is_room_for() {
     let (_folder, path) = new_image(1 << 20);
-    let mut memory = vec![0u8; 8192];
-    let start = memory.as_mut_ptr().align_offset(4096);
     for node in nodes(&path) {
         for ops in [
             &[Op::Flush][..],
@@ -39,45 +37,26 @@ fn as_many_requests_are_taken_as_there_is_room_for() {
             &[Op::Flush, Op::Read, Op::Discard],
         ] {
             let mut rig = Rig::with_max_events(64);
-            let route = rig.attach(&node);
-            let room = rig.io.room(&route);
+            let disk = rig.attach(&node);
+            let room = rig.io.room(&disk);
             assert!(room >= 64);
-            let base = memory.as_mut_ptr().wrapping_add(start);
-            let mut iov: Vec<_> = (0..room)
-                .map(|_| libc::iovec {
-                    iov_base: base.cast(),
-                    iov_len: 512,
-                })
-                .collect();
-            for (index, segment) in iov.iter_mut().enumerate() {
-                let op = ops[index % ops.len()];
-                let request = Request {
-                    op,
-                    fua: false,
-                    offset: 0,
-                    len: 512,
-                    iov: segment,
-                    iov_count: 1,
-                    token: index as u64,
-                };
-                // SAFETY: lists and memory outlive the loop below, which reaps every request;
-                // that all read into the same memory does not matter, since it is not read.
-                unsafe { rig.io.submit(&route, request) }.unwrap();
+            for (token, op) in (0..room as u64).zip(ops.iter().cycle()) {
+                rig.submit(&disk, *op, token);
             }
-            let mut seen = vec![false; room];
-            let mut out = Vec::new();
-            while seen.contains(&false) {
-                rig.io.poll_tasks_and_submit();
-                rig.io.reap_and_poll_tasks(&mut out);
-                for completion in out.drain(..) {
-                    let index = usize::try_from(completion.token).unwrap();
-                    assert!(!std::mem::replace(&mut seen[index], true), "twice");
-                    assert_eq!(completion.result, Ok(()));
-                }
-                std::thread::yield_now();
-            }
-            assert_eq!(rig.io.room(&route), room, "all of it comes back");
+            let mut done = rig.run_until_completed(room);
+            done.sort_unstable_by_key(|done| done.token);
+            assert!(done.iter().map(|done| done.token).eq(0..room as u64));
+            assert!(done.iter().all(|done| done.result == Ok(())), "{done:?}");
+            assert_eq!(rig.io.room(&disk), room, "all of it comes back");
         }
+        // And more than there is room for.
+        let calls = (0..2000u64).map(|at| match at % 4 {
+            0 => Call::write(at * 512, &pattern(at, 512)),
+            1 => Call::flush(),
+            2 => Call::read(at % 64 * 512, 512),
+            _ => Call::discard(0, 512),
+        });
+        Rig::with_max_events(16).all_ok(&node, calls.collect());
     }
 }
 
@@ -131,44 +110,21 @@ fn a_disk_is_closed_with_its_last_queue() {
 }
 
 #[test]
-fn more_requests_than_room_all_complete() {
-    let (_folder, path) = new_image(1 << 20);
-    for node in nodes(&path) {
-        let mut rig = Rig::with_max_events(16);
-        let calls = (0..2000u64).map(|at| match at % 4 {
-            0 => Call::write(at * 512, &pattern(at, 512)),
-            1 => Call::flush(),
-            2 => Call::read(at % 64 * 512, 512),
-            _ => Call::discard(0, 512),
-        });
-        for outcome in rig.all(&node, calls.collect()) {
-            assert_eq!(outcome.result, Ok(()));
-        }
-    }
-}
-
-#[test]
 fn a_nodes_own_batch_limit_submits_early() {
     let (_folder, path) = new_image(1 << 20);
-    let limits = [(0, vec![0, 0, 0, 4, 4]), (2, vec![0, 2, 2, 4, 4])];
-    for ((limit, batches), how) in limits
-        .iter()
-        .flat_map(|limit| [options(&path), ring(options(&path))].map(|how| (limit, how)))
-    {
-        let node = file(&FileOptions {
-            aio_max_batch: *limit,
-            ..how
-        });
-        let mut rig = Rig::new();
-        let route = rig.attach(&node);
-        let mut submitted = Vec::new();
-        for token in 0..5 {
-            let request = Request::without_data(Op::Flush, 0, 0, token);
-            // SAFETY: a flush names no memory; the node outlives the engines.
-            unsafe { rig.io.submit(&route, request) }.unwrap();
-            submitted.push(rig.submitted());
+    for (aio_max_batch, batches) in [(0, [0, 0, 0, 4, 4]), (2, [0, 2, 2, 4, 4])] {
+        for how in [options(&path), ring(options(&path))] {
+            let node = file(&FileOptions {
+                aio_max_batch,
+                ..how
+            });
+            let mut rig = Rig::new();
+            let disk = rig.attach(&node);
+            let submitted = [0, 1, 2, 3, 4].map(|token| {
+                rig.submit(&disk, Op::Flush, token);
+                rig.submitted()
+            });
+            assert_eq!(submitted, batches);
         }
-        assert_eq!(submitted, *batches);
-        drop(rig);
     }
 }

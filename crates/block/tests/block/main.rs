@@ -7,8 +7,6 @@
 
 mod allocation;
 mod confined;
-mod detect_zeroes;
-mod discard;
 mod errors;
 mod filter;
 mod flush;
@@ -20,10 +18,9 @@ mod neighbours;
 mod no_holes;
 mod null;
 mod partial_blocks;
-mod registered_memory;
 mod resize;
+mod space;
 mod storage;
 mod synchronous;
 mod transfer;
 mod window;
-mod write_zeroes;

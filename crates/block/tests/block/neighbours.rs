@@ -11,58 +11,24 @@ use block::{
 use engine::PoolSettings;
 use test_support::deadline::Deadline;
 
-use crate::harness::{Call, Rig};
+use crate::harness::{Call, Rig, first_sector};
 use crate::storage::{cached, file, image, new_image, null, options, ring, tmpfs_folder, ways};
 
-/// Submits reads of a block until its source has no room, without a reap; how many.
-fn read_until_full(rig: &mut Rig, disk: &AttachedDisk, source_index: u32, block: &Block) -> usize {
+/// Submits reads until their source has no room, without a reap; how many.
+fn read_until_full(rig: &mut Rig, disk: &AttachedDisk, source_index: u32) -> usize {
     let mut io = SourceIo {
         io: &mut rig.io,
         disks: std::slice::from_ref(disk),
         source_index,
         in_flight: 0,
     };
-    for number in 0.. {
-        if io.room(0) == 0 {
-            return number as usize;
-        }
-        // SAFETY: the block outlives the requests, and nothing reads it.
-        unsafe { io.submit(0, block.read(number)) };
+    let mut count = 0;
+    while io.room(0) > 0 {
+        // SAFETY: its memory is never freed.
+        unsafe { io.submit(0, first_sector(Op::Read, count as u64)) };
+        count += 1;
     }
-    unreachable!("there are fewer places than numbers");
-}
-
-/// Memory for reads that all go to the same place.
-struct Block {
-    _memory: Vec<u8>,
-    segment: Box<libc::iovec>,
-}
-
-impl Block {
-    fn new() -> Block {
-        let mut memory = vec![0; 8192];
-        let at = memory.as_mut_ptr().align_offset(4096);
-        let segment = Box::new(libc::iovec {
-            iov_base: memory[at..].as_mut_ptr().cast(),
-            iov_len: 512,
-        });
-        Block {
-            _memory: memory,
-            segment,
-        }
-    }
-
-    fn read(&self, token: u32) -> Request {
-        Request {
-            op: Op::Read,
-            fua: false,
-            offset: 0,
-            len: 512,
-            iov: &raw const *self.segment as *mut _,
-            iov_count: 1,
-            token: token.into(),
-        }
-    }
+    count
 }
 
 /// Requests hold their places until they are reaped, so a source without reaps has a disk that never answers.
@@ -75,27 +41,16 @@ fn a_source_whose_disk_never_answers_leaves_places_to_others() {
         (&|| null(u64::MAX / 2, false), 1024),
     ];
     for (open, places) in opened {
-        // The rig ends first: it waits for the requests.
-        let (block, mut rig) = (Block::new(), Rig::with_max_events(64));
+        let mut rig = Rig::with_max_events(64);
         let disk = rig.attach(&open());
-        let greedy = read_until_full(&mut rig, &disk, 1, &block);
+        let greedy = read_until_full(&mut rig, &disk, 1);
         assert_eq!(greedy, places * 7 / 8);
         let left = places - greedy;
-        let later = read_until_full(&mut rig, &disk, 2, &block);
+        let later = read_until_full(&mut rig, &disk, 2);
         assert!((left / 2..left).contains(&later), "{later} of {left}");
         for source in 3..6 {
-            let next = read_until_full(&mut rig, &disk, source, &block);
+            let next = read_until_full(&mut rig, &disk, source);
             assert!(next > 0 || rig.io.room(&disk) == 0, "source {source}");
-        }
-        if places == 1024 {
-            // Its requests never complete, but nor do they touch the block any more.
-            continue;
-        }
-        let (mut out, all) = (Vec::new(), places - rig.io.room(&disk));
-        while out.len() < all {
-            rig.io.poll_tasks_and_submit();
-            rig.io.reap_and_poll_tasks(&mut out);
-            std::thread::yield_now();
         }
     }
 }
@@ -131,11 +86,7 @@ fn work_of_one_disk_that_never_ends_leaves_worker_threads_to_another() {
         rig.ok(&node, Call::discard(0, 8192));
         rig.ok(&node, Call::flush());
         drop(releases);
-        let mut out = Vec::new();
-        while out.len() < 200 {
-            rig.io.reap_and_poll_tasks(&mut out);
-            std::thread::yield_now();
-        }
+        rig.run_until_completed(200);
     }
 }
 
@@ -163,13 +114,8 @@ fn flushes_and_ranges_of_a_ring_take_half_of_the_kernels_threads() {
         }
         rig.io.poll_tasks_and_submit();
         assert_eq!(rig.submitted(), 4, "{op:?}: half of the kernel's threads");
-        let mut out = Vec::new();
-        while out.len() < 20 {
-            rig.io.poll_tasks_and_submit();
-            rig.io.reap_and_poll_tasks(&mut out);
-            std::thread::yield_now();
-        }
-        assert!(out.iter().all(|done| done.result == Ok(())), "{op:?}");
+        let done = rig.run_until_completed(20);
+        assert!(done.iter().all(|done| done.result == Ok(())), "{op:?}");
     }
 }
 
@@ -180,36 +126,23 @@ fn cost_of_small_read(rig: &mut Rig, node: &Arc<Node>) -> u64 {
     rig.io.submission_cost() - before
 }
 
-/// So that turns are short while other queues wait.
+/// So that turns are short while other queues wait. Through the page cache, and in memory, large copies are for workers then.
 #[test]
-fn requests_of_the_kernel_cost_more_if_the_iothread_has_other_files() {
-    let (_folder, path) = new_image(1 << 20);
-    let (_other, other) = new_image(1 << 20);
-    for how in [options(&path), ring(options(&path))] {
-        let node = file(&how);
-        let mut rig = Rig::new();
-        let disk = rig.attach(&node);
-        let alone = cost_of_small_read(&mut rig, &node);
-        let other = rig.attach(&file(&options(&other)));
-        assert!(cost_of_small_read(&mut rig, &node) >= alone + 32 * 1024);
-        rig.io.detach(other);
-        assert_eq!(cost_of_small_read(&mut rig, &node), alone);
-        rig.io.detach(disk);
-    }
-}
-
-/// Through the page cache, and in memory. Small copies cost the iothread more then, so that turns are short.
-#[test]
-fn large_copies_are_for_workers_if_the_iothread_has_other_files() {
+fn requests_cost_more_and_large_copies_are_for_workers_if_the_iothread_has_other_files() {
     const LARGE: usize = 256 << 10;
     let (_folder, on_disk) = new_image(1 << 20);
     let (_other, other) = new_image(1 << 20);
     let Some(memory) = tmpfs_folder() else {
         return;
     };
-    let in_memory = image(&memory, "disk", 1 << 20);
+    let in_memory = options(&image(&memory, "disk", 1 << 20));
     let other = file(&options(&other));
-    for how in [ring(cached(&on_disk)), options(&in_memory)] {
+    for (how, copies) in [
+        (options(&on_disk), false),
+        (ring(options(&on_disk)), false),
+        (ring(cached(&on_disk)), true),
+        (in_memory, true),
+    ] {
         let node = file(&how);
         let mut rig = Rig::new();
         let disk = rig.attach(&node);
@@ -224,10 +157,10 @@ fn large_copies_are_for_workers_if_the_iothread_has_other_files() {
         let other = rig.attach(&other);
         // In memory: as long as the disk answers at once, which it seems not to do while the machine is busy.
         let deadline = Deadline::default();
-        while on_the_iothread(&mut rig, LARGE) > 0
-            || cost_of_small_read(&mut rig, &node) <= alone + 32 * 1024
+        while cost_of_small_read(&mut rig, &node) < alone + 32 * 1024
+            || copies && on_the_iothread(&mut rig, LARGE) > 0
         {
-            deadline.check("workers carry large transfers, and small ones cost more");
+            deadline.check("small reads cost more, and workers carry large copies");
             for _ in 0..100 {
                 rig.read(&node, 0, 4096);
             }
@@ -248,7 +181,6 @@ fn requests_that_have_waited_leave_places_to_other_disks() {
         |path: &Path| options(path),
         |path: &Path| ring(options(path)),
     ] {
-        let block = Block::new();
         let mut limits = ThrottleLimits::default();
         *limits.rate_mut(LimitKind::IopsTotal) = RateLimit::of(1);
         let group = ThrottleGroup::new("group", limits);
@@ -256,8 +188,7 @@ fn requests_that_have_waited_leave_places_to_other_disks() {
         let mut rig = Rig::with_max_events(64);
         let (disk, other) = (rig.attach(&greedy), rig.attach(&file(&how(&other))));
         for number in 0..200 {
-            // SAFETY: the block outlives the requests, and nothing reads it.
-            unsafe { rig.io.submit(&disk, block.read(number)) }.unwrap();
+            rig.submit(&disk, Op::Read, number);
         }
         rig.io.poll_tasks_and_submit();
         let before = rig.submitted();
@@ -266,13 +197,7 @@ fn requests_that_have_waited_leave_places_to_other_disks() {
             rig.io.poll_tasks_and_submit();
         }
         assert!(rig.submitted() > before + 40, "most have passed");
-        assert!(read_until_full(&mut rig, &other, 2, &block) >= 4);
-        let (mut out, deadline) = (Vec::new(), Deadline::default());
-        while out.len() < 200 {
-            deadline.check("all complete");
-            rig.io.poll_tasks_and_submit();
-            rig.io.reap_and_poll_tasks(&mut out);
-            std::thread::yield_now();
-        }
+        assert!(read_until_full(&mut rig, &other, 2) >= 4);
+        rig.run_until_completed(200);
     }
 }

@@ -14,27 +14,15 @@ use test_support::limited_host::{Call as Refused, ramfs_folder, with_errno};
 
 use crate::harness::{Call, Rig, pattern};
 use crate::storage::{allocated, cached, file, new_image, ring, ways};
-use crate::write_zeroes::{up_to_the_end, zeroes_are_exact};
+use crate::transfer::the_last_sector_is_exact;
 
 const LEN: usize = 1 << 20;
 
-const PUNCH_HOLE: u64 = libc::FALLOC_FL_PUNCH_HOLE as u64;
-const ZERO_RANGE: u64 = libc::FALLOC_FL_ZERO_RANGE as u64;
-
-fn fallocate_with(bits: u64) -> Refused {
+fn fallocate_with(bits: libc::c_int) -> Refused {
     Refused {
         number: libc::SYS_fallocate,
-        with_bits: Some((1, bits)),
+        with_bits: Some((1, u64::try_from(bits).unwrap())),
     }
-}
-
-/// What file systems cannot: anything of it, holes, or zeroes that keep their space.
-fn unable() -> [Refused; 3] {
-    [
-        Refused::any(libc::SYS_fallocate),
-        fallocate_with(PUNCH_HOLE),
-        fallocate_with(ZERO_RANGE),
-    ]
 }
 
 /// Every way to a file, one after the other: what a worker does passes the filter.
@@ -45,14 +33,43 @@ fn each_way(path: &Path, what: impl Fn(&FileOptions)) {
     }
 }
 
+/// Zeroes ranges of all alignments, and checks every byte around them.
+pub fn zeroes_are_exact(node: &Arc<Node>) {
+    node.set_guest_block_size(512).unwrap();
+    let mut rig = Rig::new();
+    for (unmap, fua) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut model = pattern(1, LEN);
+        rig.ok(node, Call::write(0, &model));
+        for (offset, len) in [
+            (0, 512),
+            (4096, 4096),
+            (8704, 512),
+            (12_800, 3584),
+            (90_624, 100_352),
+            (LEN - 512, 512),
+            (LEN / 2 + 512, LEN / 4),
+        ] {
+            let call = Call::write_zeroes(offset as u64, len, unmap);
+            rig.ok(node, if fua { call.fua() } else { call });
+            model[offset..offset + len].fill(0);
+        }
+        assert!(rig.read(node, 0, LEN) == model, "unmap {unmap}, fua {fua}");
+    }
+}
+
+/// What file systems cannot: anything of it, holes, or zeroes that keep their space.
 #[test]
 fn zeroes_are_written_where_fallocate_cannot() {
     let (_folder, path) = new_image(LEN as u64);
-    for cannot in unable() {
+    for cannot in [
+        Refused::any(libc::SYS_fallocate),
+        fallocate_with(libc::FALLOC_FL_PUNCH_HOLE),
+        fallocate_with(libc::FALLOC_FL_ZERO_RANGE),
+    ] {
         for errno in [libc::EOPNOTSUPP, libc::ENOSYS] {
             with_errno(&[cannot], errno, || {
                 each_way(&path, |how| zeroes_are_exact(&file(how)));
-                each_way(&path, |how| up_to_the_end(&path, how));
+                each_way(&path, |how| the_last_sector_is_exact(&path, how, 5000));
             });
         }
     }
@@ -61,7 +78,8 @@ fn zeroes_are_written_where_fallocate_cannot() {
 #[test]
 fn a_discard_does_nothing_where_fallocate_cannot() {
     let (_folder, path) = new_image(LEN as u64);
-    with_errno(&[fallocate_with(PUNCH_HOLE)], libc::EOPNOTSUPP, || {
+    let no_holes = fallocate_with(libc::FALLOC_FL_PUNCH_HOLE);
+    with_errno(&[no_holes], libc::EOPNOTSUPP, || {
         each_way(&path, |how| {
             // The ring is not filtered.
             if how.aio != Aio::IoUring {
@@ -106,7 +124,7 @@ fn zeroes_are_read_back_on_a_file_system_without_holes() {
         discards_do_nothing(&node, &path);
         assert_eq!(fs::metadata(&path).unwrap().len(), LEN as u64);
         drop(node);
-        up_to_the_end(&path, &how);
+        the_last_sector_is_exact(&path, &how, 5000);
     }
 }
 
@@ -119,13 +137,12 @@ fn an_error_of_fallocate_is_the_requests_error() {
                 if how.aio == Aio::IoUring {
                     return;
                 }
-                let node = file(how);
                 let calls = vec![
                     Call::discard(0, 4096),
                     Call::write_zeroes(0, 4096, true),
                     Call::write_zeroes(0, 4096, false),
                 ];
-                for outcome in Rig::new().all(&node, calls) {
+                for outcome in Rig::new().all(&file(how), calls) {
                     assert_eq!(outcome.result, Err(error), "{how:?}");
                 }
                 assert!(fs::read(&path).unwrap() == pattern(1, LEN));

@@ -1,8 +1,8 @@
 //! The null disk, beside others on one iothread.
 
-use block::Request;
+use block::{DetectZeroes, Op};
 
-use crate::harness::{Call, Rig, pattern};
+use crate::harness::{Call, Rig, first_sector, pattern};
 use crate::storage::{file, new_image, null, ways};
 
 #[test]
@@ -12,24 +12,20 @@ fn requests_to_a_null_disk_succeed() {
         assert_eq!(node.geometry().size, 1 << 20);
         assert!(!node.passes_discards() && node.aio().is_none());
         node.set_guest_block_size(512).unwrap();
+        node.set_detect_zeroes(DetectZeroes::On);
         let calls = vec![
             Call::write(0, &pattern(1, 4096)),
+            Call::write(0, &[0; 4096]),
             Call::flush(),
             Call::discard(0, 4096),
             Call::write_zeroes(0, 4096, true).fua(),
             Call::read(0, 4096).cut(100),
         ];
-        let mut outcomes = Rig::new().all(&node, calls);
-        assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
-        assert_eq!(outcomes.pop().unwrap().data, [0; 4096]);
+        assert_eq!(Rig::new().all_ok(&node, calls)[5], [0; 4096]);
         node.flush_blocking().unwrap();
     }
     let kept = Rig::new().read(&null(0, false), 0, 512);
     assert_eq!(kept, [0xee; 512], "the memory is left as it is");
-}
-
-fn request(token: u64) -> Request {
-    Request::without_data(block::Op::Flush, 0, 0, token)
 }
 
 #[test]
@@ -38,8 +34,7 @@ fn requests_complete_in_order_of_their_deadlines() {
     let [fast, slow, never] = [1_000_000, 50_000_000, 3_600_000_000_000]
         .map(|latency_ns| rig.attach(&null(latency_ns, false)));
     for (token, route) in [(0, &slow), (1, &fast), (2, &never), (3, &slow), (4, &fast)] {
-        // SAFETY: a flush names no memory, and the nodes outlive the engines' use of them.
-        unsafe { rig.io.submit(route, request(token)) }.unwrap();
+        rig.submit(route, Op::Flush, token);
     }
     let mut out = Vec::new();
     let mut deadlines = Vec::new();
@@ -48,8 +43,7 @@ fn requests_complete_in_order_of_their_deadlines() {
         rig.io.reap_and_poll_tasks(&mut out);
         std::thread::yield_now();
     }
-    let order: Vec<_> = out.iter().map(|completion| completion.token).collect();
-    assert_eq!(order, [1, 4, 0, 3]);
+    assert!(out.iter().map(|done| done.token).eq([1, 4, 0, 3]));
     assert!(deadlines.is_sorted());
     assert!(!rig.io.has_completions_or_woken_tasks());
     assert!(rig.io.next_deadline_ns() > deadlines.last().copied());
@@ -63,20 +57,14 @@ fn a_slow_disk_fills_only_itself() {
     let never = rig.attach(&null(3_600_000_000_000, false));
     let room = rig.io.room(&never);
     for token in 0..room as u64 {
-        // SAFETY: as above.
-        unsafe { rig.io.submit(&never, request(token)) }.unwrap();
+        rig.submit(&never, Op::Flush, token);
     }
     assert_eq!(rig.io.room(&never), 0);
-    // SAFETY: as above.
-    assert!(unsafe { rig.io.submit(&never, request(0)) }.is_err());
+    // SAFETY: its memory is never freed.
+    assert!(unsafe { rig.io.submit(&never, first_sector(Op::Flush, 0)) }.is_err());
     rig.ok(&null(0, true), Call::read(0, 512));
-    let unflushed = |how| block::FileOptions {
-        no_flush: true,
-        unmap: false,
-        ..how
-    };
     for how in ways(&path) {
-        let node = file(&unflushed(how));
+        let node = file(&how);
         rig.ok(&node, Call::read(0, 512));
         rig.ok(&node, Call::flush());
         rig.ok(&node, Call::discard(0, 512));

@@ -12,53 +12,41 @@ use crate::storage::{LoopDevice, cached, device, file, large_block_folder, optio
 const SECTOR: usize = 512;
 
 /// From four iothreads at once, every sector of the range is written several times over, together
-/// with zeroes and discards (ignored ones), each sector by one iothread only: whatever it wrote last is there.
+/// with zeroes, each sector by one iothread only: whatever it wrote last is there.
 fn hammer(node: &Arc<Node>, sectors: usize) -> Vec<u8> {
     let mut model = vec![0; sectors * SECTOR];
-    let written = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4)
-            .map(|thread| {
-                scope.spawn(move || {
-                    let mut rig = Rig::new();
-                    let mut last = Vec::new();
-                    for round in 0..8u64 {
-                        let mine = (0..sectors).filter(|sector| sector % 4 == thread);
-                        let mut calls = Vec::new();
-                        last.clear();
-                        for sector in mine {
-                            let offset = (sector * SECTOR) as u64;
-                            let seed = (round << 32) | offset;
-                            // Others of the thread's sectors lie in the same block.
-                            if seed % 7 == round % 7 && sector % 3 == 0 {
-                                calls.push(Call::write_zeroes(offset, SECTOR, false));
-                                last.push((sector, vec![0; SECTOR]));
-                            } else {
-                                let data = pattern(seed, SECTOR);
-                                let skew = if sector % 5 == 0 { 3 } else { 0 };
-                                calls.push(Call::write(offset, &data).skewed(skew));
-                                last.push((sector, data));
-                            }
-                        }
-                        for outcome in rig.all(node, calls) {
-                            assert_eq!(outcome.result, Ok(()));
-                        }
-                        for (sector, data) in &last {
-                            let offset = (sector * SECTOR) as u64;
-                            if sector % 16 < 4 {
-                                assert!(rig.read(node, offset, SECTOR) == *data, "sector {sector}");
-                            }
-                        }
-                    }
-                    last
-                })
-            })
-            .collect();
-        let joined = threads.into_iter().map(|thread| thread.join().unwrap());
-        joined.flatten().collect::<Vec<_>>()
-    });
-    for (sector, data) in written {
-        model[sector * SECTOR..][..SECTOR].copy_from_slice(&data);
+    let mut parts: Vec<Vec<_>> = (0..4).map(|_| Vec::new()).collect();
+    for (sector, data) in model.chunks_mut(SECTOR).enumerate() {
+        parts[sector % 4].push((sector, data));
     }
+    std::thread::scope(|scope| {
+        for mut part in parts {
+            scope.spawn(move || {
+                let mut rig = Rig::new();
+                for round in 0..8u64 {
+                    let mut calls = Vec::new();
+                    for (sector, data) in &mut part {
+                        let offset = (*sector * SECTOR) as u64;
+                        let seed = (round << 32) | offset;
+                        // Others of the thread's sectors lie in the same block.
+                        calls.push(if seed % 7 == round % 7 && *sector % 3 == 0 {
+                            data.fill(0);
+                            Call::write_zeroes(offset, SECTOR, false)
+                        } else {
+                            data.copy_from_slice(&pattern(seed, SECTOR));
+                            let skew = if *sector % 5 == 0 { 3 } else { 0 };
+                            Call::write(offset, data).skewed(skew)
+                        });
+                    }
+                    rig.all_ok(node, calls);
+                    for (sector, data) in part.iter().filter(|(sector, _)| sector % 16 < 4) {
+                        let found = rig.read(node, (sector * SECTOR) as u64, SECTOR);
+                        assert!(found == **data, "sector {sector}");
+                    }
+                }
+            });
+        }
+    });
     model
 }
 
@@ -75,36 +63,6 @@ fn writes_to_one_block_of_a_device_do_not_undo_each_other() {
         let found = Rig::new().read(&node, 0, model.len());
         assert!(found == model, "direct: {}", how.direct);
         drop(node);
-    }
-}
-
-/// Whole blocks, parts of them and unaligned memory at once: overlapping in blocks, not in sectors.
-#[test]
-fn whole_and_partial_blocks_do_not_undo_each_other() {
-    let Some(disk) = LoopDevice::new(1 << 20, 4096) else {
-        return;
-    };
-    let node = device(&options(&disk.path));
-    node.set_guest_block_size(512).unwrap();
-    let mut rig = Rig::new();
-    for round in 0..20u64 {
-        let mut model = rig.read(&node, 0, 1 << 20);
-        let mut calls = Vec::new();
-        let mut at = 0;
-        for step in 0.. {
-            let len = [512, 4096, 1536, 12_288, 3584, 8192, 512, 20_480][step % 8];
-            if at + len > model.len() {
-                break;
-            }
-            let data = pattern((round << 32) | at as u64, len);
-            model[at..at + len].copy_from_slice(&data);
-            calls.push(Call::write(at as u64, &data).skewed(step % 3));
-            at += len;
-        }
-        for outcome in rig.all(&node, calls) {
-            assert_eq!(outcome.result, Ok(()));
-        }
-        assert!(rig.read(&node, 0, 1 << 20) == model, "round {round}");
     }
 }
 
@@ -131,9 +89,7 @@ fn a_partial_write_does_not_undo_a_whole_one() {
                 [part, whole]
             }
         });
-        for outcome in rig.all(&node, calls.collect()) {
-            assert_eq!(outcome.result, Ok(()));
-        }
+        rig.all_ok(&node, calls.collect());
         let found = rig.read(&node, 0, 1 << 20);
         for (found, data) in found.chunks(4096).zip(data.chunks(4096)) {
             assert!(found[SECTOR..] == data[SECTOR..], "round {round}");
@@ -185,9 +141,7 @@ fn a_shortened_file_does_not_lose_writes_beyond_its_end() {
             .map(|(sector, data)| Call::write((sector * SECTOR) as u64, data))
             .collect();
         calls.rotate_left(usize::try_from(round % 63).unwrap());
-        for outcome in rig.all(&node, calls) {
-            assert_eq!(outcome.result, Ok(()));
-        }
+        rig.all_ok(&node, calls);
         assert!(fs::read(&path).unwrap() == data, "round {round}");
     }
 }
@@ -206,11 +160,6 @@ fn exports_of_one_disk_agree_on_small_or_large_blocks() {
     assert!(
         matches!(error, NodeError::MixedBlockSizes { .. }),
         "{error}"
-    );
-    assert_eq!(
-        error.to_string(),
-        "part is exported with another logical block size already; on a disk with blocks of 4096 \
-         bytes all exports must be below that size, or none"
     );
     drop((node, window));
 

@@ -40,27 +40,19 @@ fn a_file_grows_with_zeroes_and_shrinks_for_good() {
 }
 
 #[test]
-fn a_partial_last_sector_counts() {
+fn a_partial_last_sector_counts_and_so_does_a_change_from_outside() {
     let (_folder, path) = new_image(LEN);
     let node = file(&options(&path));
+    let sizes = || (node.size(), fs::metadata(&path).unwrap().len());
     resize(&node, 1000).unwrap();
-    assert_eq!(
-        (node.size(), fs::metadata(&path).unwrap().len()),
-        (1024, 1000)
-    );
+    assert_eq!(sizes(), (1024, 1000));
     resize(&node, 0).unwrap();
-    assert_eq!((node.size(), fs::metadata(&path).unwrap().len()), (0, 0));
-}
-
-#[test]
-fn a_size_that_was_changed_from_outside_is_taken_over() {
-    let (_folder, path) = new_image(LEN);
-    let node = file(&options(&path));
+    assert_eq!(sizes(), (0, 0));
     let outside = fs::OpenOptions::new().write(true).open(&path).unwrap();
     outside.set_len(3 * LEN).unwrap();
-    assert_eq!(node.size(), LEN);
+    assert_eq!(sizes(), (0, 3 * LEN));
     resize(&node, 3 * LEN).unwrap();
-    assert_eq!(node.size(), 3 * LEN);
+    assert_eq!(sizes(), (3 * LEN, 3 * LEN));
 }
 
 #[test]
@@ -96,9 +88,7 @@ fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
     let error = inner.size_if_disk_ends_at(65_536).unwrap_err();
     assert!(matches!(error, ResizeError::Cut { .. }), "{error}");
     for node in [&fixed, &inside] {
-        let error = node
-            .check_size_and_compute_disk_end_offset(LEN)
-            .unwrap_err();
+        let error = resize(node, LEN).unwrap_err();
         assert_eq!(error.to_string(), "Cannot resize fixed-size raw disks");
     }
 }
@@ -107,49 +97,23 @@ fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
 fn nodes_that_cannot_be_resized_report_why() {
     const MOST: u64 = 0x7fff_ffff_c000_0000;
     let (_folder, path) = new_image(LEN);
-    let error = null(0, false)
-        .check_size_and_compute_disk_end_offset(LEN)
-        .unwrap_err()
-        .to_string();
-    assert_eq!(error, "Image format driver does not support resize");
-    {
-        let read_only = try_file(&options(&path), true).unwrap();
-        let error = read_only
-            .check_size_and_compute_disk_end_offset(LEN)
-            .unwrap_err()
-            .to_string();
-        assert_eq!(error, "Image is read-only");
-    }
+    let error = |node: &Arc<Node>, size| resize(node, size).unwrap_err().to_string();
+    let no_driver = error(&null(0, false), LEN);
+    assert_eq!(no_driver, "Image format driver does not support resize");
+    let read_only = error(&try_file(&options(&path), true).unwrap(), LEN);
+    assert_eq!(read_only, "Image is read-only");
     let node = file(&options(&path));
-    let error = node
-        .check_size_and_compute_disk_end_offset(MOST + 1)
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        error,
-        format!("offset({}) exceeds maximum({MOST})", MOST + 1)
-    );
     let tail = Node::new_window("tail", &node, 4096, None, false, true).unwrap();
-    let error = tail
-        .check_size_and_compute_disk_end_offset(MOST)
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        error,
-        format!("offset({}) exceeds maximum({MOST})", MOST + 4096)
-    );
-    let error = tail
-        .check_size_and_compute_disk_end_offset((1 << 63) - 4096)
-        .unwrap_err()
-        .to_string();
-    assert_eq!(error, "Disk size too large for the chosen offset");
+    for (node, size, offset) in [(&node, MOST + 1, MOST + 1), (&tail, MOST, MOST + 4096)] {
+        let expected = format!("offset({offset}) exceeds maximum({MOST})");
+        assert_eq!(error(node, size), expected);
+    }
+    let too_large = error(&tail, (1 << 63) - 4096);
+    assert_eq!(too_large, "Disk size too large for the chosen offset");
     // The file systems that tests run on have less.
-    let end = node.check_size_and_compute_disk_end_offset(MOST).unwrap();
-    let error = node.set_file_or_image_end(end).unwrap_err().to_string();
-    assert!(
-        error.starts_with("Could not resize file: File too large"),
-        "{error}"
-    );
+    let too_large = error(&node, MOST);
+    let expected = "Could not resize file: File too large";
+    assert!(too_large.starts_with(expected), "{too_large}");
     assert_eq!(fs::metadata(&path).unwrap().len(), LEN);
 }
 
@@ -159,10 +123,7 @@ fn a_block_device_cannot_be_resized() {
         return;
     };
     let node = device(&options(&disk.path));
-    let error = node
-        .check_size_and_compute_disk_end_offset(LEN + 512)
-        .unwrap_err()
-        .to_string();
+    let error = resize(&node, LEN + 512).unwrap_err().to_string();
     assert!(error.starts_with("Cannot grow device files"), "{error}");
     // As in QEMU a smaller size means the real one.
     resize(&node, 512).unwrap();

@@ -19,25 +19,16 @@ pub fn folder() -> TempDir {
 pub fn tmpfs_folder() -> Option<TempDir> {
     const TMPFS_MAGIC: u32 = 0x0102_1994;
     let shm = Path::new("/dev/shm");
-    let is_tmpfs = |found: rustix::fs::StatFs| u32::try_from(found.f_type) == Ok(TMPFS_MAGIC);
-    let folder = match rustix::fs::statfs(shm).map(is_tmpfs) {
-        Ok(true) => TempDir::new_in(shm).map_err(|error| error.to_string()),
-        Ok(false) => Err("it is another file system".to_owned()),
-        Err(error) => Err(error.to_string()),
-    };
-    if let Err(problem) = &folder {
-        test_support::report::not_run(&format!("no tmpfs at /dev/shm: {problem}"));
+    let magic = rustix::fs::statfs(shm).map(|found| u32::try_from(found.f_type));
+    if magic != Ok(Ok(TMPFS_MAGIC)) {
+        test_support::report::not_run("no tmpfs at /dev/shm");
+        return None;
     }
-    folder.ok()
+    Some(TempDir::new_in(shm).unwrap())
 }
 
 /// A tmpfs of its own, unmounted when dropped.
 pub struct Mount(PathBuf);
-
-/// A folder that holds no more than so many bytes.
-pub fn small_tmpfs(bytes: u64) -> Option<(TempDir, Mount)> {
-    mount(&["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
-}
 
 /// A folder on a filesystem whose disk has blocks of 4096 bytes.
 pub fn large_block_folder() -> Option<(TempDir, Mount, LoopDevice)> {
@@ -45,9 +36,7 @@ pub fn large_block_folder() -> Option<(TempDir, Mount, LoopDevice)> {
     let name = device.path.to_str().unwrap();
     let made = Command::new("mkfs.ext4").args(["-q", name]).output();
     if !made.as_ref().is_ok_and(|made| made.status.success()) {
-        test_support::report::not_run(&format!(
-            "no filesystem on a disk of large blocks: {made:?}"
-        ));
+        test_support::report::not_run(&format!("no filesystem on large blocks: {made:?}"));
         return None;
     }
     let (folder, mount) = mount(&[name])?;
@@ -57,11 +46,8 @@ pub fn large_block_folder() -> Option<(TempDir, Mount, LoopDevice)> {
 /// A filesystem on a folder of its own, with these arguments for mount(8).
 pub fn mount(arguments: &[&str]) -> Option<(TempDir, Mount)> {
     let folder = folder();
-    let made = Command::new("mount")
-        .args(arguments)
-        .arg(folder.path())
-        .output();
-    match made {
+    let mut mount = Command::new("mount");
+    match mount.args(arguments).arg(folder.path()).output() {
         Ok(made) if made.status.success() => {
             let mount = Mount(folder.path().to_owned());
             Some((folder, mount))
@@ -211,25 +197,22 @@ impl LoopDevice {
     pub fn on(folder: &Path, bytes: u64, block: u32, arguments: &[&str]) -> Option<Self> {
         let image = folder.join("loop.img");
         fs::File::create(&image).unwrap().set_len(bytes).unwrap();
-        let made = Command::new("losetup")
-            .args(["--find", "--show", "--sector-size", &block.to_string()])
-            .args(arguments)
-            .arg(&image)
-            .output();
-        let problem = match made {
+        let mut losetup = Command::new("losetup");
+        losetup.args(["--find", "--show", "--sector-size", &block.to_string()]);
+        match losetup.args(arguments).arg(&image).output() {
             Ok(made) if made.status.success() => {
                 let path = String::from_utf8(made.stdout).unwrap();
-                return Some(LoopDevice {
+                Some(LoopDevice {
                     path: PathBuf::from(path.trim()),
                     image,
                     _folder: None,
-                });
+                })
             }
-            Ok(made) => String::from_utf8_lossy(&made.stderr).into_owned(),
-            Err(error) => error.to_string(),
-        };
-        test_support::report::not_run(&format!("no loop device with blocks of {block}: {problem}"));
-        None
+            other => {
+                test_support::report::not_run(&format!("no loop device: {other:?}"));
+                None
+            }
+        }
     }
 
     /// Flushes that the device was sent, see the kernel's `Documentation/block/stat.rst`.

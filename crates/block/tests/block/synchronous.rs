@@ -1,7 +1,6 @@
 //! Tests of Linux AIO on disks that answer within the call, and on others.
 
 use std::fs::OpenOptions;
-use std::path::Path;
 use std::sync::Arc;
 
 use block::{AttachedDisk, Node};
@@ -22,20 +21,14 @@ fn disk(folder: &TempDir) -> (std::path::PathBuf, Arc<Node>) {
 
 /// Writes all blocks and reads them back, many at once; `round` is in the bytes.
 fn fill_and_check(rig: &mut Rig, node: &Arc<Node>, round: u64) {
-    let blocks = (0..BLOCKS).map(|block| {
-        let offset = block * BLOCK as u64;
-        (offset, pattern(round * BLOCKS + block + 1, BLOCK))
-    });
-    let blocks: Vec<_> = blocks.collect();
-    let write = |(offset, bytes): &(u64, Vec<u8>)| Call::write(*offset, bytes).cut(1024);
-    for outcome in rig.all(node, blocks.iter().map(write).collect()) {
-        assert_eq!(outcome.result, Ok(()));
-    }
-    let read = |(offset, _): &(u64, _)| Call::read(*offset, BLOCK).cut(2048);
-    let outcomes = rig.all(node, blocks.iter().map(read).collect());
-    for (outcome, (offset, bytes)) in outcomes.iter().zip(&blocks) {
-        assert_eq!(outcome.result, Ok(()));
-        assert!(outcome.data == *bytes, "round {round}, at {offset}");
+    let offset = |block| block * BLOCK as u64;
+    let bytes = |block| pattern(round * BLOCKS + block + 1, BLOCK);
+    let write = |block| Call::write(offset(block), &bytes(block)).cut(1024);
+    rig.all_ok(node, (0..BLOCKS).map(write).collect());
+    let read = |block| Call::read(offset(block), BLOCK).cut(2048);
+    let found = rig.all_ok(node, (0..BLOCKS).map(read).collect());
+    for (block, found) in (0..).zip(found) {
+        assert!(found == bytes(block), "round {round}, block {block}");
     }
 }
 
@@ -59,14 +52,9 @@ fn in_memory() -> Option<(TempDir, std::path::PathBuf, Arc<Node>, Rig, AttachedD
     panic!("a disk in memory answers within the call");
 }
 
-fn truncate(path: &Path, bytes: u64) {
-    let file = OpenOptions::new().write(true).open(path).unwrap();
-    file.set_len(bytes).unwrap();
-}
-
 #[test]
 fn a_disk_in_memory_is_synchronous_with_the_same_bytes() {
-    let Some((_folder, _, node, mut rig, route)) = in_memory() else {
+    let Some((_folder, path, node, mut rig, route)) = in_memory() else {
         return;
     };
     // With probes in between.
@@ -76,25 +64,20 @@ fn a_disk_in_memory_is_synchronous_with_the_same_bytes() {
     rig.ok(&node, Call::flush());
     rig.ok(&node, Call::write(0, &pattern(7, BLOCK)).fua());
     assert!(rig.read(&node, 0, BLOCK) == pattern(7, BLOCK));
-    // Another disk with the same number begins anew.
-    rig.io.detach(route);
-    let before = synchronous(&rig);
-    rig.ok(&node, Call::read(0, BLOCK));
-    assert_eq!(synchronous(&rig), before);
-}
-
-#[test]
-fn the_lost_end_of_a_truncated_disk_in_memory_reads_as_zeroes() {
-    let Some((_folder, path, node, mut rig, _route)) = in_memory() else {
-        return;
-    };
+    // The lost end of a truncated file reads as zeroes.
     fill_and_check(&mut rig, &node, 0);
-    truncate(&path, 3 * BLOCK as u64 / 2);
+    let outside = OpenOptions::new().write(true).open(path).unwrap();
+    outside.set_len(3 * BLOCK as u64 / 2).unwrap();
     let mut expected = [pattern(1, BLOCK), pattern(2, BLOCK)].concat();
     expected[3 * BLOCK / 2..].fill(0);
     assert!(rig.read(&node, 0, 2 * BLOCK) == expected);
     assert!(rig.read(&node, 8 * BLOCK as u64, BLOCK) == [0; BLOCK]);
     fill_and_check(&mut rig, &node, 1);
+    // Another disk with the same number begins anew.
+    rig.io.detach(route);
+    let before = synchronous(&rig);
+    rig.ok(&node, Call::read(0, BLOCK));
+    assert_eq!(synchronous(&rig), before);
 }
 
 #[test]

@@ -2,17 +2,19 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
-use block::{Aio, Node};
+use block::{Aio, FileOptions, Node};
+use engine::Errno;
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{file, folder, image, new_image, tmpfs_folder, ways};
+use crate::storage::{file, folder, image, mount, new_image, tmpfs_folder, try_file, ways};
 
 const MIB: usize = 1 << 20;
 
 /// Writes and reads back with every form of memory, and looks at the file from outside.
-fn round_trip(node: &Arc<Node>, path: &std::path::Path, offset: u64, data: &[u8], segment: usize) {
+fn round_trip(node: &Arc<Node>, path: &Path, offset: u64, data: &[u8], segment: usize) {
     let mut rig = Rig::new();
     for skew in [0, 1, 512] {
         let seed = u64::try_from(skew).unwrap();
@@ -28,18 +30,23 @@ fn round_trip(node: &Arc<Node>, path: &std::path::Path, offset: u64, data: &[u8]
     }
 }
 
+/// Also with more segments than a system call takes, with some that are shorter than a sector, and with many bytes.
 #[test]
 fn every_way_moves_the_same_bytes() {
-    let (_folder, path) = new_image(4 * MIB as u64);
+    let (_folder, path) = new_image(33 * MIB as u64);
     for how in ways(&path) {
         let node = file(&how);
         for (offset, len, segment) in [
             (0, 4096, 4096),
             (512, 512, 512),
             (8192, 64 * 1024, 4096),
-            (1024, 3 * 512, 512),
             (4096, 8192, 1000),
+            (0, 64 * 1024, 17),
+            (512, 1024 * 512, 512),
+            (512, 1025 * 512, 512),
+            (512, 2500 * 512, 512),
             (MIB as u64 - 512, 2 * MIB + 512, 333_333),
+            (MIB as u64 - 512, 16 * MIB, 128 * 1024),
         ] {
             round_trip(&node, &path, offset, &pattern(offset, len), segment);
         }
@@ -86,29 +93,6 @@ fn the_kernel_carries_what_it_can_without_blocking_and_workers_the_rest() {
 }
 
 #[test]
-fn more_segments_than_a_system_call_takes() {
-    let (_folder, path) = new_image(4 * MIB as u64);
-    for how in ways(&path) {
-        let node = file(&how);
-        for segments in [1024, 1025, 2500] {
-            let data = pattern(segments, usize::try_from(segments).unwrap() * 512);
-            round_trip(&node, &path, 512, &data, 512);
-        }
-        // So many that they are shorter than a sector.
-        round_trip(&node, &path, 0, &pattern(3, 64 * 1024), 17);
-    }
-}
-
-#[test]
-fn large_requests() {
-    let (_folder, path) = new_image(33 * MIB as u64);
-    for how in ways(&path) {
-        let data = pattern(5, 16 * MIB);
-        round_trip(&file(&how), &path, MIB as u64 - 512, &data, 128 * 1024);
-    }
-}
-
-#[test]
 fn requests_of_nothing_and_empty_segments() {
     let (_folder, path) = new_image(MIB as u64);
     for how in ways(&path) {
@@ -117,8 +101,8 @@ fn requests_of_nothing_and_empty_segments() {
         rig.ok(&node, Call::write(0, &[]));
         rig.ok(&node, Call::write_zeroes(0, 0, true).fua());
         rig.ok(&node, Call::discard(0, 0));
+        let data = pattern(1, 2048);
         for empty in [1, 1024] {
-            let data = pattern(empty as u64, 2048);
             for segment in [512, 1000] {
                 let form = |call: Call| call.cut(segment).with_empty(empty);
                 rig.ok(&node, form(Call::write(512, &data)));
@@ -171,30 +155,41 @@ fn a_file_that_was_truncated_reads_as_zeroes() {
 fn the_last_sector_need_not_be_whole() {
     let folders = [Some(folder()), tmpfs_folder()];
     for folder in folders.iter().flatten() {
-        for bytes in [1u64, 100, 1000, 5000] {
-            let path = folder.path().join("disk");
-            for how in ways(&path) {
-                for (segment, skew) in [(512, 0), (512, 1), (100, 0)] {
-                    let content = pattern(bytes, usize::try_from(bytes).unwrap());
-                    fs::write(&path, &content).unwrap();
-                    let (node, mut rig) = (file(&how), Rig::new());
-                    let size = bytes.next_multiple_of(512);
-                    assert_eq!(node.geometry().size, size);
-
-                    let mut padded = content.clone();
-                    padded.resize(usize::try_from(size).unwrap(), 0);
-                    let call = Call::read(0, padded.len()).cut(segment).skewed(skew);
-                    assert!(rig.ok(&node, call) == padded, "{bytes} bytes, {how:?}");
-
-                    // Written, it becomes whole, and nothing else changes.
-                    let last = pattern(99, 512);
-                    let call = Call::write(size - 512, &last).cut(segment).skewed(skew);
-                    rig.ok(&node, call);
-                    let at = padded.len() - 512;
-                    padded[at..].copy_from_slice(&last);
-                    assert!(fs::read(&path).unwrap() == padded, "{bytes} bytes, {how:?}");
-                }
+        let path = folder.path().join("disk");
+        for how in ways(&path) {
+            for bytes in [1, 100, 1000, 5000] {
+                the_last_sector_is_exact(&path, &how, bytes);
             }
+        }
+    }
+}
+
+/// The last sector of a file of so many bytes reads as if zeroes followed, and can be written and zeroed as a whole.
+pub fn the_last_sector_is_exact(path: &Path, how: &FileOptions, bytes: usize) {
+    let (size, last) = (bytes.next_multiple_of(512), pattern(99, 512));
+    let at = size - 512;
+    let zeroes = |unmap| Call::write_zeroes(at as u64, 512, unmap).fua();
+    for (segment, skew) in [(512, 0), (512, 1), (100, 0)] {
+        let placed = |call: Call| call.cut(segment).skewed(skew);
+        for (call, expected) in [
+            (placed(Call::write(at as u64, &last)), &last),
+            (zeroes(false), &vec![0; 512]),
+            (zeroes(true), &vec![0; 512]),
+        ] {
+            let mut model = pattern(1, bytes);
+            fs::write(path, &model).unwrap();
+            let (node, mut rig) = (file(how), Rig::new());
+            assert_eq!(node.geometry().size, size as u64);
+            model.resize(size, 0);
+            let read = rig.ok(&node, placed(Call::read(0, size)));
+            assert!(read == model, "{bytes} bytes, {how:?}");
+            rig.ok(&node, call);
+            model[at..].copy_from_slice(expected);
+            assert!(rig.read(&node, 0, size) == model, "{bytes} bytes, {how:?}");
+            let mut outside = fs::read(path).unwrap();
+            assert!(outside.len() <= size);
+            outside.resize(size, 0);
+            assert!(outside == model, "{bytes} bytes, {how:?}");
         }
     }
 }
@@ -203,28 +198,26 @@ fn the_last_sector_need_not_be_whole() {
 fn an_error_of_the_disk_is_the_requests_result() {
     let (_folder, path) = new_image(MIB as u64);
     for how in ways(&path) {
-        let node = crate::storage::try_file(&how, true).unwrap();
-        let mut rig = Rig::new();
-        let calls = vec![
-            Call::write(0, &[1; 512]),
-            Call::read(0, 512),
-            Call::write(0, &[1; 512]).skewed(1),
-            Call::write_zeroes(0, 512, false),
-        ];
-        let results: Vec<_> = rig
-            .all(&node, calls)
-            .into_iter()
-            .map(|it| it.result)
-            .collect();
-        let refused = Err(engine::Errno::BADF);
-        assert_eq!(results, [refused, Ok(()), refused, refused], "{how:?}");
+        let node = try_file(&how, true).unwrap();
+        let refused = Err(Errno::BADF);
+        let (calls, expected): (Vec<_>, Vec<_>) = [
+            (Call::write(0, &[1; 512]), refused),
+            (Call::read(0, 512), Ok(())),
+            (Call::write(0, &[1; 512]).skewed(1), refused),
+            (Call::write_zeroes(0, 512, false), refused),
+        ]
+        .into_iter()
+        .unzip();
+        let outcomes = Rig::new().all(&node, calls);
+        let results = outcomes.iter().map(|outcome| outcome.result);
+        assert!(results.eq(expected), "{how:?}: {outcomes:?}");
     }
 }
 
 /// A full disk is an error, not a wait.
 #[test]
 fn a_full_disk_is_an_error() {
-    let Some((folder, _mount)) = crate::storage::small_tmpfs(256 * 1024) else {
+    let Some((folder, _mount)) = mount(&["-t", "tmpfs", "-o", "size=256k", "tmpfs"]) else {
         return;
     };
     let path = image(&folder, "disk", 4 * MIB as u64);
@@ -232,8 +225,8 @@ fn a_full_disk_is_an_error() {
         let (node, mut rig) = (file(&how), Rig::new());
         let data = pattern(1, 2 * MIB);
         for skew in [0, 1] {
-            let outcome = rig.one(&node, Call::write(0, &data).skewed(skew));
-            assert_eq!(outcome.result, Err(engine::Errno::NOSPC), "{how:?}");
+            let outcomes = rig.all(&node, vec![Call::write(0, &data).skewed(skew)]);
+            assert_eq!(outcomes[0].result, Err(Errno::NOSPC), "{how:?}");
         }
         rig.ok(&node, Call::discard(0, 4 * MIB));
         rig.ok(&node, Call::write(0, &data[..4096]));
