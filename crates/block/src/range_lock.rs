@@ -138,48 +138,16 @@ impl Drop for RangeLockTicket<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        Aio, BackendSettings, FileOptions, IoContext, Locking, Node, NodeOptions, Op, Request,
-    };
+    use crate::{Aio, Op, testing};
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::sync::{Arc, mpsc};
-    use std::task::Wake;
-    use std::time::{Duration, Instant};
+    use std::sync::mpsc;
 
-    /// Longer than a test that succeeds takes.
-    const DEADLINE: Duration = Duration::from_secs(20);
+    use test_support::deadline::Deadline;
 
     impl RangeLock {
         fn claims(&self) -> usize {
             self.lock_state().claims.len()
         }
-    }
-
-    #[test]
-    fn overlapping_ranges_exclude_each_other() {
-        let lock = RangeLock::default();
-        let inside = AtomicU32::new(0);
-        std::thread::scope(|scope| {
-            for thread in 0..4u64 {
-                let (lock, inside) = (&lock, &inside);
-                scope.spawn(move || {
-                    for round in 0..500u64 {
-                        // All of them contain byte 100.
-                        let _guard = lock.lock_blocking(90 + thread..101 + round % 7);
-                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                        inside.fetch_sub(1, Ordering::SeqCst);
-                    }
-                });
-            }
-        });
-        assert_eq!(lock.claims(), 0);
-    }
-
-    #[test]
-    fn adjacent_ranges_do_not_wait() {
-        let lock = RangeLock::default();
-        let _first = lock.lock_blocking(0..10);
-        let _second = lock.lock_blocking(10..20);
     }
 
     #[test]
@@ -207,31 +175,16 @@ mod tests {
         assert_eq!(hear.try_iter().collect::<Vec<_>>(), ["long", "short"]);
     }
 
-    /// Runs a future on a thread, as an executor would; a lost wake-up fails the test.
-    fn run(future: impl Future<Output = ()>) {
-        struct Unpark(std::thread::Thread, AtomicU32);
-        impl Wake for Unpark {
-            fn wake(self: Arc<Self>) {
-                self.1.store(1, Ordering::SeqCst);
-                self.0.unpark();
-            }
-        }
-        let unpark = Arc::new(Unpark(std::thread::current(), AtomicU32::new(1)));
-        let (waker, begin) = (Waker::from(unpark.clone()), Instant::now());
-        let mut future = std::pin::pin!(future);
+    /// Polls a future until it is ready. The models of interleavings find lost wake-ups.
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        let (mut future, deadline) = (std::pin::pin!(future), Deadline::default());
+        let mut cx = Context::from_waker(Waker::noop());
         loop {
-            if unpark.1.swap(0, Ordering::SeqCst) == 1 {
-                if future
-                    .as_mut()
-                    .poll(&mut Context::from_waker(&waker))
-                    .is_ready()
-                {
-                    return;
-                }
-            } else {
-                assert!(begin.elapsed() < DEADLINE, "it was not woken");
-                std::thread::park_timeout(Duration::from_millis(100));
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return output;
             }
+            deadline.check("it gets the lock");
+            std::thread::yield_now();
         }
     }
 
@@ -260,15 +213,11 @@ mod tests {
                 scope.spawn(move || {
                     for blocks in blocks {
                         let range = blocks.start.into()..blocks.end.into();
-                        if thread == 0 {
-                            let _guard = lock.lock_blocking(range);
-                            enter(&blocks);
-                        } else {
-                            run(async {
-                                let _guard = lock.lock_async(range).await;
-                                enter(&blocks);
-                            });
-                        }
+                        let _guard = match thread {
+                            0 => lock.lock_blocking(range),
+                            _ => run(lock.lock_async(range)),
+                        };
+                        enter(&blocks);
                     }
                 });
             }
@@ -297,66 +246,22 @@ mod tests {
     /// Iothreads that share a disk use the lock only for partial blocks.
     #[test]
     fn aligned_direct_requests_take_no_lock() {
-        for aio in [Aio::Native, Aio::IoUring] {
-            aligned_direct_requests_take_no_lock_with(aio);
-        }
-    }
-
-    fn aligned_direct_requests_take_no_lock_with(aio: Aio) {
         // Beside the test program: a file system that direct I/O is known to work on.
-        let folder = std::env::current_exe().unwrap();
-        let folder = tempfile::tempdir_in(folder.parent().unwrap()).unwrap();
-        let path = folder.path().join("disk");
-        std::fs::write(&path, vec![0; 1 << 16]).unwrap();
-        let options = NodeOptions::File(FileOptions {
-            path,
-            direct: true,
-            no_flush: false,
-            unmap: true,
-            aio,
-            aio_max_batch: 0,
-            locking: Locking::Off,
-            force_share: false,
-        });
-        let node = Node::open("disk", false, &options).unwrap();
-        let everything = node
-            .underlying_file()
-            .unwrap()
-            .range_lock
-            .lock_blocking(0..u64::MAX);
-        let mut memory = vec![0u8; 3 * 4096];
-        let start = memory.as_mut_ptr().align_offset(4096);
-        let mut iov = libc::iovec {
-            iov_base: memory[start..].as_mut_ptr().cast(),
-            iov_len: 4096,
-        };
-        let mut io = IoContext::new(BackendSettings::default(), Arc::new(|| ())).unwrap();
-        let route = io.attach(&node, &mut |_| Ok(()));
-        for (token, op) in (0..).zip([Op::Write, Op::Read, Op::Flush]) {
-            let (len, iov_count) = if op == Op::Flush { (0, 0) } else { (4096, 1) };
-            let request = Request {
-                op,
-                fua: false,
-                offset: 0,
-                len,
-                iov: &raw mut iov,
-                iov_count,
-                token,
-            };
-            // SAFETY: the loop below waits for its end; list, memory and node are kept beyond it.
-            unsafe { io.submit(&route, request) }.unwrap();
-            io.poll_tasks_and_submit();
-            let (begin, mut done) = (Instant::now(), Vec::new());
-            while done.is_empty() && begin.elapsed().as_secs() < 60 {
-                io.reap_and_poll_tasks(&mut done);
-                std::thread::yield_now();
+        let program = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        for aio in [Aio::Native, Aio::IoUring] {
+            let path = folder.path().join("disk");
+            let node = testing::file_with_cache(&path, &[0; 1 << 16], aio, true);
+            let (mut io, disk) = testing::attached(&node);
+            // Unlocked before the end of `io`, which waits for workers, if a request waits for it.
+            let file = node.underlying_file().unwrap().clone();
+            let _everything = file.range_lock.lock_blocking(0..u64::MAX);
+            for op in [Op::Write, Op::Read, Op::Flush] {
+                let len = if op == Op::Flush { 0 } else { 4096 };
+                testing::submit(&mut io, &disk, (op, 0), vec![0; len], 1);
+                let done = testing::run_until_completed(&mut io, 1);
+                assert_eq!(done[0].result, Ok(()), "{aio}: {op:?}");
             }
-            // Before anything ends the test: the end of the engines waits for workers.
-            if done.is_empty() {
-                drop(everything);
-                panic!("{aio}: {op:?} waits for the lock");
-            }
-            assert_eq!(done[0].result, Ok(()));
         }
     }
 }

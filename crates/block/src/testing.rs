@@ -5,4 +5,7 @@ mod route_changing_driver;
 mod unit_tests;
 
 #[cfg(test)]
-pub(crate) use unit_tests::{attach, file, io, null, run_until_completed, submit, target};
+pub(crate) use unit_tests::{
+    attach, attached, fault, file, file_with_cache, filter, io, null, rules, run_for_a_while,
+    run_phases, run_until_completed, submit, submit_range, target, window, write,
+};

@@ -160,37 +160,29 @@ mod tests {
     const FORBIDDEN: Result<(), UringError> = Err(UringError::Disabled { level: 2 });
 
     #[test]
-    fn an_available_request_is_chosen() {
-        for aio in [Aio::Native, Aio::IoUring, Aio::Threads] {
-            let choice = { ALL }.choose_requested_or_fallback(aio, true);
-            assert_eq!((choice.aio, choice.is_fallback), (aio, false));
-        }
-        assert_eq!(
-            { ALL }
-                .choose_requested_or_fallback(Aio::IoUring, false)
-                .aio,
-            Aio::IoUring
-        );
-    }
-
-    #[test]
-    fn an_unavailable_request_is_replaced_and_the_reason_names_the_remedy() {
-        let mut probe = AioProbe {
+    fn a_request_is_replaced_if_it_is_unavailable_and_the_reason_names_the_remedy() {
+        let forbidden = || AioProbe {
             io_uring: Some(FORBIDDEN),
             ..ALL
         };
-        for (direct, instead) in [(true, Aio::Native), (false, Aio::Threads)] {
-            let choice = probe.choose_requested_or_fallback(Aio::IoUring, direct);
-            assert_eq!((choice.aio, choice.is_fallback), (instead, true));
-            assert!(choice.why.contains("sysctl"), "{}", choice.why);
-        }
-        let mut probe = AioProbe {
+        let without_aio = AioProbe {
             native: Some(NO_AIO),
             ..ALL
         };
-        let choice = probe.choose_requested_or_fallback(Aio::Native, true);
-        assert_eq!((choice.aio, choice.is_fallback), (Aio::Threads, true));
-        assert!(choice.why.contains("CONFIG_AIO"), "{}", choice.why);
+        for (mut probe, requested, direct, chosen, reason) in [
+            (ALL, Aio::Native, true, Aio::Native, ""),
+            (ALL, Aio::IoUring, true, Aio::IoUring, ""),
+            (ALL, Aio::IoUring, false, Aio::IoUring, ""),
+            (ALL, Aio::Threads, true, Aio::Threads, ""),
+            (forbidden(), Aio::IoUring, true, Aio::Native, "sysctl"),
+            (forbidden(), Aio::IoUring, false, Aio::Threads, "sysctl"),
+            (without_aio, Aio::Native, true, Aio::Threads, "CONFIG_AIO"),
+        ] {
+            let choice = probe.choose_requested_or_fallback(requested, direct);
+            let is_fallback = requested != chosen;
+            assert_eq!((choice.aio, choice.is_fallback), (chosen, is_fallback));
+            assert!(choice.why.contains(reason), "{}", choice.why);
+        }
     }
 
     #[test]
@@ -213,15 +205,5 @@ mod tests {
             assert_eq!((choice.aio, choice.is_fallback), (aio, false));
             assert!(!choice.why.is_empty());
         }
-    }
-
-    #[test]
-    fn only_the_engines_in_question_are_probed() {
-        let mut probe = AioProbe::default();
-        probe.choose_requested_or_fallback(Aio::Threads, true);
-        probe.choose_default(false, || false);
-        assert!(probe.native.is_none() && probe.io_uring.is_none());
-        probe.choose_requested_or_fallback(Aio::IoUring, true);
-        assert!(probe.io_uring.is_some());
     }
 }

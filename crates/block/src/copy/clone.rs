@@ -95,9 +95,8 @@ mod tests {
 
     use super::*;
     use crate::node::AttachContext;
-    use crate::{
-        Aio, DetectZeroes, FaultRules, Faults, Node, ThrottleGroup, ThrottleLimits, testing,
-    };
+    use crate::testing::filter;
+    use crate::{Aio, DetectZeroes, Node, ThrottleGroup, ThrottleLimits, testing};
 
     const BYTES: usize = 1 << 16;
 
@@ -112,15 +111,18 @@ mod tests {
         Some((source.base, target.base))
     }
 
+    fn file() -> Arc<Node> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        testing::file(file.path(), &[7; BYTES], Aio::Threads)
+    }
+
     fn window(below: &Arc<Node>, offset: u64, unmap: bool) -> Arc<Node> {
         Node::new_window("window", below, offset, None, false, unmap).unwrap()
     }
 
     #[test]
     fn files_are_cloned_through_windows_where_the_target_frees_space() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str| testing::file(&folder.path().join(name), &[7; BYTES], Aio::Threads);
-        let (source, target) = (file("source"), file("target"));
+        let [source, target] = [file(), file()];
         assert_eq!(first_bytes(&source, &target), Some((0, 0)));
         let (from, to) = (window(&source, 4096, false), window(&target, 8192, true));
         let inner = window(&from, 512, false);
@@ -131,23 +133,16 @@ mod tests {
 
     #[test]
     fn nothing_is_cloned_past_a_node_that_needs_the_data_or_counts_requests() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str| testing::file(&folder.path().join(name), &[7; BYTES], Aio::Threads);
-        let (source, target) = (file("source"), file("target"));
+        let [source, target] = [file(), file()];
         let group = ThrottleGroup::new("group", ThrottleLimits::default());
         let throttled = |below| Node::new_throttle("throttled", below, &group, false, true);
-        let filter = |below| {
-            let faults = Faults::new(FaultRules::default());
-            Node::new_filter("filter", below, faults, false, true)
-        };
-        let null = testing::null();
         for (source, target) in [
             (&throttled(&source), &target),
             (&source, &throttled(&target)),
-            (&filter(&source), &target),
-            (&source, &filter(&target)),
-            (&null, &target),
-            (&source, &null),
+            (&filter(&source, []), &target),
+            (&source, &filter(&target, [])),
+            (&testing::null(), &target),
+            (&source, &testing::null()),
         ] {
             assert_eq!(first_bytes(source, target), None);
         }

@@ -1,155 +1,136 @@
-//! Copies as of one moment, while other iothreads write.
+//! Copies as of one moment.
 
 mod limited;
 mod long_ranges;
 mod snapshot;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use engine::{Errno, Op};
+use test_support::deadline::Deadline;
 
 use super::{
-    BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyFailure, CopyMoment, CopySide, MIN_CLUSTER_BYTES,
+    BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyFailure, CopyMoment, CopySide,
+    MIN_CLUSTER_BYTES, MirrorMode,
 };
-use crate::{
-    Aio, AttachedDisk, FaultAction, FaultRule, FaultRules, Faults, IoContext, Node, testing,
-};
+use crate::dirty_bitmap::BitmapError;
+use crate::testing::{attach, run_for_a_while, run_until_completed, submit, submit_range, write};
+use crate::{Aio, AttachedDisk, FaultAction, FaultRule, Faults, IoContext, Node, testing};
 
-const CLUSTERS: u64 = 16;
-const BYTES: usize = 1 << 20;
+pub(super) const BYTES: usize = 1 << 20;
 const BLOCK: u64 = 4096;
-const BLOCKS: u64 = BYTES as u64 / BLOCK;
 
 /// A source full of 7, a target of zeroes, and a copy of the one to the other.
-struct Rig {
+pub(super) struct Rig {
     folder: tempfile::TempDir,
-    source: Arc<Node>,
-    target: Arc<Node>,
-    copy: Arc<BlockCopy>,
+    pub source: Arc<Node>,
+    pub target: Arc<Node>,
+    pub copy: Arc<BlockCopy>,
     moment: Arc<CopyMoment>,
-    failures: Arc<Mutex<Vec<CopyFailure>>>,
+    /// Of filters in front of source and target, without rules at first.
+    faults: [Arc<Faults>; 2],
+    pub failures: Arc<Mutex<Vec<CopyFailure>>>,
 }
 
-impl Rig {
-    fn new(aio: Aio) -> Self {
-        Self::with_nodes(aio, CopyExtent::All, |source, target| (source, target))
-    }
+type OnFailed = Box<dyn Fn(CopyFailure) + Send + Sync>;
 
-    /// With filters in front of the files.
-    fn with_nodes(
-        aio: Aio,
-        extent: CopyExtent,
-        filter: impl FnOnce(Arc<Node>, Arc<Node>) -> (Arc<Node>, Arc<Node>),
+impl Rig {
+    fn new(
+        (aio, bytes, has_filters): (Aio, usize, bool),
+        new_copy: impl FnOnce(u64, OnFailed) -> Result<Arc<BlockCopy>, BitmapError>,
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str, byte| testing::file(&folder.path().join(name), &[byte; BYTES], aio);
-        let (source, target) = filter(file("source", 7), file("target", 0));
-        let moment = Arc::new(CopyMoment::default());
+        let faults = [(); 2].map(|()| Faults::new(testing::rules([])));
+        let [source, target] = [("source", 7, 0), ("target", 0, 1)].map(|(name, byte, index)| {
+            let file = testing::file(&folder.path().join(name), &vec![byte; bytes], aio);
+            match has_filters {
+                true => Node::new_filter("filter", &file, faults[index].clone(), false, true),
+                false => file,
+            }
+        });
         let failures: Arc<Mutex<Vec<_>>> = Arc::default();
         let failed = failures.clone();
-        let on_failed = move |failure| failed.lock().unwrap().push(failure);
-        let copy = BlockCopy::new(
-            source.size(),
-            MIN_CLUSTER_BYTES,
-            moment.clone(),
-            extent,
-            on_failed,
-        );
-        let copy = copy.unwrap();
-        source.set_copy_before_write(&copy, &target);
+        let on_failed = Box::new(move |failure| failed.lock().unwrap().push(failure));
         Rig {
             folder,
+            copy: new_copy(source.size(), on_failed).unwrap(),
             source,
             target,
-            copy,
-            moment,
+            moment: Arc::default(),
+            faults,
             failures,
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    fn new_backup(disks: (Aio, usize, bool), extent: CopyExtent) -> Self {
+        let moment = Arc::new(CopyMoment::default());
+        let rig = Self::new(disks, |size, on_failed| {
+            BlockCopy::new(size, MIN_CLUSTER_BYTES, moment.clone(), extent, on_failed)
+        });
+        rig.source.set_copy_before_write(&rig.copy, &rig.target);
+        Rig { moment, ..rig }
+    }
+
+    /// A backup of a file to another one, without filters.
+    fn of_files(aio: Aio) -> Self {
+        Self::new_backup((aio, BYTES, false), CopyExtent::All)
+    }
+
+    fn backup(extent: CopyExtent) -> Self {
+        Self::new_backup((Aio::Threads, BYTES, true), extent)
+    }
+
+    /// A mirror; the target may be known to have only zeroes.
+    pub fn mirror(mode: MirrorMode, target_is_zero: bool) -> Self {
+        let rig = Self::new((Aio::Threads, BYTES, true), |size, on_failed| {
+            BlockCopy::new_mirror(size, target_is_zero, on_failed)
+        });
+        rig.source.set_mirror(&rig.copy, &rig.target, mode);
+        rig
+    }
+
+    /// Lets requests to one of the disks fail, or be slow, from now on. What hangs is released.
+    pub fn set_faults<const N: usize>(&self, disk: usize, rules: [FaultRule; N]) {
+        self.faults[disk].release_hanging_and_set_rules(Some(testing::rules(rules)));
+    }
+
+    pub fn set_fault(&self, disk: usize, op: Op, action: FaultAction) {
+        self.set_faults(disk, [testing::fault(op, action)]);
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn content(&self, name: &str) -> Vec<u8> {
+    pub fn content(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.path(name)).unwrap()
     }
 
-    fn copier(&self, io: &mut IoContext) -> AttachedDisk {
+    pub fn copier(&self, io: &mut IoContext) -> AttachedDisk {
         let node = Node::new_copier("copier", &self.source, &self.target, &self.copy);
-        testing::attach(io, &node)
+        attach(io, &node)
     }
-}
 
-/// A filter with one rule for writes.
-fn fault(below: &Arc<Node>, action: FaultAction) -> (Arc<Node>, Arc<Faults>) {
-    fault_in(below, None, action)
-}
+    pub fn try_copy(&self, range: std::ops::Range<u64>) -> Result<(), Errno> {
+        let mut io = testing::io();
+        let copier = self.copier(&mut io);
+        submit_range(&mut io, &copier, Op::Read, range);
+        let done = run_until_completed(&mut io, 1);
+        io.detach(copier);
+        done[0].result
+    }
 
-/// The same in a range.
-fn fault_in(
-    below: &Arc<Node>,
-    bytes: Option<std::ops::Range<u64>>,
-    action: FaultAction,
-) -> (Arc<Node>, Arc<Faults>) {
-    fault_of(below, Op::Write, bytes, action)
-}
-
-/// The same for other requests.
-fn fault_of(
-    below: &Arc<Node>,
-    op: Op,
-    bytes: Option<std::ops::Range<u64>>,
-    action: FaultAction,
-) -> (Arc<Node>, Arc<Faults>) {
-    let rule = FaultRule {
-        begins: None,
-        op: Some(op),
-        bytes,
-        times: None,
-        one_in: 1,
-        action,
-    };
-    let rules = FaultRules {
-        rules: vec![rule],
-        seed: 1,
-    };
-    let faults = Faults::new(rules);
-    let filter = Node::new_filter("filter", below, faults.clone(), false, true);
-    (filter, faults)
-}
-
-fn write(io: &mut IoContext, disk: &AttachedDisk, offset: u64, byte: u8) {
-    testing::submit(io, disk, (Op::Write, offset), vec![byte; 4096], 1);
-    let done = testing::run_until_completed(io, 1);
-    assert_eq!(done[0].result, Ok(()));
-}
-
-/// Requests of the copier have a length without data.
-fn submit_copy(io: &mut IoContext, disk: &AttachedDisk, op: Op, offset: u64, len: u64) {
-    let request = crate::Request::without_data(op, offset, len, 9);
-    // SAFETY: there is no memory.
-    unsafe { io.submit(disk, request) }.unwrap();
-}
-
-fn copy_all(rig: &Rig) {
-    let mut io = testing::io();
-    let copier = rig.copier(&mut io);
-    submit_copy(&mut io, &copier, Op::Read, 0, BYTES as u64);
-    let done = testing::run_until_completed(&mut io, 1);
-    assert_eq!(done[0].result, Ok(()));
-    io.detach(copier);
+    pub fn copy_all(&self) {
+        assert_eq!(self.try_copy(0..self.source.size()), Ok(()));
+    }
 }
 
 #[test]
 fn a_write_after_the_moment_copies_the_old_clusters_first() {
     for aio in [Aio::Threads, Aio::IoUring] {
-        let rig = Rig::new(aio);
-        let mut io = testing::io();
-        let disk = testing::attach(&mut io, &rig.source);
+        let rig = Rig::of_files(aio);
+        let (mut io, disk) = testing::attached(&rig.source);
         write(&mut io, &disk, 0, 1);
         assert_eq!(rig.copy.copied_bytes(), 0, "the moment has not come");
         rig.moment.begin();
@@ -162,7 +143,7 @@ fn a_write_after_the_moment_copies_the_old_clusters_first() {
         let cluster = usize::try_from(MIN_CLUSTER_BYTES).unwrap();
         expected[cluster..3 * cluster].fill(7);
         assert!(rig.content("target") == expected);
-        copy_all(&rig);
+        rig.copy_all();
         expected.fill(7);
         expected[..4096].fill(1);
         assert!(rig.content("target") == expected);
@@ -174,10 +155,9 @@ fn a_write_after_the_moment_copies_the_old_clusters_first() {
 /// As much is copied behind the first one again as was copied before it, but only up to the end of a large cluster.
 #[test]
 fn writes_in_sequence_copy_more_and_more_ahead() {
-    let rig = Rig::new(Aio::Threads);
+    let rig = Rig::of_files(Aio::Threads);
     rig.moment.begin();
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &rig.source);
+    let (mut io, disk) = testing::attached(&rig.source);
     let copied: Vec<u64> = (0..18)
         .map(|block| {
             write(&mut io, &disk, block * BLOCK, 1);
@@ -190,7 +170,7 @@ fn writes_in_sequence_copy_more_and_more_ahead() {
             1, 3, 3, 6, 6, 6, 11, 11, 11, 11, 11, 16, 16, 16, 16, 16, 32, 32
         ]
     );
-    copy_all(&rig);
+    rig.copy_all();
     assert!(rig.content("target") == [7; BYTES]);
 }
 
@@ -198,39 +178,20 @@ fn writes_in_sequence_copy_more_and_more_ahead() {
 #[test]
 fn a_write_waits_for_its_copy_only_if_others_read_the_target() {
     for (extent, byte) in [(CopyExtent::All, 1), (CopyExtent::Changes, 7)] {
-        let mut faults = None;
-        let rig = Rig::with_nodes(Aio::Threads, extent, |source, target| {
-            let (target, hang) = fault(&target, FaultAction::Hang);
-            faults = Some(hang);
-            (source, target)
-        });
-        let faults = faults.unwrap();
+        let rig = Rig::backup(extent);
+        rig.set_fault(1, Op::Write, FaultAction::Hang);
         rig.moment.begin();
-        let mut io = testing::io();
-        let disk = testing::attach(&mut io, &rig.source);
-        testing::submit(&mut io, &disk, (Op::Write, 0), vec![1; 4096], 1);
-        let mut done = Vec::new();
-        let mut poll = || {
-            io.poll_tasks_and_submit();
-            io.reap_and_poll_tasks(&mut done);
-        };
-        match extent {
-            CopyExtent::Changes => (0..100).for_each(|_| {
-                std::thread::sleep(Duration::from_millis(1));
-                poll();
-            }),
-            _ => {
-                let begin = Instant::now();
-                while rig.content("source")[..4096] != [1; 4096] {
-                    assert!(begin.elapsed() < Duration::from_secs(60), "not begun");
-                    poll();
-                }
-            }
+        let (mut io, disk) = testing::attached(&rig.source);
+        submit(&mut io, &disk, (Op::Write, 0), vec![1; 4096], 1);
+        let (mut done, deadline) = (run_for_a_while(&mut io), Deadline::default());
+        while byte == 1 && rig.content("source")[..4096] != [1; 4096] {
+            deadline.check("the write begins");
+            done.extend(run_for_a_while(&mut io));
         }
         assert!(rig.content("source")[..4096] == [byte; 4096], "{extent:?}");
         assert_eq!((done, rig.copy.copied_bytes()), (Vec::new(), 0));
-        let _no_hang = faults.release_and_prevent_hangs();
-        testing::run_until_completed(&mut io, 1);
+        rig.set_faults(1, []);
+        run_until_completed(&mut io, 1);
         assert!(rig.content("source")[..4096] == [1; 4096]);
         assert!(rig.content("target")[..4096] == [7; 4096]);
     }
@@ -251,141 +212,66 @@ fn units_are_small_unless_a_disk_has_too_many() {
 
 #[test]
 fn zeroes_and_discards_after_the_moment_copy_the_old_clusters_first() {
-    let rig = Rig::new(Aio::Threads);
+    let rig = Rig::of_files(Aio::Threads);
     rig.moment.begin();
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &rig.source);
-    submit_copy(&mut io, &disk, Op::WriteZeroes { unmap: true }, 0, 1 << 18);
-    submit_copy(&mut io, &disk, Op::Discard, 1 << 18, 1 << 18);
-    testing::run_until_completed(&mut io, 2);
+    let (mut io, disk) = testing::attached(&rig.source);
+    let zeroes = Op::WriteZeroes { unmap: true };
+    submit_range(&mut io, &disk, zeroes, 0..1 << 18);
+    submit_range(&mut io, &disk, Op::Discard, 1 << 18..1 << 19);
+    run_until_completed(&mut io, 2);
     assert_eq!(rig.copy.copied_bytes(), 1 << 19);
-    assert!(
-        rig.content("target")[..1 << 19]
-            .iter()
-            .all(|byte| *byte == 7)
-    );
+    assert!(rig.content("target")[..1 << 19] == [7; 1 << 19]);
 }
 
 /// It is delayed below the filter, and copied by another iothread meanwhile.
 #[test]
 fn a_write_before_the_moment_is_copied_when_it_has_ended() {
-    let mut faults = None;
-    let rig = Rig::with_nodes(Aio::Threads, CopyExtent::All, |source, target| {
-        let (filter, hang) = fault(&source, FaultAction::Hang);
-        faults = Some(hang);
-        (filter, target)
-    });
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &rig.source);
-    testing::submit(&mut io, &disk, (Op::Write, 0), vec![1; 4096], 1);
+    let rig = Rig::backup(CopyExtent::All);
+    rig.set_fault(0, Op::Write, FaultAction::Hang);
+    let (mut io, mut other) = (testing::io(), testing::io());
+    let disk = attach(&mut io, &rig.source);
+    submit(&mut io, &disk, (Op::Write, 0), vec![1; 4096], 1);
     io.poll_tasks_and_submit();
     rig.moment.begin();
-    let mut other = testing::io();
     let copier = rig.copier(&mut other);
-    submit_copy(&mut other, &copier, Op::Read, 0, COPY_CLUSTER_BYTES);
-    let mut done = Vec::new();
-    for _ in 0..100 {
-        other.poll_tasks_and_submit();
-        other.reap_and_poll_tasks(&mut done);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(done, [], "the write has not ended");
-    faults.unwrap().release_hanging_and_set_rules(None);
-    testing::run_until_completed(&mut io, 1);
-    testing::run_until_completed(&mut other, 1);
+    submit_range(&mut other, &copier, Op::Read, 0..COPY_CLUSTER_BYTES);
+    assert_eq!(run_for_a_while(&mut other), [], "the write has not ended");
+    rig.set_faults(0, []);
+    run_until_completed(&mut io, 1);
+    run_until_completed(&mut other, 1);
     assert_eq!(rig.content("target")[..4096], [1; 4096]);
 }
 
-/// Two iothreads write numbered blocks in order, a third one copies: the target has all writes of each up to some number.
+/// Of a window, a filter, and the files below: the topmost task reserves memory for all of them.
 #[test]
-fn a_copy_has_all_writes_up_to_one_moment_and_none_of_later_ones() {
-    for round in 0..8 {
-        let rig = Rig::new(Aio::Threads);
-        let (end, written) = (AtomicBool::new(false), AtomicU32::new(0));
-        let logs: Vec<Vec<u64>> = std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..2u64)
-                .map(|writer| {
-                    let (rig, end, written) = (&rig, &end, &written);
-                    scope.spawn(move || {
-                        let mut io = testing::io();
-                        let disk = testing::attach(&mut io, &rig.source);
-                        let mut blocks = Vec::new();
-                        while !end.load(Ordering::Relaxed) {
-                            let number = blocks.len() as u64 + 1;
-                            // Each has blocks of its own, beside those of the other one.
-                            let block =
-                                number.wrapping_mul(0x9e37_79b9) % (BLOCKS / 2) * 2 + writer;
-                            let data = number.to_ne_bytes().repeat(512);
-                            testing::submit(&mut io, &disk, (Op::Write, block * BLOCK), data, 1);
-                            let done = testing::run_until_completed(&mut io, 1);
-                            assert_eq!(done[0].result, Ok(()));
-                            blocks.push(block);
-                            written.fetch_add(1, Ordering::Relaxed);
-                        }
-                        blocks
-                    })
-                })
-                .collect();
-            while written.load(Ordering::Relaxed) < 50 + 100 * round {
-                std::thread::yield_now();
-            }
-            rig.moment.begin();
-            let mut io = testing::io();
-            let copier = rig.copier(&mut io);
-            for cluster in (0..CLUSTERS).rev() {
-                let at = cluster * COPY_CLUSTER_BYTES;
-                submit_copy(&mut io, &copier, Op::Read, at, COPY_CLUSTER_BYTES);
-                testing::run_until_completed(&mut io, 1);
-            }
-            end.store(true, Ordering::Relaxed);
-            writers
-                .into_iter()
-                .map(|writer| writer.join().unwrap())
-                .collect()
-        });
-        assert_eq!(rig.copy.pending_bytes(), 0);
-        let target = rig.content("target");
-        for (writer, blocks) in (0..).zip(&logs) {
-            assert_contains_a_prefix(&target, writer, blocks);
-        }
-    }
-}
-
-/// `blocks` were written in this order.
-fn assert_contains_a_prefix(target: &[u8], writer: u64, blocks: &[u64]) {
-    let number_in = |block: u64| {
-        let at = usize::try_from(block * BLOCK).unwrap();
-        let bytes = &target[at..at + 4096];
-        let number = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
-        assert!(bytes.chunks(8).all(|chunk| chunk == &bytes[..8]), "torn");
-        if number == 0x0707_0707_0707_0707 {
-            0
-        } else {
-            number
-        }
-    };
-    let last = (0..BLOCKS / 2)
-        .map(|pair| number_in(pair * 2 + writer))
-        .max();
-    let mut expected = std::collections::HashMap::new();
-    for (number, block) in (1..=last.unwrap()).zip(blocks) {
-        expected.insert(*block, number);
-    }
-    for pair in 0..BLOCKS / 2 {
-        let block = pair * 2 + writer;
-        assert_eq!(number_in(block), expected.get(&block).copied().unwrap_or(0));
-    }
+fn a_write_that_two_backups_copy_before_has_memory_for_both() {
+    let rig = Rig::of_files(Aio::Threads);
+    let (size, moment) = (rig.source.size(), rig.moment.clone());
+    let copy = BlockCopy::new(size, MIN_CLUSTER_BYTES, moment, CopyExtent::All, |_| ());
+    let target = testing::file(&rig.path("other"), &[0; BYTES], Aio::Threads);
+    let filter = testing::filter(&rig.source, []);
+    filter.set_copy_before_write(&copy.unwrap(), &target);
+    rig.moment.begin();
+    let (mut io, disk) = testing::attached(&testing::window(&filter, BLOCK));
+    submit(&mut io, &disk, (Op::Write, 512), vec![9; 8192], 1);
+    assert_eq!(run_until_completed(&mut io, 1)[0].result, Ok(()));
+    let (mut written, mut copied) = (vec![7; BYTES], vec![0; BYTES]);
+    written[4096 + 512..][..8192].fill(9);
+    copied[4096..4 * 4096].fill(7);
+    assert!(rig.content("source") == written);
+    assert!(rig.content("target") == copied && rig.content("other") == copied);
 }
 
 #[test]
 fn a_write_whose_copy_fails_succeeds_and_ends_the_copy() {
-    let rig = Rig::with_nodes(Aio::Threads, CopyExtent::All, |source, target| {
-        let (target, _) = fault(&target, FaultAction::Error(Errno::NOSPC));
-        (source, target)
-    });
+    let rig = Rig::backup(CopyExtent::All);
+    rig.set_fault(1, Op::Write, FaultAction::Error(Errno::NOSPC));
     rig.moment.begin();
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &rig.source);
+    // The copier's job decides about its own errors.
+    assert_eq!(rig.try_copy(1 << 16..1 << 17), Err(Errno::NOSPC));
+    assert_eq!(rig.copy.take_failed_side(1 << 16), Some(CopySide::Target));
+    assert_eq!(rig.copy.pending_bytes(), BYTES as u64);
+    let (mut io, disk) = testing::attached(&rig.source);
     write(&mut io, &disk, 0, 1);
     write(&mut io, &disk, 1 << 19, 1);
     let failure = CopyFailure {
@@ -397,37 +283,18 @@ fn a_write_whose_copy_fails_succeeds_and_ends_the_copy() {
 }
 
 #[test]
-fn the_copier_learns_which_disk_has_failed() {
-    let rig = Rig::with_nodes(Aio::Threads, CopyExtent::All, |source, target| {
-        let (target, _) = fault(&target, FaultAction::Error(Errno::NOSPC));
-        (source, target)
-    });
-    rig.moment.begin();
-    let mut io = testing::io();
-    let copier = rig.copier(&mut io);
-    submit_copy(&mut io, &copier, Op::Read, 1 << 16, 1 << 16);
-    let done = testing::run_until_completed(&mut io, 1);
-    assert_eq!(done[0].result, Err(Errno::NOSPC));
-    assert_eq!(rig.copy.take_failed_side(1 << 16), Some(CopySide::Target));
-    assert_eq!(rig.copy.pending_bytes(), BYTES as u64);
-}
-
-#[test]
 fn a_copy_of_dirty_clusters_leaves_the_others_alone() {
-    let rig = Rig::with_nodes(Aio::Threads, CopyExtent::Dirty, |source, target| {
-        (source, target)
-    });
+    let rig = Rig::backup(CopyExtent::Dirty);
     rig.moment.begin();
     rig.copy.limit_to_dirty(|wanted| {
         wanted.mark(70_000..70_001);
         wanted.mark(BYTES as u64 - 1..BYTES as u64);
     });
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &rig.source);
+    let (mut io, disk) = testing::attached(&rig.source);
     write(&mut io, &disk, 0, 1);
     assert_eq!(rig.copy.copied_bytes(), 0);
     assert_eq!(rig.copy.pending_bytes(), 2 * MIN_CLUSTER_BYTES);
-    copy_all(&rig);
+    rig.copy_all();
     let mut expected = vec![0; BYTES];
     let cluster = usize::try_from(MIN_CLUSTER_BYTES).unwrap();
     expected[17 * cluster..18 * cluster].fill(7);
@@ -437,24 +304,11 @@ fn a_copy_of_dirty_clusters_leaves_the_others_alone() {
 
 #[test]
 fn zeroes_of_the_source_take_no_space_in_the_target() {
-    let rig = Rig::new(Aio::Threads);
+    let rig = Rig::of_files(Aio::Threads);
     std::fs::write(rig.path("source"), vec![0; BYTES]).unwrap();
-    std::fs::File::create(rig.path("target"))
-        .unwrap()
-        .set_len(BYTES as u64)
-        .unwrap();
+    let target = std::fs::File::create(rig.path("target")).unwrap();
+    target.set_len(BYTES as u64).unwrap();
     rig.moment.begin();
-    copy_all(&rig);
+    rig.copy_all();
     assert_eq!(rig.target.allocated_bytes(), Some(0));
-}
-
-#[test]
-fn a_disk_without_a_copy_has_the_routes_of_before() {
-    let rig = Rig::new(Aio::Threads);
-    rig.source.remove_copy_filter();
-    rig.moment.begin();
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &rig.source);
-    write(&mut io, &disk, 0, 1);
-    assert_eq!(rig.copy.copied_bytes(), 0);
 }

@@ -1,14 +1,12 @@
 //! Tests with iothreads that write while bitmaps are switched.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::Op;
 
-use super::{
-    BitmapAction, BitmapBits, BitmapChange, BitmapError, NodeBitmaps, switch, switch_with,
-};
+use super::{BitmapAction, BitmapBits, BitmapChange, BitmapError, switch, switch_with};
 use crate::{AttachedDisk, IoContext, Node, testing};
 
 const GRANULE: u64 = 512;
@@ -23,20 +21,24 @@ fn action(node: &Arc<Node>, bitmap: &str, change: BitmapChange) -> BitmapAction 
     }
 }
 
-fn add(node: &Arc<Node>, bitmap: &str, enabled: bool) -> BitmapAction {
-    let add = BitmapChange::Add {
-        size: node.size(),
+fn add_of_size(size: u64, enabled: bool) -> BitmapChange {
+    BitmapChange::Add {
+        size,
         granularity: GRANULE,
         enabled,
         persistent: false,
-    };
-    action(node, bitmap, add)
+    }
 }
 
-/// A null disk whose routes record.
-fn recording_null() -> Arc<Node> {
+fn add(node: &Arc<Node>, bitmap: &str, enabled: bool) -> BitmapAction {
+    action(node, bitmap, add_of_size(node.size(), enabled))
+}
+
+/// A null disk whose routes record, with bitmaps of these names.
+fn recording_null<const N: usize>(names: [&str; N]) -> Arc<Node> {
     let node = testing::null();
     node.bitmaps().let_new_routes_record(true);
+    switch(&names.map(|name| add(&node, name, true))).unwrap();
     node
 }
 
@@ -57,63 +59,14 @@ fn dirty(node: &Arc<Node>, name: &str) -> Vec<u64> {
         .collect()
 }
 
-fn status(bitmaps: &Arc<NodeBitmaps>, name: &str) -> super::BitmapStatus {
-    let mut statuses = bitmaps.statuses().into_iter();
-    statuses.find(|status| status.name == name).unwrap()
-}
-
-/// Four threads write each granule once. Meanwhile one bitmap after the other records.
-#[test]
-fn each_write_is_in_exactly_one_of_two_bitmaps_that_are_switched() {
-    let node = recording_null();
-    switch(&[add(&node, "0", true)]).unwrap();
-    let done = AtomicBool::new(false);
-    let mut found = Vec::new();
-    std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..4)
-            .map(|first| {
-                let node = &node;
-                scope.spawn(move || {
-                    let mut io = testing::io();
-                    let disk = testing::attach(&mut io, node);
-                    for granule in (first..GRANULES).step_by(4) {
-                        write(&mut io, &disk, granule);
-                    }
-                })
-            })
-            .collect();
-        scope.spawn(|| {
-            writers.into_iter().for_each(|it| it.join().unwrap());
-            done.store(true, Ordering::SeqCst);
-        });
-        for turn in 0.. {
-            let is_last = done.load(Ordering::SeqCst);
-            let (old, new) = (turn.to_string(), (turn + 1).to_string());
-            let disable = action(&node, &old, BitmapChange::Enable(false));
-            switch(&[disable, add(&node, &new, true)]).unwrap();
-            found.extend(dirty(&node, &old));
-            switch(&[action(&node, &old, BitmapChange::Remove)]).unwrap();
-            if is_last {
-                break;
-            }
-            // The next switch would be ahead of requests that wait for this one.
-            std::thread::yield_now();
-        }
-    });
-    found.sort_unstable();
-    assert!(found.iter().copied().eq(0..GRANULES), "{found:?}");
-}
-
 /// A guest writes one granule after the other. At a moment, which takes a while, a bitmap stops to record.
 #[test]
 fn no_write_is_answered_between_a_switch_and_its_moment() {
-    let node = recording_null();
-    switch(&[add(&node, "now", true)]).unwrap();
+    let node = recording_null(["now"]);
     let answered = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut io = testing::io();
-            let disk = testing::attach(&mut io, &node);
+            let (mut io, disk) = testing::attached(&node);
             for granule in 0..GRANULES {
                 write(&mut io, &disk, granule);
                 answered.fetch_add(1, Ordering::Relaxed);
@@ -144,8 +97,7 @@ fn no_write_is_answered_between_a_switch_and_its_moment() {
 /// A guest writes to the second disk when it has got the completion of the first. The bitmaps of both are switched together.
 #[test]
 fn bitmaps_of_two_disks_are_switched_at_one_moment() {
-    let nodes = [recording_null(), recording_null()];
-    switch(&nodes.each_ref().map(|node| add(node, "now", true))).unwrap();
+    let nodes = [recording_null(["now"]), recording_null(["now"])];
     let mut totals = [0, 0];
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -175,12 +127,8 @@ fn bitmaps_of_two_disks_are_switched_at_one_moment() {
                 second == first || second + 1 == first,
                 "{first} writes of the first disk, {second} of the second"
             );
-            switch(
-                &nodes
-                    .each_ref()
-                    .map(|node| action(node, "then", BitmapChange::Remove)),
-            )
-            .unwrap();
+            let remove = |node| action(node, "then", BitmapChange::Remove);
+            switch(&nodes.each_ref().map(remove)).unwrap();
             if is_last {
                 break;
             }
@@ -193,29 +141,20 @@ fn bitmaps_of_two_disks_are_switched_at_one_moment() {
 
 #[test]
 fn an_action_that_is_not_possible_leaves_all_bitmaps_as_they_were() {
-    let (node, other) = (recording_null(), recording_null());
-    switch(&[add(&node, "a", true), add(&node, "b", false)]).unwrap();
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
+    let (node, other) = (recording_null(["a", "b"]), testing::null());
+    let (mut io, disk) = testing::attached(&node);
     write(&mut io, &disk, 3);
     let before = node.bitmaps().statuses();
     let from_a = || BitmapChange::Merge(vec![(node.bitmaps().clone(), "a".to_owned())]);
-    let impossible = [
+    let clear_missing = action(&other, "a", BitmapChange::Clear);
+    let abort = action(&node, "a", BitmapChange::Abort);
+    let into_removed = action(&node, "new", from_a());
+    for (last, error) in [
         (add(&node, "a", true), BitmapError::Exists("a".into())),
-        (
-            action(&other, "a", BitmapChange::Clear),
-            BitmapError::NotFound("a".into()),
-        ),
-        (
-            action(&node, "a", BitmapChange::Abort),
-            BitmapError::Aborted,
-        ),
-        (
-            action(&node, "new", from_a()),
-            BitmapError::Busy("new".into()),
-        ),
-    ];
-    for (last, error) in impossible {
+        (clear_missing, BitmapError::NotFound("a".into())),
+        (abort, BitmapError::Aborted),
+        (into_removed, BitmapError::Busy("new".into())),
+    ] {
         let actions = [
             action(&node, "b", from_a()),
             action(&node, "a", BitmapChange::Clear),
@@ -233,12 +172,10 @@ fn an_action_that_is_not_possible_leaves_all_bitmaps_as_they_were() {
 
 #[test]
 fn a_bitmap_in_use_records_and_is_not_changed() {
-    let node = recording_null();
-    switch(&[add(&node, "a", true)]).unwrap();
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
+    let node = recording_null(["a"]);
+    let (mut io, disk) = testing::attached(&node);
     let bitmap = node.bitmaps().begin_use("a").unwrap();
-    assert!(status(node.bitmaps(), "a").busy);
+    assert!(node.bitmaps().statuses()[0].busy);
     assert!(node.bitmaps().begin_use("a").is_err());
     for change in [
         BitmapChange::Clear,
@@ -249,10 +186,8 @@ fn a_bitmap_in_use_records_and_is_not_changed() {
         assert_eq!(switch(&[action(&node, "a", change)]).map(drop), busy);
     }
     write(&mut io, &disk, 1);
-    let extents = bitmap.extents(0..3 * GRANULE, 9).unwrap();
-    let lens = extents.iter().map(|extent| (extent.len, extent.dirty));
-    assert!(lens.eq([false, true, false].map(|dirty| (GRANULE, dirty))));
     drop(bitmap);
+    assert_eq!(dirty(&node, "a"), [1]);
     switch(&[action(&node, "a", BitmapChange::Remove)]).unwrap();
     assert!(node.bitmaps().statuses().is_empty());
 }
@@ -268,7 +203,7 @@ fn routes_of_a_node_without_recording_bitmaps_have_no_marks() {
     switch(&[add(&node, "a", false)]).unwrap();
     assert!(!is_marked(&mut io, &node));
     node.bitmaps().let_new_routes_record(true);
-    let window = Node::new_window("window", &node, 4096, None, false, true).unwrap();
+    let window = testing::window(&node, 4096);
     for node in [&node, &window] {
         assert!(is_marked(&mut io, node));
     }
@@ -279,11 +214,9 @@ fn routes_of_a_node_without_recording_bitmaps_have_no_marks() {
 /// Through a window; then the disk grows.
 #[test]
 fn a_write_through_a_window_and_a_new_end_are_recorded_below() {
-    let node = recording_null();
-    let window = Node::new_window("window", &node, 4096, None, false, true).unwrap();
-    switch(&[add(&node, "a", true)]).unwrap();
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &window);
+    let node = recording_null(["a"]);
+    let window = testing::window(&node, 4096);
+    let (mut io, disk) = testing::attached(&window);
     write(&mut io, &disk, 1);
     assert_eq!(dirty(&node, "a"), [9]);
     node.record_new_size(node.size() + 2 * GRANULE);
@@ -295,18 +228,9 @@ fn a_write_through_a_window_and_a_new_end_are_recorded_below() {
 /// Each of them alone is allowed.
 #[test]
 fn bitmaps_of_one_switch_have_bounded_memory_together() {
-    let node = recording_null();
-    let add_of_size = |name: &str, size| {
-        let change = BitmapChange::Add {
-            size,
-            granularity: 512,
-            enabled: true,
-            persistent: false,
-        };
-        action(&node, name, change)
-    };
-    let (small, large) = (add_of_size("a", 4096), add_of_size("b", 1 << 42));
-    let refused = switch(&[small, large]).map(drop);
+    let node = recording_null([]);
+    let add = |name, size| action(&node, name, add_of_size(size, true));
+    let refused = switch(&[add("a", 4096), add("b", 1 << 42)]).map(drop);
     assert_eq!(refused, Err(BitmapError::TooLargeTogether((1 << 30) + 1)));
     assert_eq!(node.bitmaps().statuses(), []);
 }
@@ -320,10 +244,8 @@ fn a_job_knows_all_changes_since_it_has_begun_and_leaves_those_that_the_bitmap_r
         (false, true, &[1]),
         (false, false, &[1, 2]),
     ] {
-        let node = recording_null();
-        let mut io = testing::io();
-        let disk = testing::attach(&mut io, &node);
-        switch(&[add(&node, "b", true)]).unwrap();
+        let node = recording_null(["b"]);
+        let (mut io, disk) = testing::attached(&node);
         write(&mut io, &disk, 1);
         write(&mut io, &disk, 2);
         let begin = [
@@ -352,37 +274,4 @@ fn a_job_knows_all_changes_since_it_has_begun_and_leaves_those_that_the_bitmap_r
         assert_eq!(dirty(&node, "b"), expected, "{enabled} {clears}");
         assert_eq!(node.bitmaps().has_recording(), enabled);
     }
-}
-
-#[test]
-fn a_bitmap_that_a_job_begins_to_use_is_changed_by_earlier_actions_only() {
-    let node = recording_null();
-    let mut io = testing::io();
-    let disk = testing::attach(&mut io, &node);
-    switch(&[add(&node, "b", true), add(&node, "other", true)]).unwrap();
-    write(&mut io, &disk, 1);
-    let begin = |name| action(&node, name, BitmapChange::BeginSuccessor);
-    for name in ["b", "new"] {
-        let merge = BitmapChange::Merge(vec![(node.bitmaps().clone(), name.to_owned())]);
-        for later in [
-            begin(name),
-            action(&node, name, BitmapChange::Clear),
-            action(&node, name, BitmapChange::Remove),
-            action(&node, name, BitmapChange::Enable(false)),
-            action(&node, "other", merge),
-        ] {
-            let mut actions = vec![begin(name), later];
-            if name == "new" {
-                actions.insert(0, add(&node, name, true));
-            }
-            let refused = switch(&actions).map(drop);
-            assert_eq!(refused, Err(BitmapError::Busy(name.to_owned())));
-            assert_eq!(dirty(&node, "b"), [1]);
-        }
-    }
-    let used = switch(&[action(&node, "b", BitmapChange::Clear), begin("b")]).unwrap();
-    assert_eq!(used.len(), 1);
-    let known = BitmapBits::new(node.size(), GRANULE).unwrap();
-    used[0].mark_with_successor(&known).unwrap();
-    assert_eq!(known.dirty_bytes(), 0);
 }

@@ -69,22 +69,24 @@ pub fn create_sparse_or_check_size(path: &Path, size: u64) -> Result<CreateOutco
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{MetadataExt, symlink};
 
     #[test]
     fn a_new_disk_is_sparse_and_an_existing_one_is_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
-        assert_eq!(
-            create_sparse_or_check_size(&path, 10 << 30).unwrap(),
-            CreateOutcome::New
-        );
+        let link = folder.path().join("link");
+        symlink(&path, &link).unwrap();
+        let dangling = create_sparse_or_check_size(&link, 512).unwrap_err();
+        assert!(matches!(dangling, NodeError::Open { .. }), "{dangling}");
+        let created = create_sparse_or_check_size(&path, 10 << 30);
+        assert_eq!(created.unwrap(), CreateOutcome::New);
         let metadata = std::fs::metadata(&path).unwrap();
         assert_eq!((metadata.len(), metadata.blocks()), (10 << 30, 0));
-        assert_eq!(
-            create_sparse_or_check_size(&path, 10 << 30).unwrap(),
-            CreateOutcome::Existed
-        );
+        for path in [&path, &link] {
+            let outcome = create_sparse_or_check_size(path, 10 << 30).unwrap();
+            assert_eq!(outcome, CreateOutcome::Existed);
+        }
         let error = create_sparse_or_check_size(&path, 11 << 30).unwrap_err();
         assert!(matches!(error, NodeError::SizeDiffers { .. }), "{error}");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 10 << 30);
@@ -94,11 +96,10 @@ mod tests {
     fn a_disk_that_cannot_be_created_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
-        let error = create_sparse_or_check_size(&path, 0).unwrap_err();
-        assert!(matches!(error, NodeError::Empty { .. }), "{error}");
-        assert!(!path.exists());
-        let error = create_sparse_or_check_size(&path, u64::MAX).unwrap_err();
-        assert!(error.to_string().contains("setting its size"), "{error}");
-        assert!(!path.exists());
+        for (size, part) in [(0, "at least one sector"), (u64::MAX, "setting its size")] {
+            let error = create_sparse_or_check_size(&path, size).unwrap_err();
+            assert!(error.to_string().contains(part), "{error}");
+            assert!(!path.exists());
+        }
     }
 }

@@ -150,13 +150,4 @@ mod tests {
         assert_eq!(whole_blocks(512, 512, 4096), 4096..4096);
         assert_eq!(whole_blocks(512, 1024, 512), 512..1536);
     }
-
-    #[test]
-    fn unsupported_operations_differ_from_failed_ones() {
-        assert_eq!(unsupported_as_false(Ok(())), Ok(true));
-        for cannot in [Errno::OPNOTSUPP, Errno::NOTTY, Errno::NOSYS] {
-            assert_eq!(unsupported_as_false(Err(cannot)), Ok(false));
-        }
-        assert_eq!(unsupported_as_false(Err(Errno::IO)), Err(Errno::IO));
-    }
 }

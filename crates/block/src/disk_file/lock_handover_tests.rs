@@ -2,19 +2,9 @@
 
 use std::cell::RefCell;
 use std::fs::OpenOptions;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
-use std::thread::Scope;
-use std::time::{Duration, Instant};
 
 use super::ImageAccess::{Read, Write};
 use super::*;
-
-/// A test that takes longer has failed.
-const STUCK_AFTER: Duration = Duration::from_secs(60);
-const HANDOVERS: u64 = 20_000;
-/// Least attempts of the contender, for machines on which threads take turns.
-const ATTEMPTS: u64 = 5000;
 
 fn open(path: &Path) -> OwnedFd {
     let file = OpenOptions::new().read(true).write(true).open(path);
@@ -83,113 +73,4 @@ fn an_opening_releases_its_lock_when_another_one_has_it() {
     drop(other);
     take_over(&to, &from, [Write; 2]).unwrap();
     STRANGER.set(None);
-}
-
-/// A thread that tries to take the lock until the handovers are over.
-#[derive(Default)]
-struct Contender {
-    attempts: AtomicU64,
-    over: AtomicBool,
-    /// The lock that it took.
-    got: OnceLock<String>,
-}
-
-impl Contender {
-    fn start<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        mut attempt: impl FnMut() -> Option<String> + Send + 'scope,
-    ) {
-        scope.spawn(move || {
-            while !self.over.load(Ordering::Relaxed) && self.got.get().is_none() {
-                if let Some(got) = attempt() {
-                    let _ = self.got.set(got);
-                }
-                self.attempts.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-    }
-
-    /// Hands over until there were enough handovers and attempts. `hand_over` gets the number of the handover.
-    fn watch(&self, mut hand_over: impl FnMut(u64) -> Result<(), NodeError>) {
-        /// Ends the attempts also when a handover has failed.
-        struct End<'a>(&'a Contender);
-        impl Drop for End<'_> {
-            fn drop(&mut self) {
-                self.0.over.store(true, Ordering::Relaxed);
-            }
-        }
-        let _end = End(self);
-        let begin = Instant::now();
-        let attempts = || {
-            assert!(begin.elapsed() < STUCK_AFTER, "the contender stands still");
-            self.attempts.load(Ordering::Relaxed)
-        };
-        while attempts() == 0 {
-            std::thread::yield_now();
-        }
-        let mut handovers = 0;
-        while handovers < HANDOVERS || attempts() < ATTEMPTS {
-            let handed_over = hand_over(handovers);
-            let got = self.got.get();
-            assert_eq!(got, None, "handover {handovers}: the contender got a lock");
-            handed_over.unwrap();
-            handovers += 1;
-        }
-    }
-}
-
-#[test]
-fn no_contender_gets_a_lock_during_a_handover() {
-    let image = tempfile::NamedTempFile::new().unwrap();
-    let path = image.path();
-    let acquire = |locking| LockedFd::with_locks(open(path), path, locking, Write).unwrap();
-    let openings = [acquire(Locking::On), acquire(Locking::Off)];
-    let contender = Contender::default();
-    std::thread::scope(|scope| {
-        let other = open(path);
-        contender.start(scope, move || free_byte(other.as_fd()));
-        let mut old_access = Write;
-        contender.watch(|handover| {
-            let (from, to) = match handover % 2 {
-                0 => (&openings[0], &openings[1]),
-                _ => (&openings[1], &openings[0]),
-            };
-            let access = if handover % 3 == 2 { Read } else { Write };
-            let taken = to.move_locks_from(from, path, [Locking::On; 2], [access, old_access]);
-            old_access = access;
-            taken
-        });
-    });
-}
-
-/// Another program that opens the image takes conflicting locks for moments. A handover may fail then, and the opening that
-/// had the lock keeps it.
-#[test]
-fn no_contender_gets_a_lock_whose_handover_fails() {
-    let image = tempfile::NamedTempFile::new().unwrap();
-    let path = image.path();
-    let acquire = |locking| LockedFd::with_locks(open(path), path, locking, Write);
-    let mut has = acquire(Locking::On).unwrap();
-    let mut other = acquire(Locking::Off).unwrap();
-    let contender = Contender::default();
-    let (mut handed_over, mut failed) = (0, 0);
-    std::thread::scope(|scope| {
-        contender.start(scope, || {
-            let got = acquire(Locking::On).ok();
-            got.map(|_| "all of it".to_owned())
-        });
-        contender.watch(|_| {
-            match other.move_locks_from(&has, path, [Locking::On; 2], [Write; 2]) {
-                Ok(()) => {
-                    std::mem::swap(&mut has, &mut other);
-                    handed_over += 1;
-                }
-                Err(NodeError::Locked { .. }) => failed += 1,
-                Err(error) => return Err(error),
-            }
-            Ok(())
-        });
-    });
-    assert!(handed_over > 0 && failed > 0, "{handed_over}, {failed}");
 }

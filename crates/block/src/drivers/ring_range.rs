@@ -151,14 +151,12 @@ mod tests {
                     let name = match request.op {
                         Op::WriteZeroes { unmap: true } => "punch",
                         Op::WriteZeroes { unmap: false } => "zero",
-                        Op::Discard => "discard",
                         Op::Flush => "flush",
-                        Op::Read | Op::Write => "transfer",
+                        other => panic!("{other:?} by the ring"),
                     };
                     (name, request.token)
                 }
                 BackendRequest::Worker(_, request) => ("worker", request.token),
-                BackendRequest::Network(..) => unreachable!("a file has no network queue"),
                 _ => panic!("neither the ring nor a worker"),
             };
             submitted.push(name);
@@ -194,23 +192,5 @@ mod tests {
         let unstable = [Ok(()), Err(Errno::IO)];
         let failed = run_with(&ranges, request(zeroes(false), true), &unstable);
         assert_eq!(failed, (vec!["zero", "flush"], Err(Errno::IO)));
-    }
-
-    #[test]
-    fn an_unsupported_operation_goes_to_workers_from_then_on() {
-        let folder = tempfile::tempdir().unwrap();
-        let ranges = ranges(&folder);
-        let zeroes = request(Op::WriteZeroes { unmap: false }, true);
-        let lacks = [Err(Errno::OPNOTSUPP), Ok(())];
-        let done = run_with(&ranges, zeroes, &lacks);
-        assert_eq!(done, (vec!["zero", "worker"], Ok(())));
-        let done = run_with(&ranges, zeroes, &[Ok(())]);
-        assert_eq!(done, (vec!["worker"], Ok(())));
-        let punch = request(Op::WriteZeroes { unmap: true }, false);
-        let done = run_with(&ranges, punch, &[Ok(())]);
-        assert_eq!(done, (vec!["punch"], Ok(())), "another operation");
-        let nothing = Request { len: 0, ..punch };
-        let done = run_with(&ranges, nothing, &[Ok(())]);
-        assert_eq!(done, (vec!["worker"], Ok(())));
     }
 }

@@ -105,17 +105,13 @@ impl GuardedRequests {
 mod tests {
     use crate::io::IoContext;
     use crate::lease::PlaceLeases;
-    use crate::node::AttachContext;
-    use crate::node::Driver;
-    use crate::route::mark::{MarkReceiver, MarkedRoute};
     use crate::route::task::{LocalFuture, TaskContext, TaskNode};
     use crate::route::{FileTarget, LookupResult, MappedNode, OpHandler, Route};
     use crate::source::AttachedDisk;
-    use crate::{Aio, FaultRules, Faults, Node, testing};
+    use crate::{Aio, Node, testing};
     use engine::Errno;
     use engine::{Op, Request};
     use std::future::poll_fn;
-    use std::ops::Range;
     use std::pin::pin;
     use std::rc::Rc;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -134,12 +130,6 @@ mod tests {
         NotRead(u64),
     }
 
-    /// An image that maps its clusters.
-    struct Image {
-        below: Arc<Node>,
-        map: Arc<Mapping>,
-    }
-
     #[derive(Default)]
     struct Mapping {
         places: Mutex<Vec<Place>>,
@@ -154,23 +144,18 @@ mod tests {
         map: Arc<Mapping>,
     }
 
-    impl Driver for Image {
-        fn attach_route(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
-            let mut below = cx.attach_route(&self.below);
-            let storage = std::mem::take(&mut below.storage);
-            let (target, disk) = (below.disk.clone().unwrap(), below.disk.clone());
-            let map = self.map.clone();
-            let node = Rc::new(ImageRoute { below, target, map });
-            Route {
-                read: OpHandler::Lookup(node.clone()),
-                write: OpHandler::Lookup(node),
-                zeroes: OpHandler::Nothing,
-                discard: OpHandler::Nothing,
-                flush: OpHandler::Nothing,
-                storage,
-                merging_helps: false,
-                disk,
-            }
+    fn add_lookup(map: Arc<Mapping>, below: Route) -> Route {
+        let target = below.disk.clone().unwrap();
+        let lookup = Rc::new(ImageRoute {
+            below: below.clone(),
+            target,
+            map,
+        });
+        Route {
+            read: OpHandler::Lookup(lookup.clone()),
+            write: OpHandler::Lookup(lookup),
+            merging_helps: false,
+            ..below
         }
     }
 
@@ -240,31 +225,22 @@ mod tests {
             places: Mutex::new(places.to_vec()),
             ..Mapping::default()
         });
-        let geometry = below.geometry();
-        let driver = Image {
-            below,
-            map: map.clone(),
-        };
-        let node = Node::new("image", geometry, false, true, Box::new(driver));
+        let lookup = map.clone();
+        let node = Node::with_changed_routes_for_test("image", &below, move |below| {
+            add_lookup(lookup.clone(), below)
+        });
         (node, map)
     }
 
-    /// A read of a cluster.
-    struct Read {
-        memory: &'static [u8],
+    /// Submits a read of a cluster with token 100 and its number.
+    fn read(io: &mut IoContext, disk: &AttachedDisk, cluster: u64) -> &'static [u8] {
+        let memory = vec![0xee; CLUSTER_BYTES];
+        let read = (Op::Read, cluster * CLUSTER);
+        testing::submit(io, disk, read, memory, 100 + cluster)
     }
 
-    impl Read {
-        fn submit(io: &mut IoContext, disk: &AttachedDisk, cluster: u64) -> Read {
-            let (read, memory) = ((Op::Read, cluster * CLUSTER), vec![0xee; CLUSTER_BYTES]);
-            let memory = testing::submit(io, disk, read, memory, 100 + cluster);
-            Read { memory }
-        }
-
-        fn byte(&self) -> u8 {
-            assert!(self.memory.iter().all(|byte| *byte == self.memory[0]));
-            self.memory[0]
-        }
+    fn is_full_of(memory: &[u8], byte: u8) -> bool {
+        memory.iter().all(|found| *found == byte)
     }
 
     /// Waits until so many requests have completed; tokens and results, in order of the tokens.
@@ -294,25 +270,19 @@ mod tests {
             Place::NotRead(6),
         ];
         let (image, map) = image(&places);
-        let window = Node::new_window("window", &image, CLUSTER, None, false, true).unwrap();
-        let faults = Faults::new(FaultRules::default());
-        let filter = Node::new_filter("filter", &window, faults, false, true);
+        let window = testing::window(&image, CLUSTER);
+        let filter = testing::filter(&window, []);
         for (node, first) in [(&image, 1), (&window, 0), (&filter, 0)] {
-            let mut io = testing::io();
-            let route = testing::attach(&mut io, node);
-            let reads =
-                [first, first + 1, first + 2].map(|cluster| Read::submit(&mut io, &route, cluster));
+            let (mut io, route) = testing::attached(node);
+            let clusters = [first, first + 1, first + 2];
+            let reads = clusters.map(|cluster| read(&mut io, &route, cluster));
             let done = wait(&mut io, 3);
-            assert_eq!(
-                done,
-                [first, first + 1, first + 2].map(|cluster| (100 + cluster, Ok(())))
-            );
-            assert_eq!(reads.map(|read| read.byte()), [5, 0, 6]);
-            assert_eq!(
-                map.tasks.swap(0, Ordering::Relaxed),
-                1,
-                "only the request that the lookup declines"
-            );
+            assert_eq!(done, clusters.map(|cluster| (100 + cluster, Ok(()))));
+            for (read, byte) in reads.iter().zip([5, 0, 6]) {
+                assert!(is_full_of(read, byte), "{byte}");
+            }
+            let tasks = map.tasks.swap(0, Ordering::Relaxed);
+            assert_eq!(tasks, 1, "only the request that the lookup declines");
             assert!(io.guarded.is_empty());
             io.detach(route);
         }
@@ -327,7 +297,7 @@ mod tests {
         let mut reads = Vec::new();
         for io in &mut iothreads {
             routes.push(testing::attach(io, &image));
-            reads.push(Read::submit(io, &routes[routes.len() - 1], 0));
+            reads.push(read(io, &routes[routes.len() - 1], 0));
         }
         map.places.lock().unwrap()[0] = Place::Zeroes;
         let wakes = Arc::new(Wakes::default());
@@ -341,7 +311,7 @@ mod tests {
             settled.as_mut().poll(&mut cx).is_pending(),
             "the other iothread's is in flight"
         );
-        let later = Read::submit(second, &routes[1], 1);
+        let later = read(second, &routes[1], 1);
         let mut all = pin!(map.leases.wait_for_current_leases_async());
         assert!(all.as_mut().poll(&mut cx).is_pending());
         assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
@@ -351,27 +321,26 @@ mod tests {
         assert!(all.as_mut().poll(&mut cx).is_pending());
         assert_eq!(wait(second, 1), [(101, Ok(()))]);
         assert!(all.as_mut().poll(&mut cx).is_ready());
-        assert_eq!(reads.iter().map(Read::byte).collect::<Vec<_>>(), [3, 3]);
-        assert_eq!(later.byte(), 4);
+        assert!(reads.iter().all(|read| is_full_of(read, 3)));
+        assert!(is_full_of(later, 4));
     }
 
     /// The backend still has the request.
     #[test]
     fn a_task_that_leaves_a_mapped_request_keeps_its_lease() {
         let (image, map) = image(&[Place::At(3)]);
-        let mut io = testing::io();
-        let below = testing::attach(&mut io, &image);
+        let (mut io, below) = testing::attached(&image);
         let null = testing::null();
         let mut disk = testing::attach(&mut io, &null);
         disk.route.read = OpHandler::Task(Rc::new(LeavesIo(below.route)));
-        let read = Read::submit(&mut io, &disk, 0);
+        let read = read(&mut io, &disk, 0);
         io.poll_tasks_and_submit();
         let mut settled = pin!(map.leases.wait_for_current_leases_async());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(settled.as_mut().poll(&mut cx).is_pending());
         assert_eq!(wait(&mut io, 1), [(100, Err(Errno::CANCELED))]);
         assert!(settled.as_mut().poll(&mut cx).is_ready());
-        assert_eq!(read.byte(), 3);
+        assert!(is_full_of(read, 3));
     }
 
     /// While one request is in flight, any number of places may be freed.
@@ -383,36 +352,23 @@ mod tests {
             .map(|_| Box::pin(leases.wait_for_current_leases_async()))
             .collect();
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(
-            settled
-                .iter_mut()
-                .all(|it| it.as_mut().poll(&mut cx).is_pending())
-        );
+        let mut count_ready = || {
+            let polls = settled.iter_mut().map(|it| it.as_mut().poll(&mut cx));
+            polls.filter(Poll::is_ready).count()
+        };
+        assert_eq!(count_ready(), 0);
         drop(lease);
-        assert!(
-            settled
-                .iter_mut()
-                .all(|it| it.as_mut().poll(&mut cx).is_ready())
-        );
-    }
-
-    struct NoMarks;
-
-    impl MarkReceiver for NoMarks {
-        fn mark_range_as_changed(&self, _: Range<u64>) {}
+        assert_eq!(count_ready(), 100_000);
     }
 
     #[test]
     fn a_request_that_is_refused_below_two_marks_frees_each_entry_once() {
         let null = testing::null();
-        let wrap = |below| MarkedRoute::mark_changes(Arc::new(NoMarks), below);
-        let node = Node::with_changed_routes_for_test(
-            "outer",
-            &Node::with_changed_routes_for_test("inner", &null, wrap),
-            wrap,
-        );
-        let mut io = testing::io();
-        let disk = testing::attach(&mut io, &node);
+        let window = testing::window(&null, 4096);
+        for node in [&null, &window] {
+            node.bitmaps().let_new_routes_record(true);
+        }
+        let (mut io, disk) = testing::attached(&window);
         let request = |token| Request::without_data(Op::Write, 0, 0, token);
         // SAFETY: there are no segments.
         let mut submit = |token| unsafe { io.submit(&disk, request(token)) };

@@ -49,29 +49,3 @@ impl TaskRoomShare {
         self.refused += 1;
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is reserved of this room, in an iteration that reaps twice and leaves `refused` in the outbox.
-    fn reserved(share: &mut TaskRoomShare, room: usize, refused: usize) -> usize {
-        share.reserve_part_for_refused_tasks(room);
-        share.reserve_part_for_refused_tasks(room);
-        let reserved = share.reserved_room();
-        share.release_room_reserved_for_tasks();
-        for _ in 0..refused {
-            share.record_refusal();
-        }
-        reserved
-    }
-
-    #[test]
-    fn half_of_the_room_is_reserved_and_a_single_place_every_other_time() {
-        let mut share = TaskRoomShare::default();
-        assert_eq!(reserved(&mut share, 8, 9), 0, "nothing was refused yet");
-        let rooms = [8, 20, 1, 0, 1, 0, 2, 1, 1, 3, 3];
-        let reserved = rooms.map(|room| reserved(&mut share, room, 9));
-        assert_eq!(reserved, [4, 9, 0, 0, 1, 0, 1, 0, 1, 1, 2]);
-    }
-}

@@ -75,7 +75,8 @@ mod tests {
     use engine::{Errno, Op};
 
     use super::*;
-    use crate::{Aio, FaultAction, FaultRule, FaultRules, Faults, Node, testing};
+    use crate::testing::{attached, fault, filter, run_until_completed, submit, window};
+    use crate::{Aio, FaultAction, Node, testing};
 
     const LEN: usize = 1 << 16;
 
@@ -102,21 +103,21 @@ mod tests {
         })
     }
 
-    /// A filter with one rule.
-    fn filter(below: &Arc<Node>, action: FaultAction) -> Arc<Node> {
-        let rule = FaultRule {
-            begins: None,
-            op: Some(Op::Write),
-            bytes: None,
-            times: None,
-            one_in: 1,
-            action,
-        };
-        let rules = FaultRules {
-            rules: vec![rule],
-            seed: 1,
-        };
-        Node::new_filter("filter", below, Faults::new(rules), false, true)
+    /// A filter with one rule for writes.
+    fn filter_of_writes(below: &Arc<Node>, action: FaultAction) -> Arc<Node> {
+        filter(below, [fault(Op::Write, action)])
+    }
+
+    fn file() -> Arc<Node> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        testing::file(file.path(), &[7; LEN], Aio::Threads)
+    }
+
+    fn failing_write(node: &Arc<Node>, offset: u64) {
+        let (mut io, disk) = attached(node);
+        submit(&mut io, &disk, (Op::Write, offset), vec![1; 4096], 1);
+        let done = run_until_completed(&mut io, 1);
+        assert!(done[0].result.is_err(), "{done:?}");
     }
 
     /// By each backend, through a window, and below a task.
@@ -127,22 +128,21 @@ mod tests {
             let file = testing::file(&folder.path().join("disk"), &[7; LEN], aio);
             let marks = Arc::new(Marks::default());
             let below = marked(&file, &marks);
-            let window = Node::new_window("window", &below, 8192, None, false, true).unwrap();
-            let task = filter(&window, FaultAction::Delay(1));
+            let window = window(&below, 8192);
+            let task = filter_of_writes(&window, FaultAction::Delay(1));
             for (node, base) in [(&below, 0), (&window, 8192), (&task, 8192)] {
-                let mut io = testing::io();
-                let disk = testing::attach(&mut io, node);
+                let (mut io, disk) = attached(node);
                 for op in [Op::Write, Op::WriteZeroes { unmap: false }, Op::Discard] {
-                    testing::submit(&mut io, &disk, (op, 4096), vec![1; 4096], 1);
+                    submit(&mut io, &disk, (op, 4096), vec![1; 4096], 1);
                     io.poll_tasks_and_submit();
                     assert_eq!(marks.take(), [], "{op:?}: it is under way");
-                    let done = testing::run_until_completed(&mut io, 1);
+                    let done = run_until_completed(&mut io, 1);
                     assert_eq!((done[0].token, done[0].result), (1, Ok(())), "{op:?}");
                     assert_eq!(marks.take(), [(base + 4096, base + 8192)], "{op:?}");
                 }
-                testing::submit(&mut io, &disk, (Op::Read, 0), vec![0; 4096], 2);
-                testing::submit(&mut io, &disk, (Op::Flush, 0), Vec::new(), 3);
-                testing::run_until_completed(&mut io, 2);
+                submit(&mut io, &disk, (Op::Read, 0), vec![0; 4096], 2);
+                submit(&mut io, &disk, (Op::Flush, 0), Vec::new(), 3);
+                run_until_completed(&mut io, 2);
                 assert_eq!(marks.take(), [], "nothing has changed");
                 io.detach(disk);
             }
@@ -152,18 +152,13 @@ mod tests {
     /// A filter above that lets it do less, one below that lets it fail, and another mark.
     #[test]
     fn a_change_that_fails_sets_its_mark() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = testing::file(&folder.path().join("disk"), &[7; LEN], Aio::Threads);
         let (inner, outer) = (Arc::new(Marks::default()), Arc::new(Marks::default()));
-        let fails = FaultAction::Error(Errno::IO);
-        let below = filter(&marked(&file, &inner), FaultAction::Short(512, Errno::IO));
-        for node in [filter(&file, fails), below] {
-            let node = marked(&node, &outer);
-            let mut io = testing::io();
-            let disk = testing::attach(&mut io, &node);
-            testing::submit(&mut io, &disk, (Op::Write, 0), vec![1; 4096], 1);
-            let done = testing::run_until_completed(&mut io, 1);
-            assert!(done[0].result.is_err(), "{done:?}");
+        let short = FaultAction::Short(512, Errno::IO);
+        for node in [
+            filter_of_writes(&file(), FaultAction::Error(Errno::IO)),
+            filter_of_writes(&marked(&file(), &inner), short),
+        ] {
+            failing_write(&marked(&node, &outer), 0);
             assert_eq!(outer.take(), [(0, 4096)]);
         }
         assert_eq!(inner.take(), [(0, 512)]);
@@ -172,19 +167,12 @@ mod tests {
     /// One filter cuts a write short, and one below it has a window onto what is marked, or is a window's.
     #[test]
     fn a_change_that_is_cut_short_above_another_filter_sets_its_mark() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = testing::file(&folder.path().join("disk"), &[7; LEN], Aio::Threads);
         let marks = Arc::new(Marks::default());
-        let marked = marked(&file, &marks);
-        let window = |node| Node::new_window("window", node, 8192, None, false, true).unwrap();
-        let below = filter(&window(&marked), FaultAction::Delay(1));
-        for (below, base) in [(window(&below), 16384), (below, 8192)] {
-            let node = filter(&below, FaultAction::Short(512, Errno::IO));
-            let mut io = testing::io();
-            let disk = testing::attach(&mut io, &node);
-            testing::submit(&mut io, &disk, (Op::Write, 4096), vec![1; 4096], 1);
-            let done = testing::run_until_completed(&mut io, 1);
-            assert!(done[0].result.is_err(), "{done:?}");
+        let part = window(&marked(&file(), &marks), 8192);
+        let below = filter_of_writes(&part, FaultAction::Delay(1));
+        for (below, base) in [(window(&below, 8192), 16384), (below, 8192)] {
+            let short = filter_of_writes(&below, FaultAction::Short(512, Errno::IO));
+            failing_write(&short, 4096);
             assert_eq!(marks.take(), [(base + 4096, base + 4608)]);
         }
     }

@@ -1,23 +1,30 @@
 //! Nodes and a loop for unit tests of this crate.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::{Completion, Op, Request};
+use test_support::deadline::Deadline;
 
 use crate::route::{Carrier, FileTarget};
 use crate::{
-    Aio, AttachedDisk, BackendSettings, FileOptions, IoContext, Locking, Node, NodeOptions,
-    NullOptions,
+    Aio, AttachedDisk, BackendSettings, FaultAction, FaultRule, FaultRules, Faults, FileOptions,
+    IoContext, Locking, Node, NodeOptions, NullOptions,
 };
 
 /// A file with this content, through the page cache and without a lock.
 pub(crate) fn file(path: &Path, bytes: &[u8], aio: Aio) -> Arc<Node> {
+    file_with_cache(path, bytes, aio, false)
+}
+
+/// The same; `direct`: not through the page cache.
+pub(crate) fn file_with_cache(path: &Path, bytes: &[u8], aio: Aio, direct: bool) -> Arc<Node> {
     std::fs::write(path, bytes).unwrap();
     let options = FileOptions {
         path: path.to_owned(),
-        direct: false,
+        direct,
         no_flush: false,
         unmap: true,
         aio,
@@ -36,6 +43,36 @@ pub(crate) fn null() -> Arc<Node> {
         latency_ns: 0,
     };
     Node::open("null", false, &NodeOptions::Null(options)).unwrap()
+}
+
+/// What lies behind this offset.
+pub(crate) fn window(below: &Arc<Node>, offset: u64) -> Arc<Node> {
+    Node::new_window("window", below, offset, None, false, true).unwrap()
+}
+
+/// A rule for all requests of one kind.
+pub(crate) fn fault(op: Op, action: FaultAction) -> FaultRule {
+    FaultRule {
+        begins: None,
+        op: Some(op),
+        bytes: None,
+        times: None,
+        one_in: 1,
+        action,
+    }
+}
+
+/// Rules in this order.
+pub(crate) fn rules<const N: usize>(rules: [FaultRule; N]) -> FaultRules {
+    FaultRules {
+        rules: rules.into(),
+        seed: 1,
+    }
+}
+
+/// A filter with these rules.
+pub(crate) fn filter<const N: usize>(below: &Arc<Node>, list: [FaultRule; N]) -> Arc<Node> {
+    Node::new_filter("filter", below, Faults::new(rules(list)), false, true)
 }
 
 /// A target that is a whole file, with this carrier.
@@ -59,6 +96,13 @@ pub(crate) fn attach(io: &mut IoContext, node: &Arc<Node>) -> AttachedDisk {
     io.attach(node, &mut |_| Ok(()))
 }
 
+/// A context that is attached to a node.
+pub(crate) fn attached(node: &Arc<Node>) -> (IoContext, AttachedDisk) {
+    let mut io = io();
+    let disk = attach(&mut io, node);
+    (io, disk)
+}
+
 /// Submits a request with one segment, or none if there is no data. The memory is never freed: a test that fails leaves it
 /// in flight.
 pub(crate) fn submit(
@@ -68,7 +112,11 @@ pub(crate) fn submit(
     data: Vec<u8>,
     token: u64,
 ) -> &'static [u8] {
-    let memory: &'static mut [u8] = data.leak();
+    // Aligned as direct I/O needs it.
+    let memory: &'static mut [u8] = vec![0; data.len() + 4096].leak();
+    let begin = memory.as_ptr().align_offset(4096);
+    let memory = &mut memory[begin..begin + data.len()];
+    memory.copy_from_slice(&data);
     let segment = vec![libc::iovec {
         iov_base: memory.as_mut_ptr().cast(),
         iov_len: memory.len(),
@@ -88,14 +136,48 @@ pub(crate) fn submit(
     memory
 }
 
+/// Submits a request that has a length and no data, with token 9.
+pub(crate) fn submit_range(io: &mut IoContext, disk: &AttachedDisk, op: Op, range: Range<u64>) {
+    let request = Request::without_data(op, range.start, range.end - range.start, 9);
+    // SAFETY: there is no memory.
+    unsafe { io.submit(disk, request) }.unwrap();
+}
+
+/// Writes 4096 of these bytes.
+pub(crate) fn write(io: &mut IoContext, disk: &AttachedDisk, offset: u64, byte: u8) {
+    submit(io, disk, (Op::Write, offset), vec![byte; 4096], 1);
+    assert_eq!(run_until_completed(io, 1)[0].result, Ok(()));
+}
+
 /// Runs the phases of an iothread until so many requests have completed.
 pub(crate) fn run_until_completed(io: &mut IoContext, count: usize) -> Vec<Completion> {
-    let (begin, mut done) = (Instant::now(), Vec::new());
+    let (deadline, mut done) = (Deadline::default(), Vec::new());
     while done.len() < count {
-        assert!(begin.elapsed() < Duration::from_secs(60), "not complete");
+        deadline.check("requests complete");
         io.poll_tasks_and_submit();
         io.reap_and_poll_tasks(&mut done);
         std::thread::yield_now();
+    }
+    done
+}
+
+/// Runs the phases a few times.
+pub(crate) fn run_phases(io: &mut IoContext) -> Vec<Completion> {
+    let mut done = Vec::new();
+    for _ in 0..5 {
+        io.poll_tasks_and_submit();
+        io.reap_and_poll_tasks(&mut done);
+    }
+    done
+}
+
+/// Runs the phases for a while, so that what does not hang completes.
+pub(crate) fn run_for_a_while(io: &mut IoContext) -> Vec<Completion> {
+    let mut done = Vec::new();
+    for _ in 0..50 {
+        io.poll_tasks_and_submit();
+        io.reap_and_poll_tasks(&mut done);
+        std::thread::sleep(Duration::from_millis(1));
     }
     done
 }

@@ -1,21 +1,14 @@
 //! Long ranges: searched in bounded parts, and not locked as a whole.
 
-use std::sync::Arc;
-
-use engine::Op;
-
-use super::super::{
-    BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyMoment, MIN_CLUSTER_BYTES, SEARCH_BYTES,
-};
-use super::{BYTES, fault_in, submit_copy, write};
-use crate::{Aio, FaultAction, testing};
+use super::super::SEARCH_BYTES;
+use super::*;
 
 /// A search is repeated for each part: it must not look at the whole disk again.
 #[test]
 fn a_search_for_what_is_pending_looks_at_a_bounded_part_of_the_disk() {
     const DISK: u64 = 1 << 40;
     for extent in [CopyExtent::All, CopyExtent::Dirty] {
-        let moment = Arc::new(CopyMoment::default());
+        let moment = Arc::default();
         let copy = BlockCopy::new(DISK, MIN_CLUSTER_BYTES, moment, extent, |_| ()).unwrap();
         copy.limit_to_dirty(|wanted| wanted.mark(0..DISK));
         let first = copy.next_pending(0..DISK).unwrap();
@@ -41,30 +34,22 @@ fn a_search_for_what_is_pending_looks_at_a_bounded_part_of_the_disk() {
 #[test]
 fn a_long_discard_does_not_lock_all_that_it_has_to_copy() {
     const LONG: usize = 3 * BYTES;
-    let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str| testing::file(&folder.path().join(name), &vec![7; LONG], Aio::Threads);
-    let (source, target) = (file("source"), file("target"));
-    let (target, faults) = fault_in(&target, Some(0..512), FaultAction::Hang);
-    let moment = Arc::new(CopyMoment::default());
-    let copy = BlockCopy::new(
-        source.size(),
-        MIN_CLUSTER_BYTES,
-        moment.clone(),
-        CopyExtent::All,
-        |_| (),
-    )
-    .unwrap();
-    source.set_copy_before_write(&copy, &target);
-    moment.begin();
+    let rig = Rig::new_backup((Aio::Threads, LONG, true), CopyExtent::All);
+    let first_hangs = FaultRule {
+        bytes: Some(0..512),
+        ..testing::fault(Op::Write, FaultAction::Hang)
+    };
+    rig.set_faults(1, [first_hangs]);
+    rig.moment.begin();
     let (mut io, mut other) = (testing::io(), testing::io());
-    let disk = testing::attach(&mut io, &source);
-    submit_copy(&mut io, &disk, Op::Discard, 0, LONG as u64);
+    let disk = attach(&mut io, &rig.source);
+    submit_range(&mut io, &disk, Op::Discard, 0..LONG as u64);
     io.poll_tasks_and_submit();
-    let disk_of_other = testing::attach(&mut other, &source);
+    let disk_of_other = attach(&mut other, &rig.source);
     write(&mut other, &disk_of_other, 2 * BYTES as u64, 1);
-    assert_eq!(copy.guest_waits(), 0);
-    assert_eq!(copy.copied_bytes(), MIN_CLUSTER_BYTES);
-    let _no_hang = faults.release_and_prevent_hangs();
-    testing::run_until_completed(&mut io, 1);
-    assert_eq!(copy.pending_bytes(), 0);
+    assert_eq!(rig.copy.guest_waits(), 0);
+    assert_eq!(rig.copy.copied_bytes(), MIN_CLUSTER_BYTES);
+    rig.set_faults(1, []);
+    run_until_completed(&mut io, 1);
+    assert_eq!(rig.copy.pending_bytes(), 0);
 }

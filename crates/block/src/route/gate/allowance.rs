@@ -97,14 +97,4 @@ mod tests {
         assert_eq!(allowance.end(), [counted(0, 0); 2]);
         assert!(!allowance.take(&read), "it has ended");
     }
-
-    #[test]
-    fn an_allowance_of_an_earlier_generation_is_void() {
-        let generation = Arc::new(AtomicU64::new(7));
-        let allowance = Allowance::new(generation.clone());
-        allowance.grant(3, 4096, 7);
-        assert!(allowance.take(&request(Op::Read, 512)));
-        generation.store(8, Ordering::Relaxed);
-        assert!(!allowance.take(&request(Op::Read, 512)));
-    }
 }

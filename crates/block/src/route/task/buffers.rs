@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::disk_file::alignment::AlignedBuffer;
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(feature = "simulation")]
 use engine::{Op, Request};
 
 /// Most bytes of all tasks of an iothread, unless a single task needs more.
@@ -127,7 +127,7 @@ impl TaskBuffer {
     }
 
     /// A read into all of it, or a write of it.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(feature = "simulation")]
     pub fn to_request(&self, op: Op, offset: u64) -> Request {
         Request {
             op,
@@ -137,115 +137,6 @@ impl TaskBuffer {
             iov: self.segment,
             iov_count: 1,
             token: 0,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::node::AttachContext;
-    use crate::node::Driver;
-    use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::route::{OpHandler, Route};
-    use crate::{Aio, FaultRules, Faults, Node, testing};
-    use engine::Errno;
-    use engine::{Op, Request};
-    use std::rc::Rc;
-    use std::sync::Arc;
-
-    const BLOCK_BYTES: usize = 4096;
-    const BLOCK: u64 = BLOCK_BYTES as u64;
-
-    /// Copies each block to another node before it is written.
-    struct CopyBeforeWrite {
-        below: Arc<Node>,
-        copies: Arc<Node>,
-    }
-
-    struct CopyTask {
-        below: Route,
-        copies: Route,
-    }
-
-    impl Driver for CopyBeforeWrite {
-        fn attach_route(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
-            let mut attached =
-                [&self.below, &self.below, &self.copies].map(|node| cx.attach_route(node));
-            let storage = attached
-                .iter_mut()
-                .flat_map(|route| route.storage.drain(..));
-            let storage = storage.collect();
-            let [through, below, copies] = attached;
-            Route {
-                write: OpHandler::Task(Rc::new(CopyTask { below, copies })),
-                storage,
-                ..through
-            }
-        }
-    }
-
-    impl TaskNode for CopyTask {
-        fn needed_buffer_bytes(&self, request: &Request) -> usize {
-            BLOCK_BYTES + self.below.needed_buffer_bytes(request)
-        }
-
-        fn run(
-            self: Rc<Self>,
-            cx: TaskContext,
-            request: Request,
-        ) -> LocalFuture<Result<(), Errno>> {
-            Box::pin(async move {
-                let buffer = cx.take_buffer(BLOCK_BYTES);
-                let blocks = request.offset / BLOCK..(request.offset + request.len).div_ceil(BLOCK);
-                for offset in blocks.map(|block| block * BLOCK) {
-                    cx.run_on_route(&self.below, buffer.to_request(Op::Read, offset))
-                        .await?;
-                    cx.run_on_route(&self.copies, buffer.to_request(Op::Write, offset))
-                        .await?;
-                }
-                cx.run_on_route(&self.below, request).await
-            })
-        }
-    }
-
-    fn disk(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> Arc<Node> {
-        testing::file(&folder.path().join(name), bytes, Aio::Threads)
-    }
-
-    fn copy_before_write(below: &Arc<Node>, copies: &Arc<Node>) -> Arc<Node> {
-        let driver = Box::new(CopyBeforeWrite {
-            below: below.clone(),
-            copies: copies.clone(),
-        });
-        Node::new("copy", below.geometry(), false, true, driver)
-    }
-
-    /// Two such drivers below a filter and a window: the reservation is enough for all.
-    #[test]
-    fn the_topmost_task_reserves_memory_for_all_drivers_below() {
-        let folder = tempfile::tempdir().unwrap();
-        let old: Vec<u8> = (1..=4).flat_map(|block| [block; BLOCK_BYTES]).collect();
-        let below = disk(&folder, "below", &old);
-        let [outer, inner] =
-            ["outer", "inner"].map(|name| disk(&folder, name, &[0; 4 * BLOCK_BYTES]));
-        let node = copy_before_write(&below, &inner);
-        let node = copy_before_write(&node, &outer);
-        let faults = Faults::new(FaultRules::default());
-        let node = Node::new_filter("filter", &node, faults, false, true);
-        let node = Node::new_window("window", &node, BLOCK, None, false, true).unwrap();
-        let mut io = testing::io();
-        let route = testing::attach(&mut io, &node);
-        let data = vec![9; 2 * BLOCK_BYTES];
-        let memory = testing::submit(&mut io, &route, (Op::Write, 512), data, 7);
-        let done = testing::run_until_completed(&mut io, 1);
-        assert_eq!(done[0].result, Ok(()));
-        let mut new = old.clone();
-        new[BLOCK_BYTES + 512..][..memory.len()].fill(9);
-        let mut copied = old;
-        copied[..BLOCK_BYTES].fill(0);
-        for (name, bytes) in [("below", new), ("inner", copied.clone()), ("outer", copied)] {
-            let found = std::fs::read(folder.path().join(name)).unwrap();
-            assert!(found == bytes, "{name}");
         }
     }
 }

@@ -282,9 +282,7 @@ mod tests {
     use super::*;
     use crate::route::task::{LocalFuture, TaskContext, TaskNode};
     use crate::route::{OpHandler, Route};
-    use crate::{Aio, BackendSettings, IoContext, Node, Op, SECTOR_BYTES, testing};
-    use std::os::fd::{AsFd, OwnedFd};
-    use std::sync::Arc;
+    use crate::{Aio, Op, SECTOR_BYTES, testing};
 
     const LEN: usize = 8192;
 
@@ -307,29 +305,18 @@ mod tests {
         }
     }
 
-    fn disk(folder: &tempfile::TempDir, name: &str, byte: u8) -> Arc<Node> {
-        testing::file(&folder.path().join(name), &[byte; LEN], Aio::IoUring)
-    }
-
     /// The first read is short, since the file has shrunk, and its backend changes the list of segments.
     #[test]
     fn a_task_can_submit_a_request_again_after_a_short_transfer() {
         let folder = tempfile::tempdir().unwrap();
-        let [short, whole] =
-            [("short", 1), ("whole", 2)].map(|(name, byte)| disk(&folder, name, byte));
-        let file = std::fs::File::options()
-            .write(true)
-            .open(folder.path().join("short"));
+        let path = folder.path().join("short");
+        let short = testing::file(&path, &[1; LEN], Aio::IoUring);
+        let whole = testing::file(&folder.path().join("whole"), &[2; LEN], Aio::IoUring);
+        let file = std::fs::File::options().write(true).open(path);
         file.unwrap().set_len(5 * SECTOR_BYTES).unwrap();
-        let mut io = IoContext::new(BackendSettings::default(), Arc::new(|| ())).unwrap();
-        let mut watched: Vec<OwnedFd> = Vec::new();
-        let mut attach = |node: &Arc<Node>| {
-            io.attach(node, &mut |fd| {
-                watched.push(fd.as_fd().try_clone_to_owned()?);
-                Ok(())
-            })
-        };
-        let [first, second, mut disk] = [&short, &whole, &whole].map(&mut attach);
+        let mut io = testing::io();
+        let [first, second, mut disk] =
+            [&short, &whole, &whole].map(|node| testing::attach(&mut io, node));
         let (first, second) = (first.route, second.route);
         disk.route.read = OpHandler::Task(Rc::new(ReadTwice { first, second }));
         let mut memory = [0xee_u8; LEN];
@@ -339,13 +326,9 @@ mod tests {
             iov_len: part.len(),
         });
         let request = Request {
-            op: Op::Read,
-            fua: false,
-            offset: 0,
-            len: LEN as u64,
             iov: segments.as_mut_ptr(),
             iov_count: 2,
-            token: 5,
+            ..Request::without_data(Op::Read, 0, LEN as u64, 5)
         };
         // SAFETY: the loop below waits for its end; list, memory and nodes are kept beyond it.
         unsafe { io.submit(&disk, request) }.unwrap();

@@ -8,17 +8,23 @@ use crate::testing;
 use crate::token;
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use engine::Op;
 
-/// A node whose requests do what a function says.
-struct Does<F>(F);
+/// A node whose requests do what a function says, and need memory for I/O of their own.
+struct TestNode<F> {
+    run: F,
+    needed_bytes: usize,
+}
 
-impl<F: Fn(TaskContext, Request) -> LocalFuture<Result<(), Errno>>> TaskNode for Does<F> {
-    fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
-        (self.0)(cx, request)
+impl<F: Fn(TaskContext) -> LocalFuture<Result<(), Errno>>> TaskNode for TestNode<F> {
+    fn needed_buffer_bytes(&self, _: &Request) -> usize {
+        self.needed_bytes
+    }
+
+    fn run(self: Rc<Self>, cx: TaskContext, _: Request) -> LocalFuture<Result<(), Errno>> {
+        (self.run)(cx)
     }
 }
 
@@ -28,28 +34,32 @@ fn request(source: u32, slot: u32) -> Request {
 
 struct Rig {
     tasks: Executor,
-    wakes: Arc<AtomicU32>,
 }
 
 impl Rig {
     fn new() -> Self {
-        let wakes = Arc::new(AtomicU32::new(0));
-        let counted = wakes.clone();
-        let wake = move || {
-            counted.fetch_add(1, Ordering::Relaxed);
-        };
-        Rig {
-            tasks: Executor::new(Arc::new(wake)),
-            wakes,
-        }
+        let tasks = Executor::new(Arc::new(|| ()));
+        Rig { tasks }
     }
 
-    fn spawn<F>(&mut self, source: u32, slot: u32, run: F)
-    where
-        F: Fn(TaskContext, Request) -> LocalFuture<Result<(), Errno>> + 'static,
-    {
-        self.tasks
-            .spawn(Rc::new(Does(run)), request(source, slot), source);
+    /// Spawns a task of slot `slot` of a source.
+    fn spawn<Fut: Future<Output = Result<(), Errno>> + 'static>(
+        &mut self,
+        (source, slot): (u32, u32),
+        run: impl Fn(TaskContext) -> Fut + 'static,
+    ) {
+        self.spawn_with_buffers((source, slot), 0, run);
+    }
+
+    fn spawn_with_buffers<Fut: Future<Output = Result<(), Errno>> + 'static>(
+        &mut self,
+        (source, slot): (u32, u32),
+        needed_bytes: usize,
+        run: impl Fn(TaskContext) -> Fut + 'static,
+    ) {
+        let run = move |cx| -> LocalFuture<Result<(), Errno>> { Box::pin(run(cx)) };
+        let node = Rc::new(TestNode { run, needed_bytes });
+        self.tasks.spawn(node, request(source, slot), source);
     }
 
     /// Slots whose requests have completed after one phase.
@@ -91,43 +101,26 @@ fn a_task_is_not_polled_when_it_is_taken() {
     let mut rig = Rig::new();
     let polled = Rc::new(Cell::new(false));
     let seen = polled.clone();
-    rig.spawn(1, 5, move |_, _| {
+    rig.spawn((1, 5), move |_| {
         let seen = seen.clone();
-        Box::pin(async move {
+        async move {
             seen.set(true);
             Err(Errno::IO)
-        })
+        }
     });
-    assert!(
-        !polled.get()
-            && rig.tasks.has_runnable_or_completed()
-            && !rig.tasks.has_none_running_or_completed()
-    );
-    rig.tasks.poll_due_and_woken();
-    assert!(
-        polled.get() && !rig.tasks.has_none_running_or_completed(),
-        "not reaped yet"
-    );
-    let mut out = Vec::new();
-    rig.tasks.take_completed(&mut out);
-    let failed = Completion {
-        token: token::new(1, 5),
-        result: Err(Errno::IO),
-    };
-    assert_eq!(out, [failed]);
-    assert!(rig.tasks.has_none_running_or_completed() && !rig.tasks.has_runnable_or_completed());
+    assert!(!polled.get() && rig.tasks.has_runnable_or_completed());
+    assert_eq!(rig.completed(), [5]);
+    assert!(polled.get() && !rig.tasks.has_runnable_or_completed());
+    assert!(rig.tasks.has_none_running_or_completed());
 }
 
 /// Memory that a request names must not be in use after its completion, whatever its function has dropped.
 #[test]
 fn a_task_that_drops_its_io_completes_when_that_has() {
     let mut rig = Rig::new();
-    rig.spawn(1, 5, |cx, _| {
-        Box::pin(async move {
-            let io = begin_io(&cx);
-            drop(io);
-            Ok(())
-        })
+    rig.spawn((1, 5), |cx| async move {
+        drop(begin_io(&cx));
+        Ok(())
     });
     assert_eq!(rig.completed(), [0; 0]);
     let out = rig.tasks.pop_outgoing().unwrap();
@@ -144,9 +137,9 @@ fn a_task_that_drops_its_io_completes_when_that_has() {
 fn tasks_of_one_source_that_never_end_leave_room_to_another() {
     let mut rig = Rig::new();
     for slot in 0..20_000 {
-        rig.spawn(1, slot, |_, _| Box::pin(std::future::pending()));
+        rig.spawn((1, slot), |_| std::future::pending());
     }
-    rig.spawn(2, 7, |_, _| Box::pin(std::future::ready(Ok(()))));
+    rig.spawn((2, 7), |_| std::future::ready(Ok(())));
     let mut done = Vec::new();
     // As many as it takes to poll all once.
     for _ in 0..=20_000 / POLL_BUDGET {
@@ -155,35 +148,15 @@ fn tasks_of_one_source_that_never_end_leave_room_to_another() {
     assert_eq!(done, [7]);
 }
 
-/// A node whose requests need memory for I/O of their own.
-struct Needs<F>(usize, F);
-
-impl<F: Fn(TaskContext, Request) -> LocalFuture<Result<(), Errno>>> TaskNode for Needs<F> {
-    fn needed_buffer_bytes(&self, _: &Request) -> usize {
-        self.0
-    }
-
-    fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
-        (self.1)(cx, request)
-    }
-}
-
 #[test]
 fn tasks_wait_in_order_for_memory_until_the_io_of_its_owner_has_ended() {
     let mut rig = Rig::new();
     let half = MAX_BYTES / 2;
-    let mut spawn = |slot, bytes| {
-        let run = |cx: TaskContext, _| -> LocalFuture<Result<(), Errno>> {
-            Box::pin(async move {
-                drop(begin_io(&cx));
-                Ok(())
-            })
-        };
-        rig.tasks
-            .spawn(Rc::new(Needs(bytes, run)), request(0, slot), 0);
-    };
     for (slot, bytes) in [(1, half), (2, half), (3, MAX_BYTES + 1), (4, 1), (5, 0)] {
-        spawn(slot, bytes);
+        rig.spawn_with_buffers((0, slot), bytes, |cx| async move {
+            drop(begin_io(&cx));
+            Ok(())
+        });
     }
     let outgoing = |rig: &mut Rig| {
         assert_eq!(rig.completed(), [0; 0], "its I/O is out");
@@ -218,106 +191,48 @@ fn tasks_wait_in_order_for_memory_until_the_io_of_its_owner_has_ended() {
     assert_eq!(last, [4, 5]);
 }
 
-#[test]
-fn a_wake_from_another_thread_wakes_the_loop_and_the_task() {
-    let mut rig = Rig::new();
-    let shared: Arc<Mutex<(bool, Option<Waker>)>> = Arc::default();
-    let flag = shared.clone();
-    rig.spawn(0, 1, move |_, _| {
-        let flag = flag.clone();
-        Box::pin(poll_fn(move |cx| {
-            let mut flag = flag.lock().unwrap();
-            if flag.0 {
-                return Poll::Ready(Ok(()));
-            }
-            flag.1 = Some(cx.waker().clone());
-            Poll::Pending
-        }))
-    });
-    assert_eq!(rig.completed(), [0; 0]);
-    assert!(
-        !rig.tasks.has_runnable_or_completed(),
-        "a task that waits costs nothing"
-    );
-    let before = rig.wakes.load(Ordering::Relaxed);
-    std::thread::spawn(move || {
-        let mut flag = shared.lock().unwrap();
-        flag.0 = true;
-        flag.1.take().unwrap().wake();
-    })
-    .join()
-    .unwrap();
-    assert_eq!(rig.wakes.load(Ordering::Relaxed), before + 1);
-    assert!(rig.tasks.has_runnable_or_completed());
-    assert_eq!(rig.completed(), [1]);
+/// A delay of an hour, unless the task's source stops.
+async fn delay(cx: TaskContext) -> Result<(), Errno> {
+    cx.wait_unless_stopping(cx.sleep_ns(3_600_000_000_000))
+        .await;
+    Ok(())
 }
 
+/// Nor is a deadline left behind: the loop would not sleep any more, since without tasks nothing takes a timer off that is due.
 #[test]
 fn a_source_that_stops_ends_its_delays_and_no_others() {
     let mut rig = Rig::new();
-    for source in [7, 8] {
-        rig.spawn(source, source, |cx, _| {
-            Box::pin(async move {
-                cx.wait_unless_stopping(cx.sleep_ns(3_600_000_000_000))
-                    .await;
-                Ok(())
-            })
-        });
-    }
+    rig.spawn((7, 7), delay);
     assert_eq!(rig.completed(), [0; 0]);
     assert!(rig.tasks.next_deadline_ns().is_some());
+    rig.spawn((8, 8), |_| std::future::pending());
     rig.tasks.end_unbounded_waits(7);
     assert_eq!(rig.completed(), [7]);
-    rig.spawn(7, 9, |cx, _| {
-        Box::pin(async move {
-            cx.wait_unless_stopping(std::future::pending()).await;
-            Ok(())
-        })
-    });
+    assert_eq!(rig.tasks.next_deadline_ns(), None);
+    rig.spawn((7, 9), delay);
     assert_eq!(rig.completed(), [9], "nor is a new one delayed");
     rig.tasks.forget_ended_source(7);
-    rig.spawn(7, 10, |cx, _| {
-        Box::pin(async move {
-            cx.wait_unless_stopping(std::future::pending()).await;
-            Ok(())
-        })
-    });
+    for source in [7, 8] {
+        rig.spawn((source, 10), delay);
+    }
     assert_eq!(rig.completed(), [0; 0], "the next user of the place");
-}
-
-/// The loop would not sleep any more: without tasks nothing takes a timer off that is due.
-#[test]
-fn a_delay_that_was_cut_short_leaves_no_deadline_behind() {
-    let mut rig = Rig::new();
-    rig.spawn(7, 1, |cx, _| {
-        Box::pin(async move {
-            cx.wait_unless_stopping(cx.sleep_ns(3_600_000_000_000))
-                .await;
-            Ok(())
-        })
-    });
-    assert_eq!(rig.completed(), [0; 0]);
-    rig.tasks.end_unbounded_waits(7);
-    assert_eq!(rig.completed(), [1]);
-    assert_eq!(rig.tasks.next_deadline_ns(), None);
-    rig.spawn(8, 2, |_, _| Box::pin(std::future::pending()));
-    assert_eq!(rig.completed(), [0; 0]);
-    assert_eq!(rig.tasks.next_deadline_ns(), None, "nor for later tasks");
+    rig.tasks.end_unbounded_waits(8);
+    assert_eq!(rig.completed(), [10]);
+    assert!(rig.tasks.next_deadline_ns().is_some(), "that of the other");
 }
 
 #[test]
 fn a_flood_of_tasks_is_polled_in_portions_and_each_has_its_turn() {
     let mut rig = Rig::new();
-    let forever = |_, _| -> LocalFuture<Result<(), Errno>> {
-        Box::pin(poll_fn(|cx| {
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        }))
-    };
     for slot in 0..1000 {
-        rig.spawn(0, slot, forever);
+        rig.spawn((0, slot), |_| {
+            poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+        });
     }
-    rig.spawn(0, 1000, |_, _| Box::pin(async { Ok(()) }));
+    rig.spawn((0, 1000), |_| async { Ok(()) });
     let phases = (0..).find(|_| rig.completed() == [1000]).unwrap();
     assert!((3..=8).contains(&phases), "{phases}");
 }
@@ -325,11 +240,9 @@ fn a_flood_of_tasks_is_polled_in_portions_and_each_has_its_turn() {
 #[test]
 fn what_backends_refuse_is_asked_again_in_the_same_order() {
     let mut rig = Rig::new();
-    rig.spawn(1, 1, |cx, _| {
-        Box::pin(async move {
-            let [one, two] = [(); 2].map(|()| begin_io(&cx));
-            one.await.and(two.await)
-        })
+    rig.spawn((1, 1), |cx| async move {
+        let [one, two] = [(); 2].map(|()| begin_io(&cx));
+        one.await.and(two.await)
     });
     rig.tasks.poll_due_and_woken();
     let refused = [(); 2].map(|()| rig.tasks.pop_outgoing().unwrap());
