@@ -121,13 +121,7 @@ fn is_never_cloned(errno: Errno) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use block::{BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, Node, NodeOptions, NullOptions};
-    use iothread::{Completion, OnError, SocketDevice};
-
     use super::*;
-    use crate::{CopierControl, CopierSettings, CopierWork};
 
     #[test]
     fn parts_grow_while_the_kernel_has_little_work_and_shrink_when_it_has_much() {
@@ -143,49 +137,6 @@ mod tests {
         assert_eq!(pass.bytes, MAX_BYTES / FACTOR);
         (0..9).for_each(|_| pass.end_part(FAST_NS * FACTOR));
         assert_eq!(pass.bytes, MIN_BYTES);
-    }
-
-    /// A copier of null disks whose first clone has ended like that.
-    fn copier_after_a_clone(result: Result<(), Errno>) -> Copier {
-        let null = NodeOptions::Null(NullOptions {
-            size: 8 * MIN_BYTES,
-            read_zeroes: true,
-            latency_ns: 0,
-        });
-        let [source, target] = ["a", "b"].map(|name| Node::open(name, false, &null).unwrap());
-        let moment = Arc::default();
-        let size = 8 * MIN_BYTES;
-        let all = CopyExtent::All;
-        let copy = BlockCopy::new(size, COPY_CLUSTER_BYTES, moment, all, |_| ()).unwrap();
-        let settings = CopierSettings {
-            on_source_error: OnError::Report,
-            on_target_error: OnError::Report,
-            max_workers: 8,
-            max_chunk: MIN_BYTES,
-            clones: true,
-            work: CopierWork::All,
-        };
-        let control = Arc::new(CopierControl::default());
-        let mut copier = Copier::new((&source, &target), &copy, settings, &control, |_| {
-            panic!("no error is reported, since the part is copied later")
-        });
-        let token = copier.add_in_flight(InFlight::Clone).into();
-        copier.complete(&[Completion { token, result }]);
-        copier
-    }
-
-    #[test]
-    fn clones_go_on_after_an_error_unless_files_cannot_share_extents() {
-        for errno in [Errno::NOMEM, Errno::NOSPC, Errno::IO, Errno::AGAIN] {
-            let copier = copier_after_a_clone(Err(errno));
-            let pass = copier.clones.expect("it goes on");
-            assert!(pass.has_ended, "guests have the disk before the next part");
-            assert_eq!(pass.bytes, MIN_BYTES);
-        }
-        for errno in [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL] {
-            assert!(copier_after_a_clone(Err(errno)).clones.is_none());
-        }
-        assert!(copier_after_a_clone(Ok(())).clones.is_some());
     }
 
     #[test]

@@ -121,7 +121,6 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    const MS: u64 = 1_000_000;
 
     #[test]
     fn parts_grow_until_a_write_has_to_wait() {
@@ -147,38 +146,10 @@ mod tests {
         pace.set_speed(1);
         assert_eq!(pace.next_part_at_ns(), 0);
         assert_eq!(pace.chunk_bytes(0), COPY_CLUSTER_BYTES);
-    }
-
-    #[test]
-    fn a_clone_counts_against_the_limit_of_a_user() {
-        let mut pace = CopyPace::new(MIB);
+        // A clone counts as well.
         pace.set_speed(64 * MIB);
         assert_eq!(pace.within_limit(64 * MIB), 16 * MIB);
         pace.count_clone(16 * MIB, 1000);
         assert_eq!(pace.next_part_at_ns(), 250_001_000);
-    }
-
-    #[test]
-    fn beside_guests_parts_are_small_few_and_apart() {
-        let mut pace = CopyPace::new(MIB);
-        let requests = |ended| GuestRequests {
-            ended,
-            ticks: ended * 1000,
-            in_flight: 0,
-            ..GuestRequests::default()
-        };
-        assert_eq!(pace.max_parts_in_flight(8), 8);
-        pace.look_at_guests(1000 * MS, 0, || requests(100));
-        assert_eq!(pace.max_parts_in_flight(8), 0, "it rests");
-        assert_eq!(pace.rests_until_ns(), 1005 * MS);
-        pace.look_at_guests(1005 * MS, 0, || requests(150));
-        pace.look_at_guests(1025 * MS, 0, || requests(200));
-        assert_eq!(pace.max_parts_in_flight(8), 1);
-        assert_eq!(pace.chunk_bytes(0), COPY_CLUSTER_BYTES);
-        pace.count(COPY_CLUSTER_BYTES, 1025 * MS);
-        assert!(pace.next_part_at_ns() > 1025 * MS);
-        pace.ignore_guests();
-        assert_eq!((pace.max_parts_in_flight(8), pace.rests_until_ns()), (8, 0));
-        assert!(pace.chunk_bytes(0) > COPY_CLUSTER_BYTES);
     }
 }

@@ -224,6 +224,11 @@ mod tests {
         copy.expect("there is memory")
     }
 
+    fn limits(bytes: u64) -> PartLimits {
+        let (data, hole) = (bytes, bytes);
+        PartLimits { data, hole }
+    }
+
     #[test]
     fn parts_that_write_to_the_target_are_as_long_as_the_pace_allows() {
         let copy = copy_of_all(64 * MIB);
@@ -235,11 +240,7 @@ mod tests {
             let mut plan = CopyPlan::default();
             let range = 0..64 * MIB;
             plan.parts.push_back(Part { kind, range });
-            let limits = PartLimits {
-                data: MIB,
-                hole: MIB,
-            };
-            let next = plan.next_part(&copy, limits).map(|part| part.range);
+            let next = plan.next_part(&copy, limits(MIB)).map(|part| part.range);
             assert_eq!(next, Some(expected), "{kind:?}");
         }
     }
@@ -248,10 +249,7 @@ mod tests {
     fn known_data_behind_a_window_is_not_searched_again() {
         let size = 256 * MIB;
         let copy = copy_of_all(size);
-        let limits = PartLimits {
-            data: size,
-            hole: size,
-        };
+        let limits = limits(size);
         let mut plan = CopyPlan::default();
         let query = plan.next_query(&copy).expect("all is pending");
         *query.found.lock().unwrap() = FoundParts {
