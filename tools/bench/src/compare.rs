@@ -1,22 +1,22 @@
 //! `blockplane-bench compare`: the same load on several servers and on the host itself, in turn in one run.
 
-mod plot;
 mod report;
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
 
 use crate::aio::Aio;
-use crate::comparison_options::{ComparisonOptions, PEER};
 use crate::contenders::{Contender, Running, ServerSetup};
 use crate::error::{Error, Result};
-use crate::load::{Load, Waiting};
+use crate::load::Waiting;
+use crate::places::{PEER, Places};
 use crate::program::blockplane;
-use crate::progress::Progress;
 use crate::run::{LoadOptions, describe};
 use crate::stats::in_turn;
-use crate::storage::BackingOption;
-pub use report::{Part, Report, Row};
+use crate::storage::Backing;
+use crate::table::Table;
+use report::{Part, Row};
 
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,15 +37,9 @@ pub struct Options {
         value_delimiter = ',',
         default_value = "file"
     )]
-    pub backing: Vec<BackingOption>,
+    pub backing: Vec<Backing>,
     /// Requests in flight on each queue, 1 to 256
-    #[arg(
-        long,
-        value_name = "N,…",
-        value_delimiter = ',',
-        default_value = "1,32,128",
-        value_parser = clap::value_parser!(u16).range(1..=256)
-    )]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,32,128", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub depth: Vec<u16>,
     /// How the client, and the host's own load, learns of completions
     #[arg(
@@ -66,42 +60,37 @@ pub struct Options {
     /// Iothreads; of several disks each has one of them, in turn. With one disk qemu-storage-daemon has one
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub iothreads: u16,
-    /// Longest polling of ours, in nanoseconds [default: the server's]
-    #[arg(long, value_name = "NS")]
-    pub poll_max_ns: Option<u64>,
-    /// More options of our iothreads
-    #[arg(long, value_name = "KEY=VALUE,…")]
-    pub iothread: Option<String>,
+    /// Options of our iothreads
+    #[arg(
+        long,
+        value_name = "KEY=VALUE,…",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub iothread: String,
     /// One more word for our server's command line; may be repeated
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
     pub server_option: Vec<String>,
     /// Let the kernel decide who runs where
     #[arg(long)]
     pub no_pinning: bool,
-    /// Write a plot to this file
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
     /// Where things are.
     #[command(flatten)]
-    pub place: ComparisonOptions,
+    pub places: Places,
     /// The load.
     #[command(flatten)]
     pub load: LoadOptions,
 }
 
 impl Options {
-    fn contenders(&self, backing: &BackingOption, peer: Option<&Path>) -> Vec<Contender> {
+    fn contenders(&self, backing: &Backing, has_peer: bool) -> Vec<Contender> {
         let mut contenders = self.servers.clone();
         if contenders.is_empty() {
-            contenders.push(Contender::Ours);
-            contenders.push(Contender::Raw(Aio::Native));
-            contenders.extend(peer.map(|_| Contender::Peer(None)));
+            contenders.extend([Contender::Ours, Contender::Raw(Aio::Native)]);
+            contenders.extend(has_peer.then_some(Contender::Peer(None)));
         }
         contenders.extend(self.socket.iter().cloned().map(Contender::Socket));
-        if matches!(
-            backing,
-            BackingOption::Null | BackingOption::Rbd(_) | BackingOption::Nbd(_)
-        ) {
+        if matches!(backing, Backing::Null | Backing::Rbd(..) | Backing::Nbd(_)) {
             contenders.retain(|contender| !matches!(contender, Contender::Raw(_)));
         }
         contenders
@@ -109,139 +98,120 @@ impl Options {
 
     fn check(&self) -> Result<()> {
         let pattern = self.load.pattern;
-        let theirs = self.backing.iter().find(|it| it.is_foreign());
+        let theirs = self.backing.iter().find(|backing| backing.is_foreign());
         let socket = || Some(self.socket.first()?.display().to_string());
-        let foreign = theirs.map(BackingOption::to_string).or_else(socket);
-        if let (true, false, Some(whose)) = (pattern.writes(), self.load.destroy_data, foreign) {
-            return Err(Error::Unsuitable(format!(
-                "{pattern} writes to {whose}, and what is on it is lost: say --destroy-data if that \
-                 is meant"
-            )));
-        }
-        let lonely = |backing: &&BackingOption| self.contenders(backing, None).is_empty();
-        if let Some(backing) = self.backing.iter().find(lonely) {
-            return Err(Error::Unsuitable(format!(
-                "--backing {backing} leaves nothing to measure: raw is a file or device of the host's, and there \
-                 is none; name ours or another of --servers, or say --backing file"
-            )));
-        }
-        if !self.no_pinning {
-            self.place.check_cpus()?;
-        }
+        let foreign = theirs.map(Backing::to_string).or_else(socket);
+        let lonely = |backing: &&Backing| self.contenders(backing, false).is_empty();
+        let is_several = |backing: &&Backing| !matches!(backing, Backing::Null | Backing::Rbd(..));
         let (most, of) = match self.disks {
             1 => (self.load.queues, "--queues"),
             disks => (disks, "--disks"),
         };
-        if self.iothreads > most {
-            return Err(Error::Unsuitable(format!(
-                "--iothreads {} is more than {of} {most}: a thread without a queue has nothing to do",
-                self.iothreads
-            )));
-        }
-        if self.disks > 1 && !self.socket.is_empty() {
-            return Err(Error::Unsuitable(
-                "--socket is one disk: leave out --disks, or the socket".to_owned(),
-            ));
-        }
-        for backing in &self.backing {
-            backing.of_disk(0, self.disks)?;
-        }
-        if let Some(path) = &self.svg {
-            // Known before minutes of measuring. What is there stays until there is something better.
-            let opened = File::options().append(true).create(true).open(path);
-            opened.map_err(Error::io(format!("open {} for the plot", path.display())))?;
-        }
-        Ok(())
+        let why = if let (true, false, Some(whose)) =
+            (pattern.writes(), self.load.destroy_data, foreign)
+        {
+            format!(
+                "{pattern} writes to {whose}, and what is on it is lost: say --destroy-data if that is meant"
+            )
+        } else if let Some(backing) = self.backing.iter().find(lonely) {
+            format!(
+                "--backing {backing} leaves nothing to measure: raw is a file or device of the host's, and there is none; name \
+                 ours or another of --servers, or say --backing file"
+            )
+        } else if self.iothreads > most {
+            let iothreads = self.iothreads;
+            format!(
+                "--iothreads {iothreads} is more than {of} {most}: a thread without a queue has nothing to do"
+            )
+        } else if self.disks > 1 && !self.socket.is_empty() {
+            "--socket is one disk: leave out --disks, or the socket".to_owned()
+        } else if self.disks > 1
+            && let Some(one) = self.backing.iter().find(is_several)
+        {
+            let disks = self.disks;
+            format!(
+                "--backing {one} is one disk, not {disks}: --disks is for null and for images of RBD"
+            )
+        } else if !self.no_pinning {
+            return self.places.check_cpus();
+        } else {
+            return Ok(());
+        };
+        Err(Error::Unsuitable(why))
+    }
+
+    fn cpus(&self, cpus: &[usize]) -> Vec<usize> {
+        let cpus = cpus.iter().filter(|_| !self.no_pinning);
+        cpus.copied().collect()
     }
 }
 
-/// Measures.
+/// Measures; tables for people, and JSON for scripts.
 ///
 /// # Errors
 /// [`Error::Unsuitable`] for options that do not go together; when a request or a server fails.
-pub fn run(options: &Options) -> Result<Report> {
+pub fn run(options: &Options) -> Result<(Vec<Table>, Value)> {
     options.check()?;
-    let peer = options.place.peer();
-    let times = options.load.times();
-    let mut report = Report {
-        parts: Vec::new(),
-        times,
-        notes: Vec::new(),
-    };
-    if options.servers.is_empty() && peer.is_none() {
-        report.notes.push(format!("{PEER} is not installed"));
-    }
-    let is_image = |backing: &BackingOption| matches!(backing, BackingOption::Rbd(_));
-    if options.backing.iter().any(is_image) {
-        report
-            .notes
-            .push("RBD: only the contender that is measured has the image open".to_owned());
-    }
-    let cpus = |cpus: &[usize]| match options.no_pinning {
-        true => Vec::new(),
-        false => cpus.to_vec(),
-    };
-    let client_cpus = cpus(&options.place.client_cpus);
-    let mut iothread_options: Vec<String> = Vec::new();
-    iothread_options.extend(options.poll_max_ns.map(|ns| format!("poll-max-ns={ns}")));
-    iothread_options.extend(options.iothread.clone());
-    for wanted in &options.backing {
-        let storage = {
-            let progress = Progress::start("compare", 1);
-            progress.now(format!("making the disk: {wanted}"));
-            let disks = (0..options.disks).map(|index| {
-                wanted
-                    .of_disk(index, options.disks)?
-                    .storage(options.place.room(), options.aio)
-            });
-            disks.collect::<Result<Vec<_>>>()?
-        };
-        let contenders = options.contenders(wanted, peer.as_deref());
-        let steps = contenders.len()
-            * options.client.len()
-            * options.depth.len()
-            * times.repetitions as usize;
-        let progress = Progress::start(&format!("compare, {wanted}"), steps);
-        let setup = ServerSetup {
-            ours: blockplane(options.place.server.as_deref())?,
-            peer: peer.clone(),
-            backings: storage.iter().map(|one| one.backing.clone()).collect(),
-            queues: options.load.queues,
-            writable: options.load.pattern.writes(),
-            iothreads: options.iothreads,
-            iothread_options: iothread_options.join(","),
-            server_options: options.server_option.clone(),
-            server_cpus: cpus(&options.place.server_cpus),
-        };
-        let running = contenders.iter().map(|one| Running::open(one, &setup));
-        let mut running = running.collect::<Result<Vec<_>>>()?;
-        let mut rows = Vec::new();
-        for &client in &options.client {
-            for &depth in &options.depth {
-                let load = options
-                    .load
-                    .load(depth, client, &client_cpus, options.disks)?;
-                let runs = in_turn(contenders.len(), times.repetitions, |index| {
-                    let name = &contenders[index];
-                    progress.now(format!("{}: {name}", describe(&load)));
-                    let load = Load {
-                        recorded: load.recorded || *name == Contender::OursRecorded,
-                        ..load.clone()
-                    };
-                    let run = running[index].measure(&load, times, &setup);
-                    progress.step();
-                    run.map_err(|error| error.of(&name.to_string()))
-                })?;
-                rows.push(Row { load, runs });
-            }
+    let peer = options.places.peer();
+    let parts = options.backing.iter();
+    let parts = parts.map(|backing| compare_on(backing, options, peer.clone()));
+    let parts = parts.collect::<Result<Vec<_>>>()?;
+    let mut tables: Vec<Table> = parts.iter().map(Part::table).collect();
+    if let Some(last) = tables.last_mut() {
+        last.note("medians; the contenders take turns");
+        last.note(
+            "ratio: the first one over this one, in pairs of repetitions: median (lowest-highest)",
+        );
+        last.note("CPU: a server that polls uses its processor whether there is work or not; of raw it is the load's own");
+        if options.servers.is_empty() && peer.is_none() {
+            last.note(format!("{PEER} is not installed"));
         }
-        running.into_iter().try_for_each(Running::close)?;
-        report.parts.push(Part {
-            backing: wanted.to_string(),
-            disks: options.disks,
-            contenders: contenders.iter().map(Contender::to_string).collect(),
-            rows,
-        });
     }
-    Ok(report)
+    let json = json!({ "compare": parts.iter().map(Part::json).collect::<Vec<_>>() });
+    Ok((tables, json))
+}
+
+fn compare_on(backing: &Backing, options: &Options, peer: Option<PathBuf>) -> Result<Part> {
+    eprintln!("making the disk: {backing} ...");
+    let contenders = options.contenders(backing, peer.is_some());
+    let storage = (0..options.disks).map(|disk| backing.storage(disk, options.places.room()));
+    let setup = ServerSetup {
+        storage: storage.collect::<Result<_>>()?,
+        ours: blockplane(options.places.server.as_deref())?,
+        peer,
+        aio: options.aio,
+        queues: options.load.queues,
+        writable: options.load.pattern.writes(),
+        iothreads: options.iothreads,
+        iothread_options: options.iothread.clone(),
+        server_options: options.server_option.clone(),
+        server_cpus: options.cpus(&options.places.server_cpus),
+        on_demand: matches!(backing, Backing::Rbd(..)),
+    };
+    let running = contenders.iter().map(|one| Running::open(one, &setup));
+    let mut running = running.collect::<Result<Vec<_>>>()?;
+    let times = options.load.times();
+    let client_cpus = options.cpus(&options.places.client_cpus);
+    let mut rows = Vec::new();
+    for &client in &options.client {
+        for &depth in &options.depth {
+            let load = options
+                .load
+                .load(depth, client, &client_cpus, options.disks)?;
+            let runs = in_turn(contenders.len(), times.repetitions, |index| {
+                let name = &contenders[index];
+                eprintln!("{backing}: {}: {name} ...", describe(&load));
+                let run = running[index].measure(&load, times);
+                run.map_err(|error| Error::Of(name.to_string(), Box::new(error)))
+            })?;
+            rows.push(Row { load, runs });
+        }
+    }
+    running.into_iter().try_for_each(Running::close)?;
+    Ok(Part {
+        backing: backing.to_string(),
+        disks: options.disks,
+        contenders: contenders.iter().map(Contender::to_string).collect(),
+        rows,
+    })
 }

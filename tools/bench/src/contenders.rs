@@ -4,15 +4,15 @@
 //! not. Those of images in Ceph RBD run only while they are measured, since a writer locks its image.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::aio::Aio;
 use crate::error::{Error, Result};
-use crate::load::{Load, Measured, Times, measure, measure_disks, raw};
+use crate::load::{Load, Measured, Times, measure, raw};
 use crate::run::connect;
 use crate::server::{Disk, Server, Threads};
-use crate::storage::Backing;
+use crate::storage::Storage;
 
 /// A server or storage that is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +40,11 @@ impl FromStr for Contender {
         match (name, engine) {
             ("ours", None) => Ok(Contender::Ours),
             ("ours-recorded", None) => Ok(Contender::OursRecorded),
-            ("raw", Some(Aio::Threads)) => Err("raw:native or raw:io_uring is expected".to_owned()),
-            ("raw", engine) => Ok(Contender::Raw(engine.unwrap_or(Aio::Native))),
+            ("raw", None) => Ok(Contender::Raw(Aio::Native)),
+            ("raw", Some(engine @ (Aio::Native | Aio::IoUring))) => Ok(Contender::Raw(engine)),
             ("qemu-storage-daemon", engine) => Ok(Contender::Peer(engine)),
             _ => Err(
-                "ours, ours-recorded, raw[:ENGINE] or qemu-storage-daemon[:ENGINE] is expected"
+                "ours, ours-recorded, raw[:native or :io_uring] or qemu-storage-daemon[:ENGINE] is expected"
                     .to_owned(),
             ),
         }
@@ -64,15 +64,16 @@ impl fmt::Display for Contender {
     }
 }
 
-/// The disk, and the programs and options of the servers.
-#[derive(Clone, Debug)]
-pub struct ServerSetup {
+/// The disks, and the programs and options of the servers.
+pub(crate) struct ServerSetup {
     /// Our program.
     pub ours: PathBuf,
     /// The other one, if there is one.
     pub peer: Option<PathBuf>,
-    /// What is behind each disk; at least one. Its engine is ours, and the peer's unless it has one of its own.
-    pub backings: Vec<Backing>,
+    /// What is behind each disk; at least one.
+    pub storage: Vec<Storage>,
+    /// The engine of ours, and the peer's unless it has one of its own.
+    pub aio: Option<Aio>,
     /// Queues of each disk.
     pub queues: u16,
     /// Whether they are written to.
@@ -85,62 +86,65 @@ pub struct ServerSetup {
     pub server_options: Vec<String>,
     /// Where servers run, and the host's own load; empty: anywhere.
     pub server_cpus: Vec<usize>,
+    /// Servers are started for each measurement.
+    pub on_demand: bool,
 }
 
-/// A contender that can be measured.
-pub(crate) enum Running {
-    Server(Box<Server>),
-    Raw(PathBuf, Aio),
-    Socket(PathBuf),
-    /// Started for each measurement.
-    OnDemand(Contender),
+/// A contender that can be measured, and its server if one was started.
+pub(crate) struct Running<'s> {
+    contender: &'s Contender,
+    setup: &'s ServerSetup,
+    server: Option<Server>,
 }
 
-impl Running {
+impl<'s> Running<'s> {
     /// Starts a contender if it has to be started.
     ///
     /// # Errors
     /// [`Error::Unsuitable`] where it cannot be: there is no file to read without a server, no such
     /// program; [`Error::Server`] and others when it fails.
-    pub fn open(contender: &Contender, setup: &ServerSetup) -> Result<Self> {
-        let images = || {
-            setup
-                .backings
-                .iter()
-                .any(|it| matches!(it, Backing::Rbd(_)))
+    pub fn open(contender: &'s Contender, setup: &'s ServerSetup) -> Result<Self> {
+        let server = match setup.on_demand {
+            true => None,
+            false => setup.start(contender)?,
         };
-        let is_started = matches!(
+        Ok(Running {
             contender,
-            Contender::Ours | Contender::OursRecorded | Contender::Peer(_)
-        );
-        if is_started && images() {
-            return Ok(Running::OnDemand(contender.clone()));
-        }
-        let mut started = setup.start(contender)?;
-        if let Running::Server(server) = &mut started {
-            // It listens before anything is measured.
-            drop(server.connect(0)?);
-        }
-        Ok(started)
+            setup,
+            server,
+        })
     }
 
-    pub fn measure(&mut self, load: &Load, times: Times, setup: &ServerSetup) -> Result<Measured> {
-        match self {
-            Running::Server(server) => {
-                let pid = Some(server.pid());
-                let streams = (0..setup.backings.len()).map(|disk| server.connect(disk));
+    /// # Errors
+    /// Those of the load, and of the server.
+    pub fn measure(&mut self, load: &Load, times: Times) -> Result<Measured> {
+        let setup = self.setup;
+        match self.contender {
+            Contender::Raw(engine) => match &setup.storage[..] {
+                [Storage { path: Some(path), .. }] => {
+                    raw::measure(path, *engine, load, &setup.server_cpus, times)
+                }
+                _ => Err(Error::Unsuitable(
+                    "this is no file or device to read on the host: leave raw out, or choose another --backing".to_owned(),
+                )),
+            },
+            Contender::Socket(path) => measure(vec![connect(path)?], load, times, None),
+            Contender::Ours | Contender::OursRecorded | Contender::Peer(_) => {
+                let mut started = match setup.on_demand {
+                    true => setup.start(self.contender)?,
+                    false => None,
+                };
+                let server = started.as_mut().or(self.server.as_mut());
+                let server = server.ok_or_else(|| Error::Server("was not started".to_owned()))?;
+                let load = Load {
+                    recorded: load.recorded || *self.contender == Contender::OursRecorded,
+                    ..load.clone()
+                };
+                let streams = (0..setup.storage.len()).map(|disk| server.connect(disk));
                 let streams = streams.collect::<Result<Vec<_>>>()?;
-                let measured = measure_disks(streams, load, times, pid);
-                measured.map_err(|error| server.explain(error))
-            }
-            Running::Raw(path, engine) => {
-                raw::measure(path, *engine, load, &setup.server_cpus, times)
-            }
-            Running::Socket(path) => measure(connect(path)?, load, times, None),
-            Running::OnDemand(contender) => {
-                let mut server = setup.start(contender)?;
-                let measured = server.measure(load, times, setup)?;
-                server.close()?;
+                let measured = measure(streams, &load, times, Some(server.pid()));
+                let measured = measured.map_err(|error| server.explain(error))?;
+                started.map_or(Ok(String::new()), Server::stop)?;
                 Ok(measured)
             }
         }
@@ -151,61 +155,39 @@ impl Running {
     /// # Errors
     /// [`Error::Server`] when it does not end well.
     pub fn close(self) -> Result<()> {
-        match self {
-            Running::Server(server) => server.stop().map(drop),
-            _ => Ok(()),
-        }
+        self.server.map_or(Ok(()), |server| server.stop().map(drop))
     }
 }
 
 impl ServerSetup {
-    fn start(&self, contender: &Contender) -> Result<Running> {
-        match contender {
+    /// Starts a contender's server, which listens then; `None`: it has none of ours.
+    fn start(&self, contender: &Contender) -> Result<Option<Server>> {
+        let disks = u16::try_from(self.storage.len()).unwrap_or(u16::MAX);
+        let (program, aio, count, options, more) = match contender {
             Contender::Ours | Contender::OursRecorded => {
-                self.server(&self.ours, self.iothreads, &self.backings)
+                let (options, more) = (&*self.iothread_options, &self.server_options[..]);
+                (&self.ours, self.aio, self.iothreads, options, more)
             }
             Contender::Peer(engine) => {
-                let peer = self.peer.as_deref().ok_or_else(|| {
-                    Error::Unsuitable("qemu-storage-daemon is not in PATH: install it, name it with --peer, or leave it out \
-                         of --servers"
-                            .to_owned())
+                let peer = self.peer.as_ref().ok_or_else(|| {
+                    Error::Unsuitable(
+                        "qemu-storage-daemon is not in PATH: install it, name it with --peer, or leave it out of --servers"
+                            .to_owned(),
+                    )
                 })?;
                 // Its default would be threads, which are slower.
-                let engine = |ours: &Option<Aio>| engine.or(*ours).or(Some(Aio::Native));
-                let backings = self.backings.iter().map(|backing| match backing {
-                    Backing::Null | Backing::Rbd(_) | Backing::Nbd(_) => backing.clone(),
-                    Backing::File(path, aio) => Backing::File(path.clone(), engine(aio)),
-                    Backing::Device(path, aio) => Backing::Device(path.clone(), engine(aio)),
-                });
-                let backings: Vec<_> = backings.collect();
-                let disks = u16::try_from(backings.len()).unwrap_or(u16::MAX);
-                self.server(peer, self.iothreads.min(disks), &backings)
+                let aio = engine.or(self.aio).or(Some(Aio::Native));
+                (peer, aio, self.iothreads.min(disks), "", &[][..])
             }
-            Contender::Raw(engine) => match &self.backings[..] {
-                [Backing::File(path, _) | Backing::Device(path, _)] => {
-                    Ok(Running::Raw(path.clone(), *engine))
-                }
-                _ => Err(Error::Unsuitable(
-                    "this is no file or device to read on the host: leave raw out, or choose another --backing"
-                        .to_owned(),
-                )),
-            },
-            Contender::Socket(path) => Ok(Running::Socket(path.clone())),
-        }
-    }
-
-    fn server(&self, program: &Path, iothreads: u16, backings: &[Backing]) -> Result<Running> {
-        let ours = program == self.ours;
-        let threads = Threads {
-            count: iothreads,
-            options: if ours { &self.iothread_options } else { "" },
+            Contender::Raw(_) | Contender::Socket(_) => return Ok(None),
         };
-        let more: &[String] = if ours { &self.server_options } else { &[] };
-        let disks = backings
-            .iter()
-            .map(|backing| Disk::virtio(backing, self.queues, self.writable));
+        let storage = self.storage.iter();
+        let disks = storage.map(|one| Disk::virtio(one, aio, self.queues, self.writable));
         let disks: Vec<_> = disks.collect();
-        let server = Server::start(program, &self.server_cpus, threads, more, &disks)?;
-        Ok(Running::Server(Box::new(server)))
+        let threads = Threads { count, options };
+        let mut server = Server::start(program, &self.server_cpus, threads, more, &disks)?;
+        // It listens before anything is measured.
+        drop(server.connect(0)?);
+        Ok(Some(server))
     }
 }

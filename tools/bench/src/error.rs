@@ -2,6 +2,8 @@
 
 use std::io;
 
+use vhost::vhost_user::Error as ProtocolError;
+
 /// A measurement's result or why there is none.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -16,27 +18,15 @@ pub enum Error {
         /// The error.
         source: io::Error,
     },
-    /// The server ended or cannot be reached.
-    #[error("the server {what} ({command})\n{log}")]
-    Server {
-        /// What happened.
-        what: String,
-        /// Its command line.
-        command: String,
-        /// The end of what it printed.
-        log: String,
-    },
+    /// The server ended or cannot be reached: what happened, its command line, the end of what it printed.
+    #[error("the server {0}")]
+    Server(String),
     /// The server refused a vhost-user message or lacks something that we need.
     #[error("vhost-user: {0}")]
     Protocol(String),
-    /// What went wrong with one of several servers.
-    #[error("{name}: {source}")]
-    Of {
-        /// Its name.
-        name: String,
-        /// What went wrong.
-        source: Box<Error>,
-    },
+    /// What went wrong with one of several servers, after its name.
+    #[error("{0}: {1}")]
+    Of(String, Box<Error>),
     /// The server closed the connection.
     #[error("the server closed the connection")]
     Gone,
@@ -55,20 +45,23 @@ pub enum Error {
 }
 
 impl Error {
-    /// Of one of several servers.
-    #[must_use]
-    pub fn of(self, name: &str) -> Error {
-        Error::Of {
-            name: name.to_owned(),
-            source: Box::new(self),
-        }
-    }
-
     /// For `map_err`: an I/O error while `doing` something.
     pub fn io<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Error {
         move |source| Error::Io {
             doing: doing.into(),
             source: source.into(),
+        }
+    }
+}
+
+impl From<vhost::Error> for Error {
+    fn from(error: vhost::Error) -> Self {
+        use ProtocolError::{Disconnected, PartialMessage, SocketBroken};
+        match error {
+            vhost::Error::VhostUserProtocol(Disconnected | PartialMessage | SocketBroken(_)) => {
+                Error::Gone
+            }
+            other => Error::Protocol(other.to_string()),
         }
     }
 }

@@ -3,7 +3,6 @@
 mod load_options;
 
 use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,8 +12,7 @@ use serde_json::{Value, json};
 use crate::cpus;
 use crate::error::{Error, Result};
 use crate::load::{Load, Measured, Tally, Verified, Waiting, measure, verify};
-use crate::progress::Progress;
-use crate::stats::{Summary, count, number};
+use crate::stats::{Summary, number};
 use crate::table::Table;
 use crate::units;
 pub use load_options::LoadOptions;
@@ -48,43 +46,24 @@ pub struct Options {
     pub load: LoadOptions,
 }
 
-/// What came of it.
-#[derive(Clone, Debug)]
-pub enum Outcome {
-    /// Of each repetition.
-    Measured(Vec<Measured>),
-    /// Of `--verify`.
-    Verified(Verified),
-}
-
-/// The figures.
-#[derive(Clone, Debug)]
-pub struct Report {
-    socket: PathBuf,
-    load: Load,
-    /// What came of it.
-    pub outcome: Outcome,
-}
-
-/// Measures.
+/// Measures, or verifies; a table for people, and JSON for scripts.
 ///
 /// # Errors
 /// [`Error::Unsuitable`] for a load that the disk is not for; what [`measure`] and [`verify`] say.
-pub fn run(options: &Options) -> Result<Report> {
+pub fn run(options: &Options) -> Result<(Table, Value)> {
     let mut load = options
         .load
         .load(options.depth, options.client, &options.client_cpus, 1)?;
-    load.detail.mark_interval = options.status_interval;
-    if load.pattern.writes() && !options.load.destroy_data {
+    load.mark_interval = options.status_interval;
+    let pattern = load.pattern;
+    if pattern.writes() && !options.load.destroy_data {
         return Err(Error::Unsuitable(format!(
-            "{} writes to the disk, and what is on it is lost: say --destroy-data if that is meant",
-            load.pattern
+            "{pattern} writes to the disk, and what is on it is lost: say --destroy-data if that is meant"
         )));
     }
-    if options.verify && !load.pattern.writes() {
+    if options.verify && !pattern.writes() {
         return Err(Error::Unsuitable(format!(
-            "--verify needs a pattern that writes, such as randrw; {} does not",
-            load.pattern
+            "--verify needs a pattern that writes, such as randrw; {pattern} does not"
         )));
     }
     cpus::check(&options.client_cpus)?;
@@ -96,35 +75,26 @@ pub fn run(options: &Options) -> Result<Report> {
              one that listens is looked at"
         )));
     }
-    let report = |outcome| Report {
-        socket: options.socket.clone(),
-        load: load.clone(),
-        outcome,
-    };
-    let seconds = options.load.time.as_secs_f64();
-    if options.verify {
-        let progress = Progress::start("run", 1);
-        progress.now(format!("writing for {seconds} s, then reading back"));
+    let title = format!("{}: {}", options.socket.display(), describe(&load));
+    let (table, mut run) = if options.verify {
+        eprintln!("{title}: writing, then reading back ...");
         let seed = u64::from(std::process::id());
-        let verified = verify(connect(&options.socket)?, &load, options.load.time, seed)?;
-        return Ok(report(Outcome::Verified(verified)));
-    }
-    let progress = Progress::start("run", options.load.repetitions as usize);
-    let mut measured: Vec<Measured> = Vec::new();
-    for _ in 0..options.load.repetitions {
-        let last = measured.last().map(|last| number(last.iops()));
-        let last = last.map_or(String::new(), |iops| format!("; the last had {iops} IOPS"));
-        progress.now(format!("{} for {seconds} s each{last}", describe(&load)));
         let stream = connect(&options.socket)?;
-        measured.push(measure(
-            stream,
-            &load,
-            options.load.times(),
-            options.server_pid,
-        )?);
-        progress.step();
-    }
-    Ok(report(Outcome::Measured(measured)))
+        let verified = verify(stream, &load, options.load.time, seed)?;
+        verified_report(title, verified)
+    } else {
+        let mut measured: Vec<Measured> = Vec::new();
+        for repetition in 1..=options.load.repetitions {
+            eprintln!("{title}: {repetition} of {} ...", options.load.repetitions);
+            let streams = vec![connect(&options.socket)?];
+            let times = options.load.times();
+            measured.push(measure(streams, &load, times, options.server_pid)?);
+        }
+        measured_report(title, &measured)
+    };
+    run["socket"] = options.socket.display().to_string().into();
+    run["load"] = load_json(&load);
+    Ok((table, json!({ "run": run })))
 }
 
 /// Connects to a server.
@@ -133,32 +103,20 @@ pub fn run(options: &Options) -> Result<Report> {
 /// [`Error::Unsuitable`] when no process listens there; [`Error::Io`].
 pub(crate) fn connect(socket: &Path) -> Result<UnixStream> {
     let shown = socket.display();
-    let unsuitable = |why: String| Error::Unsuitable(why);
     UnixStream::connect(socket).map_err(|error| match error.kind() {
-        ErrorKind::ConnectionRefused if !is_socket(socket) => unsuitable(format!(
-            "{shown} is not a socket: name the one on which the server listens"
+        ErrorKind::ConnectionRefused => Error::Unsuitable(format!(
+            "no process listens on {shown}: is it a socket, and the server running? A dead server's socket stays behind"
         )),
-        ErrorKind::ConnectionRefused => unsuitable(format!(
-            "no process listens on {shown}: is the server running? A dead server's socket stays behind"
+        ErrorKind::NotFound => Error::Unsuitable(format!(
+            "there is no socket {shown}: is the server running? `blockplane serve null-co: --socket {shown}` is one \
+             to try with"
         )),
-        ErrorKind::NotFound => unsuitable(format!(
-            "there is no socket {shown}: is the server running? `blockplane serve null-co: --socket \
-             {shown}` is one to try with"
-        )),
-        ErrorKind::InvalidInput => unsuitable(format!(
-            "{shown} is no path of a socket: it has {} bytes, and the kernel takes 107; a path that \
-             begins in the socket's folder, or a symbolic link to that, is shorter",
+        ErrorKind::InvalidInput => Error::Unsuitable(format!(
+            "{shown} is no path of a socket: it has {} bytes, and the kernel takes 107",
             socket.as_os_str().len()
-        )),
-        ErrorKind::PermissionDenied => unsuitable(format!(
-            "{shown} may not be written to: be the user that the server runs as"
         )),
         _ => Error::io(format!("connect to {shown}"))(error),
     })
-}
-
-fn is_socket(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
 /// A load in a few words.
@@ -171,9 +129,9 @@ pub fn describe(load: &Load) -> String {
     format!(
         "{} {}, {queues}, depth {}, {} client{}",
         load.pattern,
-        units::shown_bytes(load.block_bytes.into()),
+        units::shown_bytes(load.block_bytes),
         load.depth,
-        load.waiting.name(),
+        load.waiting,
         if load.recorded { ", recorded" } else { "" }
     )
 }
@@ -186,16 +144,16 @@ const FIGURES: [(&str, &str, Figure); 9] = [
     ("IOPS", "iops", |run| Some(run.iops())),
     ("MB/s", "mb_per_s", |run| Some(run.mb_per_s())),
     ("latency p50, us", "latency_p50_us", |run| {
-        run.latency_us(50.0)
+        Some(run.latency_us(50.0))
     }),
     ("latency p99, us", "latency_p99_us", |run| {
-        run.latency_us(99.0)
+        Some(run.latency_us(99.0))
     }),
     ("latency p99.9, us", "latency_p99_9_us", |run| {
-        run.latency_us(99.9)
+        Some(run.latency_us(99.9))
     }),
     ("latency max, us", "latency_max_us", |run| {
-        run.latency_us(100.0)
+        Some(run.latency_us(100.0))
     }),
     (
         "server CPU ns per I/O",
@@ -205,77 +163,63 @@ const FIGURES: [(&str, &str, Figure); 9] = [
     (
         "server busiest thread, % of a CPU",
         "server_busiest_percent",
-        |measured| {
-            let server = measured.server.as_ref()?;
-            Some(100.0 * server.busiest_ns as f64 / server.watched_ns as f64)
-        },
+        |run| Some(100.0 * run.server?.busiest),
     ),
-    ("client idle, %", "client_idle_percent", |measured| {
-        Some(100.0 * measured.client_idle())
+    ("client idle, %", "client_idle_percent", |run| {
+        Some(100.0 * run.client_idle())
     }),
 ];
 
-impl Report {
-    /// The table for people.
-    #[must_use]
-    pub fn table(&self) -> Table {
-        let title = format!("{}: {}", self.socket.display(), describe(&self.load));
-        match &self.outcome {
-            Outcome::Measured(measured) => measured_table(&title, measured),
-            Outcome::Verified(verified) => {
-                let mut table = Table::new(&title, &["verified".to_owned(), "blocks".to_owned()]);
-                for (what, blocks) in [
-                    ("written", verified.writes),
-                    ("read meanwhile and compared", verified.checked),
-                    ("read back and compared", verified.read_back),
-                ] {
-                    table.row([what.to_owned(), count(blocks)]);
-                }
-                table.note("no difference was found");
-                table
-            }
-        }
+fn verified_report(title: String, verified: Verified) -> (Table, Value) {
+    let mut table = Table::new(title, ["verified", "blocks"]);
+    for (what, blocks) in [
+        ("written", verified.writes),
+        ("read meanwhile and compared", verified.checked),
+        ("read back and compared", verified.read_back),
+    ] {
+        table.row([what.to_owned(), number(blocks as f64)]);
     }
+    table.note("no difference was found");
+    let verified = json!({
+        "writes": verified.writes,
+        "checked": verified.checked,
+        "read_back": verified.read_back,
+    });
+    (table, json!({ "verified": verified }))
+}
 
-    /// For scripts.
-    #[must_use]
-    pub fn json(&self) -> Value {
-        let mut run = json!({
-            "socket": self.socket.display().to_string(),
-            "load": load_json(&self.load),
-        });
-        match &self.outcome {
-            Outcome::Measured(measured) => {
-                for (_, key, figure) in FIGURES {
-                    let summary = Summary::of_runs(measured, figure);
-                    run[key] = summary.map_or(Value::Null, |summary| summary.json());
-                }
-                run["repetitions"] = measured.len().into();
-                run["each"] = measured.iter().map(each_json).collect();
-                run["saturated"] = measured.iter().map(|one| one.saturated().name()).collect();
-            }
-            Outcome::Verified(verified) => {
-                run["verified"] = json!({
-                    "writes": verified.writes,
-                    "checked": verified.checked,
-                    "read_back": verified.read_back,
-                });
-            }
+fn measured_report(title: String, measured: &[Measured]) -> (Table, Value) {
+    let mut table = Table::new(title, ["", "median", "min", "max", "±"]);
+    let mut run = json!({ "repetitions": measured.len() });
+    for (name, key, figure) in FIGURES {
+        let summary = Summary::of_runs(measured, figure);
+        run[key] = summary.map_or(Value::Null, |summary| summary.json());
+        if let Some(summary) = summary {
+            let spread = format!("{:.1} %", summary.spread_percent());
+            let [median, min, max] = [summary.median, summary.min, summary.max].map(number);
+            table.row([name.to_owned(), median, min, max, spread]);
         }
-        json!({ "run": run })
     }
+    let mut saturated: Vec<&str> = measured.iter().map(Measured::saturated).collect();
+    run["saturated"] = saturated.clone().into();
+    saturated.dedup();
+    table.note(format!("saturated: {}", saturated.join(", then ")));
+    if measured.iter().all(|one| one.server.is_none()) {
+        table.note("the server's process is unknown: see --server-pid");
+    }
+    run["each"] = measured.iter().map(each_json).collect();
+    (table, run)
 }
 
 /// Counts of one repetition, to be compared with those of the server. Times are of the monotonic clock.
 fn each_json(measured: &Measured) -> Value {
     let thread = |tally: &Tally| {
-        let course = tally.course.iter();
         json!({
             "requests": tally.requests,
             "since_ns": tally.since_ns,
             "seconds": tally.elapsed.as_secs_f64(),
             "requests_in_all": tally.in_all,
-            "course": course.map(|mark| json!([mark.at_ns, mark.completed])).collect::<Vec<_>>(),
+            "course": tally.course,
         })
     };
     json!({
@@ -283,29 +227,6 @@ fn each_json(measured: &Measured) -> Value {
         "requests_in_all": measured.threads.iter().map(|tally| tally.in_all).sum::<u64>(),
         "threads": measured.threads.iter().map(thread).collect::<Vec<_>>(),
     })
-}
-
-fn measured_table(title: &str, measured: &[Measured]) -> Table {
-    let columns = ["", "median", "min", "max", "±"].map(str::to_owned);
-    let mut table = Table::new(title, &columns);
-    for (name, _, figure) in FIGURES {
-        if let Some(summary) = Summary::of_runs(measured, figure) {
-            table.row([
-                name.to_owned(),
-                number(summary.median),
-                number(summary.min),
-                number(summary.max),
-                format!("{:.1} %", summary.spread_percent()),
-            ]);
-        }
-    }
-    let mut saturated: Vec<&str> = measured.iter().map(|one| one.saturated().name()).collect();
-    saturated.dedup();
-    table.note(format!("saturated: {}", saturated.join(", then ")));
-    if measured.iter().all(|one| one.server.is_none()) {
-        table.note("the server's process is unknown: see --server-pid");
-    }
-    table
 }
 
 /// A load for scripts.
@@ -317,7 +238,7 @@ pub(crate) fn load_json(load: &Load) -> Value {
         "depth": load.depth,
         "recorded": load.recorded,
         "queues": load.queues,
-        "client": load.waiting.name(),
+        "client": load.waiting.to_string(),
         "client_threads": load.threads,
     })
 }

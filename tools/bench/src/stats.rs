@@ -1,5 +1,4 @@
-//! Few repetitions, honestly summed up: the median, and how far the others were from it; and for
-//! tables that compare means, the mean with its standard error.
+//! Few repetitions, honestly summed up: the median, and how far the others were from it.
 
 use crate::error::Result;
 
@@ -15,11 +14,11 @@ pub fn in_turn<T>(
 ) -> Result<Vec<Vec<T>>> {
     let mut runs: Vec<Vec<T>> = (0..contenders).map(|_| Vec::new()).collect();
     for repetition in 0..repetitions {
-        let mut order: Vec<usize> = (0..contenders).collect();
-        if repetition % 2 == 1 {
-            order.reverse();
-        }
-        for contender in order {
+        for place in 0..contenders {
+            let contender = match repetition % 2 {
+                0 => place,
+                _ => contenders - 1 - place,
+            };
             runs[contender].push(measure(contender)?);
         }
     }
@@ -35,11 +34,6 @@ pub struct Summary {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// The arithmetic mean.
-    pub mean: f64,
-    /// The standard error of the mean (the sample's standard deviation over the root of the number
-    /// of repetitions); `None` of a single repetition, which says nothing about the next.
-    pub error: Option<f64>,
 }
 
 impl Summary {
@@ -48,23 +42,11 @@ impl Summary {
     pub fn of(values: &[f64]) -> Option<Summary> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let middle = sorted.len() / 2;
-        let median = if sorted.len().is_multiple_of(2) {
-            f64::midpoint(sorted[middle - 1], sorted[middle])
-        } else {
-            sorted[middle]
-        };
-        let count = sorted.len() as f64;
-        let mean = sorted.iter().sum::<f64>() / count;
-        let squares: f64 = sorted.iter().map(|value| (value - mean).powi(2)).sum();
-        let error = (sorted.len() > 1).then(|| (squares / (count - 1.0) / count).sqrt());
+        let (lower, upper) = (sorted.len().saturating_sub(1) / 2, sorted.len() / 2);
         Some(Summary {
-            median,
-            min,
-            max,
-            mean,
-            error,
+            median: f64::midpoint(*sorted.get(lower)?, sorted[upper]),
+            min: *sorted.first()?,
+            max: *sorted.last()?,
         })
     }
 
@@ -92,34 +74,16 @@ impl Summary {
         format!("{:.2}x ({:.2}-{:.2})", self.median, self.min, self.max)
     }
 
-    /// The standard error in percent of the mean; `None` of a single repetition or a mean of 0.
-    #[must_use]
-    pub fn error_percent(&self) -> Option<f64> {
-        let error = self.error.filter(|_| self.mean != 0.0)?;
-        Some(error / self.mean.abs() * 100.0)
-    }
-
-    /// `mean ±error`, which is in percent.
-    #[must_use]
-    pub fn mean_text(&self) -> String {
-        let mean = number(self.mean);
-        match self.error_percent() {
-            Some(percent) => format!("{mean} ±{percent:.1}"),
-            None => mean,
-        }
-    }
-
     /// Half of the range, in percent of the median: 0 for a median of 0.
     #[must_use]
     pub fn spread_percent(&self) -> f64 {
-        if self.median == 0.0 {
-            return 0.0;
+        match self.median {
+            0.0 => 0.0,
+            median => (self.max - self.min) / 2.0 / median * 100.0,
         }
-        (self.max - self.min) / 2.0 / self.median * 100.0
     }
 
-    /// For scripts: `median`, `min`, `max`, `spread_percent`, `mean`, `error_percent` (null of a
-    /// single repetition).
+    /// For scripts.
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
@@ -127,29 +91,22 @@ impl Summary {
             "min": self.min,
             "max": self.max,
             "spread_percent": self.spread_percent(),
-            "mean": self.mean,
-            "error_percent": self.error_percent(),
         })
     }
 }
 
-/// Three significant digits at least, no more than are worth reading: 4.27, 42.7, 427, 4,270.
+/// Three significant digits at least, no more than are worth reading, with commas between thousands: 4.27, 42.7, 427, 4,270. Not
+/// negative.
 #[must_use]
 pub fn number(value: f64) -> String {
-    let magnitude = value.abs();
-    if magnitude >= 99.95 {
-        return grouped(value);
+    if value < 99.95 {
+        let decimals = if value >= 9.995 { 1 } else { 2 };
+        return format!("{value:.decimals$}");
     }
-    let decimals = if magnitude >= 9.995 { 1 } else { 2 };
-    format!("{value:.decimals$}")
-}
-
-/// A whole number with commas between thousands.
-fn grouped(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut out = String::from(if value < 0.0 { "-" } else { "" });
+    let digits = format!("{value:.0}");
+    let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -157,30 +114,20 @@ fn grouped(value: f64) -> String {
     out
 }
 
-/// A count with commas between thousands.
-#[must_use]
-pub fn count(value: u64) -> String {
-    // Counts that a person reads are far below 2^53, where this would begin to round.
-    grouped(value as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn median_and_error_of_repetitions() {
+    fn median_spread_and_ratios_of_repetitions() {
         let summary = Summary::of(&[10.0, 1000.0, 11.0, 9.0, 10.5]).unwrap();
         assert_eq!(
-            (summary.median, summary.min, summary.max),
-            (10.5, 9.0, 1000.0)
+            [summary.median, summary.min, summary.max],
+            [10.5, 9.0, 1000.0]
         );
-        let even = Summary::of(&[4.0, 1.0, 2.0, 3.0]).unwrap();
-        assert_eq!(even.median, 2.5);
+        assert_eq!(Summary::of(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
         assert_eq!(Summary::of(&[]), None);
-        // The deviation is 10 * sqrt(2), its error that over sqrt(2).
         let two = Summary::of(&[90.0, 110.0]).unwrap();
-        assert_eq!((two.mean, two.error_percent()), (100.0, Some(10.0)));
         assert_eq!(two.spread_percent(), 10.0);
         let ratio = Summary::of_ratios(&[90.0, 110.0], &[100.0, 100.0], |&run| Some(run));
         assert_eq!(ratio.unwrap().ratio_text(), "1.00x (0.90-1.10)");
@@ -188,19 +135,17 @@ mod tests {
 
     #[test]
     fn numbers_have_at_least_three_significant_digits() {
-        for (value, text) in [
-            (4.267, "4.27"),
-            (9.999, "10.0"),
-            (42.67, "42.7"),
-            (99.96, "100"),
-            (427.4, "427"),
-            (999.6, "1,000"),
-            (1_234_567.0, "1,234,567"),
-            (-4200.0, "-4,200"),
-            (0.0, "0.00"),
-        ] {
-            assert_eq!(number(value), text);
-        }
-        assert_eq!(count(19_700), "19,700");
+        let values = [0.0, 4.267, 9.999, 42.67, 99.96, 427.4, 999.6, 1_234_567.0];
+        let texts = [
+            "0.00",
+            "4.27",
+            "10.0",
+            "42.7",
+            "100",
+            "427",
+            "1,000",
+            "1,234,567",
+        ];
+        assert_eq!(values.map(number), texts);
     }
 }

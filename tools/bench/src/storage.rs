@@ -1,8 +1,8 @@
-//! Backing of a disk that is measured: an existing file or device, or a temporary one.
+//! Storage behind a disk that is measured: an existing file, device, image or server, or a temporary file.
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -10,33 +10,16 @@ use std::str::FromStr;
 use commands::signals;
 use rustix::fs::statvfs;
 
-use crate::aio::Aio;
 use crate::error::{Error, Result};
-use crate::random::Random;
-use crate::rbd_image::{self, RbdImage};
+use crate::load::Random;
 
 /// Where Linux mounts a file system in memory (`shm_overview(7)`).
 const TMPFS: &str = "/dev/shm";
 
-/// The storage behind a disk, as a server's options name it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Backing {
-    /// `null-co`: completes at once and stores nothing.
-    Null,
-    /// A file, past the host's page cache, through this engine; none: the server's own choice.
-    File(PathBuf, Option<Aio>),
-    /// A block device, likewise.
-    Device(PathBuf, Option<Aio>),
-    /// An image of Ceph RBD, through librbd without its cache.
-    Rbd(RbdImage),
-    /// What an NBD server exports without a name, at this Unix socket.
-    Nbd(PathBuf),
-}
-
 /// The value of `--backing`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BackingOption {
-    /// `null`: no storage.
+pub enum Backing {
+    /// `null`: completes at once and stores nothing.
     Null,
     /// `file`: one of our own on a disk.
     File,
@@ -44,8 +27,9 @@ pub enum BackingOption {
     Tmpfs,
     /// A file or block device that is there already.
     At(PathBuf),
-    /// `rbd:POOL/IMAGE[:conf=FILE][:id=USER]`: an image of Ceph RBD that is there already.
-    Rbd(RbdImage),
+    /// `rbd:POOL/IMAGE[:conf=FILE][:id=USER]`: an image of Ceph RBD that is there already, by pool, image, and other options of the
+    /// driver. librbd's cache is off.
+    Rbd(String, String, String),
     /// `nbd:SOCKET`: what a running NBD server exports without a name.
     Nbd(PathBuf),
 }
@@ -62,112 +46,128 @@ pub struct NewFile<'p> {
 /// What is behind a disk; files of our own are removed when it is dropped.
 #[derive(Debug)]
 pub struct Storage {
-    /// For servers.
-    pub backing: Backing,
-    /// For a subtitle.
-    pub name: String,
+    /// The driver and its options, as qemu-storage-daemon has them too.
+    pub options: String,
+    /// Of a file or block device, which is used past the host's page cache.
+    pub path: Option<PathBuf>,
     _folder: Option<tempfile::TempDir>,
 }
 
-impl BackingOption {
+impl Backing {
     /// Whether it holds data that the program did not create.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
-        matches!(
-            self,
-            BackingOption::At(_) | BackingOption::Rbd(_) | BackingOption::Nbd(_)
-        )
+        matches!(self, Backing::At(_) | Backing::Rbd(..) | Backing::Nbd(_))
     }
 
-    /// The storage of one of `disks` disks, counted from 0.
-    ///
-    /// # Errors
-    /// [`Error::Unsuitable`] for several disks where there is one file or device.
-    pub fn of_disk(&self, index: u16, disks: u16) -> Result<BackingOption> {
-        match self {
-            BackingOption::Rbd(image) => Ok(BackingOption::Rbd(image.of_disk(index))),
-            BackingOption::File
-            | BackingOption::Tmpfs
-            | BackingOption::At(_)
-            | BackingOption::Nbd(_)
-                if disks > 1 =>
-            {
-                Err(Error::Unsuitable(format!(
-                    "--backing {self} is one disk, not {disks}: --disks is for null and for images of RBD"
-                )))
-            }
-            only => Ok(only.clone()),
-        }
-    }
-
-    /// Makes it, or finds it.
+    /// Makes the storage of the disk with this number, counted from 0, or finds it. Images of Ceph RBD are `IMAGE`, `IMAGE-2` and so
+    /// on.
     ///
     /// # Errors
     /// [`Error::Unsuitable`] when it is not there, or no disk; [`Error::Io`] when there is no room for it;
     /// [`Error::Interrupted`].
-    pub fn storage(&self, room: NewFile<'_>, aio: Option<Aio>) -> Result<Storage> {
-        let (backing, place, folder) = match self {
-            BackingOption::Null => (Backing::Null, "null-co", None),
-            BackingOption::File | BackingOption::Tmpfs => {
-                let (parent, place) = match self {
-                    BackingOption::Tmpfs => (Some(Path::new(TMPFS)), "file on tmpfs, direct I/O"),
-                    _ => (room.folder, "file, direct I/O"),
+    pub fn storage(&self, index: u16, room: NewFile<'_>) -> Result<Storage> {
+        let mut folder = None;
+        let (mut path, mut driver) = (None, "file");
+        let options = match self {
+            Backing::Null => "null-co,size=1073741824".to_owned(),
+            Backing::Nbd(socket) => format!("nbd,server.type=unix,server.path={}", literal(socket)),
+            Backing::Rbd(pool, image, more) => {
+                let number = match index {
+                    0 => String::new(),
+                    _ => format!("-{}", u32::from(index) + 1),
                 };
-                let folder = image_folder(parent)?;
-                check_room(folder.path(), room.bytes, *self == BackingOption::Tmpfs)?;
-                let path = folder.path().join("disk.img");
-                write_file(&path, room.bytes)?;
-                (Backing::File(path, aio), place, Some(folder))
+                format!("rbd,pool={pool},image={image}{number}{more},cache.direct=on")
             }
-            BackingOption::At(path) if is_block_device(path)? => {
-                (Backing::Device(path.clone(), aio), "block device", None)
+            Backing::At(there) => {
+                if is_block_device(there)? {
+                    driver = "host_device";
+                }
+                on_host(driver, path.insert(there.clone()))
             }
-            BackingOption::At(path) => (Backing::File(path.clone(), aio), "file, direct I/O", None),
-            BackingOption::Rbd(image) => (Backing::Rbd(image.clone()), "Ceph RBD", None),
-            BackingOption::Nbd(socket) => (Backing::Nbd(socket.clone()), "NBD", None),
-        };
-        let name = match aio {
-            Some(aio) if matches!(backing, Backing::File(..) | Backing::Device(..)) => {
-                format!("{place}, aio={aio}")
+            Backing::File | Backing::Tmpfs => {
+                let in_memory = *self == Backing::Tmpfs;
+                let parent = if in_memory {
+                    Some(Path::new(TMPFS))
+                } else {
+                    room.folder
+                };
+                let made = folder.insert(image_folder(parent)?);
+                check_room(made.path(), room.bytes, in_memory)?;
+                let path = path.insert(made.path().join("disk.img"));
+                write_file(path, room.bytes)?;
+                on_host(driver, path)
             }
-            _ => place.to_owned(),
         };
         Ok(Storage {
-            backing,
-            name,
+            options,
+            path,
             _folder: folder,
         })
     }
 }
 
-impl FromStr for BackingOption {
+fn on_host(driver: &str, path: &Path) -> String {
+    format!("{driver},filename={},cache.direct=on", literal(path))
+}
+
+/// In key=value options a comma is written twice.
+pub(crate) fn literal(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+impl FromStr for Backing {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        if let Some(image) = text.strip_prefix(rbd_image::PREFIX) {
-            return image.parse().map(BackingOption::Rbd);
+        if let Some(image) = text.strip_prefix("rbd:") {
+            return rbd(image).ok_or_else(|| {
+                "rbd:POOL/IMAGE[:conf=FILE][:id=USER] is expected, the user without `client.`"
+                    .to_owned()
+            });
         }
         if let Some(socket) = text.strip_prefix("nbd:") {
-            return Ok(BackingOption::Nbd(socket.into()));
+            return Ok(Backing::Nbd(socket.into()));
         }
         Ok(match text {
-            "null" => BackingOption::Null,
-            "file" => BackingOption::File,
-            "tmpfs" => BackingOption::Tmpfs,
-            path => BackingOption::At(path.into()),
+            "null" => Backing::Null,
+            "file" => Backing::File,
+            "tmpfs" => Backing::Tmpfs,
+            path => Backing::At(path.into()),
         })
     }
 }
 
-impl fmt::Display for BackingOption {
+/// `POOL/IMAGE[:conf=FILE][:id=USER]`
+fn rbd(text: &str) -> Option<Backing> {
+    let mut parts = text.split(':');
+    let (pool, image) = parts.next()?.split_once('/')?;
+    let mut more = String::new();
+    for part in parts {
+        let (key, value) = part
+            .split_once('=')
+            .filter(|(_, value)| !value.is_empty())?;
+        let key = match key {
+            "conf" => "conf",
+            "id" => "user",
+            _ => return None,
+        };
+        more.push_str(&format!(",{key}={}", literal(Path::new(value))));
+    }
+    let is_good = !pool.is_empty() && !image.is_empty() && !image.contains('/');
+    is_good.then(|| Backing::Rbd(pool.to_owned(), image.to_owned(), more))
+}
+
+impl fmt::Display for Backing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BackingOption::Null => f.write_str("null"),
-            BackingOption::File => f.write_str("file"),
-            BackingOption::Tmpfs => f.write_str("tmpfs"),
-            BackingOption::At(path) => write!(f, "{}", path.display()),
-            BackingOption::Rbd(image) => image.fmt(f),
-            BackingOption::Nbd(socket) => write!(f, "nbd:{}", socket.display()),
+            Backing::Null => f.write_str("null"),
+            Backing::File => f.write_str("file"),
+            Backing::Tmpfs => f.write_str("tmpfs"),
+            Backing::At(path) => write!(f, "{}", path.display()),
+            // Without the cluster.
+            Backing::Rbd(pool, image, _) => write!(f, "rbd:{pool}/{image}"),
+            Backing::Nbd(socket) => write!(f, "nbd:{}", socket.display()),
         }
     }
 }
@@ -184,8 +184,7 @@ fn is_block_device(path: &Path) -> Result<bool> {
     let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         return Err(Error::Unsuitable(format!(
-            "{shown} is neither a file nor a block device: for a temporary file in a folder, say \
-             --folder"
+            "{shown} is neither a file nor a block device: for a temporary file in a folder, say --folder"
         )));
     }
     Ok(kind.is_block_device())
@@ -208,16 +207,12 @@ fn image_folder(given: Option<&Path>) -> Result<tempfile::TempDir> {
 }
 
 /// Refuses a file that would fill its disk or, on a tmpfs, the host's memory: others need these too.
-///
-/// # Errors
-/// [`Error::Unsuitable`]; [`Error::Io`] when the kernel does not say how much there is.
-pub fn check_room(folder: &Path, bytes: u64, in_memory: bool) -> Result<()> {
+fn check_room(folder: &Path, bytes: u64, in_memory: bool) -> Result<()> {
     let stat = statvfs(folder).map_err(Error::io("ask how much room there is"))?;
     let mut left = stat.f_bavail.saturating_mul(stat.f_frsize);
     if in_memory {
         // proc(5). A tmpfs may be as large as all of the memory.
-        let meminfo = std::fs::read_to_string("/proc/meminfo");
-        let meminfo = meminfo.map_err(Error::io("read /proc/meminfo"))?;
+        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let available = meminfo.lines().find_map(|line| {
             let kib = line.strip_prefix("MemAvailable:")?.trim();
             kib.strip_suffix(" kB")?.parse::<u64>().ok()
@@ -226,8 +221,7 @@ pub fn check_room(folder: &Path, bytes: u64, in_memory: bool) -> Result<()> {
     }
     if bytes > left {
         return Err(Error::Unsuitable(format!(
-            "a file of {} MiB does not fit where {} MiB are left ({}): ask for a smaller one, or choose \
-             another --folder",
+            "a file of {} MiB does not fit where {} MiB are left ({}): ask for a smaller one, or choose another --folder",
             bytes >> 20,
             left >> 20,
             folder.display()
@@ -240,29 +234,24 @@ pub fn check_room(folder: &Path, bytes: u64, in_memory: bool) -> Result<()> {
 /// it. Ctrl-C ends it: a slow disk takes minutes.
 fn write_file(path: &Path, bytes: u64) -> Result<()> {
     const BLOCK_BYTES: u64 = 1 << 20;
-    /// What the disk is behind by at most: nothing ends a wait for it.
-    const SYNC_BYTES: u64 = 16 << 20;
     let mut random = Random::new(bytes);
     let block: Vec<u8> = (0..BLOCK_BYTES / 8)
         .flat_map(|_| random.below(u64::MAX).to_ne_bytes())
         .collect();
-    let failed = |error: io::Error| {
-        Error::io(format!(
-            "write {bytes} bytes to {} (ask for less, or choose another place)",
-            path.display()
-        ))(error)
+    let failed = |error: std::io::Error| {
+        Error::io(format!("write {bytes} bytes to {}", path.display()))(error)
     };
     let mut file = File::create(path).map_err(failed)?;
-    let mut written = 0;
-    while written < bytes {
+    let mut left = bytes;
+    while left > 0 {
         if signals::termination_requested() {
             return Err(Error::Interrupted);
         }
-        let now = (bytes - written).min(BLOCK_BYTES);
-        let len = usize::try_from(now).unwrap_or(block.len());
+        let len = usize::try_from(left.min(BLOCK_BYTES)).unwrap_or(block.len());
         file.write_all(&block[..len]).map_err(failed)?;
-        written += now;
-        if written.is_multiple_of(SYNC_BYTES) {
+        left -= len as u64;
+        // Nothing ends a wait for a disk that is far behind.
+        if left.is_multiple_of(16 * BLOCK_BYTES) {
             file.sync_data().map_err(failed)?;
         }
     }

@@ -1,4 +1,4 @@
-//! Tables for a terminal, for Markdown and for scripts: the first column to the left, figures to the right, notes below.
+//! Tables for a terminal and for Markdown: the first column to the left, figures to the right, notes below.
 
 use std::fmt;
 
@@ -16,14 +16,20 @@ pub struct Table {
 impl Table {
     /// With its title and the names of its columns.
     #[must_use]
-    pub fn new(title: &str, columns: &[String]) -> Self {
+    pub fn new(
+        title: impl Into<String>,
+        columns: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
         let mut table = comfy_table::Table::new();
-        table.load_style(ASCII_MARKDOWN).set_header(columns);
+        let columns = columns.into_iter().map(Into::into);
+        table
+            .load_style(ASCII_MARKDOWN)
+            .set_header(columns.collect::<Vec<String>>());
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         Table {
-            title: title.to_owned(),
+            title: title.into(),
             table,
             notes: Vec::new(),
         }

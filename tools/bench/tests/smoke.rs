@@ -51,10 +51,8 @@ impl Daemon {
         let since = Instant::now();
         // The file exists before a process listens on it.
         while UnixStream::connect(daemon.socket()).is_err() {
-            assert!(
-                since.elapsed() < Duration::from_secs(60),
-                "it does not listen"
-            );
+            let waited = since.elapsed();
+            assert!(waited < Duration::from_secs(60), "it does not listen");
             sleep(Duration::from_millis(5));
         }
         daemon
@@ -65,8 +63,8 @@ impl Daemon {
     }
 
     fn run(&self, line: &str) -> Result<Value, String> {
-        json(&format!("run {} {line}", self.socket().display()))
-            .map(|mut report| report["run"].take())
+        let report = json(&format!("run {} {line}", self.socket().display()));
+        report.map(|mut report| report["run"].take())
     }
 }
 
@@ -81,23 +79,19 @@ impl Drop for Daemon {
 #[test]
 fn run_reports_every_figure_of_a_load() {
     let daemon = Daemon::serve("null-co:");
-    for client in ["polling", "blocking"] {
-        for depth in [1, 256] {
-            let load = format!("--client {client} --depth {depth} --queues 2 {SHORT}");
-            let run = daemon.run(&load).unwrap();
-            let median = |key: &str| run[key]["median"].as_f64().unwrap();
-            let mb = median("iops") * 4096.0 / 1e6;
-            assert!(
-                mb > 0.0 && (median("mb_per_s") - mb).abs() < mb / 1e6,
-                "{run}"
-            );
-            let latencies = ["latency_p50_us", "latency_p99_us", "latency_max_us"].map(median);
-            assert!(latencies[0] > 0.0 && latencies.is_sorted(), "{latencies:?}");
-            assert!(median("server_cpu_ns_per_io") > 0.0, "{run}");
-            let each = run["each"].as_array().unwrap();
-            assert_eq!(each.len(), 2, "{run}");
-            assert!(each[0]["requests_in_all"].as_u64() > each[0]["requests"].as_u64());
-        }
+    for load in [
+        "--client polling --depth 1",
+        "--client blocking --depth 256 --queues 2",
+    ] {
+        let run = daemon.run(&format!("{load} {SHORT}")).unwrap();
+        let median = |key: &str| run[key]["median"].as_f64().unwrap();
+        let mb = median("iops") * 4096.0 / 1e6;
+        let difference = (median("mb_per_s") - mb).abs();
+        assert!(mb > 0.0 && difference < mb / 1e6, "{run}");
+        let latencies = ["latency_p50_us", "latency_p99_us", "latency_max_us"].map(median);
+        assert!(latencies[0] > 0.0 && latencies.is_sorted(), "{latencies:?}");
+        assert!(median("server_cpu_ns_per_io") > 0.0, "{run}");
+        assert_eq!(run["each"].as_array().unwrap().len(), 2, "{run}");
     }
     let table = output(&format!("run {} {SHORT}", daemon.socket().display())).unwrap();
     assert!(
@@ -110,13 +104,11 @@ fn run_reports_every_figure_of_a_load() {
 fn compare_measures_servers_and_the_host_on_the_same_file() {
     let folder = tempfile::tempdir().unwrap();
     let running = Daemon::serve("null-co:");
-    let svg = folder.path().join("plot.svg");
     let line = format!(
         "compare --servers ours,ours-recorded,raw,raw:io_uring --socket {} --size 16M --folder {} --depth 1,8 \
-         --client blocking,polling --no-pinning --svg {} {SHORT}",
+         --client blocking,polling --no-pinning {SHORT}",
         running.socket().display(),
-        folder.path().display(),
-        svg.display()
+        folder.path().display()
     );
     let report = json(&line).unwrap();
     let rows = report["compare"][0]["rows"].as_array().unwrap();
@@ -125,54 +117,28 @@ fn compare_measures_servers_and_the_host_on_the_same_file() {
         let servers = row["servers"].as_object().unwrap();
         assert_eq!(servers.len(), 5, "{row:#}");
         for (name, figures) in servers {
-            for key in ["iops", "latency_p99_us"] {
-                let median = figures[key]["median"].as_f64();
-                assert!(median.unwrap() > 0.0, "{name}: {row:#}");
-            }
+            assert!(
+                figures["iops"]["median"].as_f64().unwrap() > 0.0,
+                "{name}: {row:#}"
+            );
             assert_eq!(figures["ratio_iops"].is_null(), name == "ours", "{row:#}");
         }
     }
-    let plot = fs::read_to_string(&svg).unwrap();
-    assert!(
-        plot.contains("<svg") && plot.contains("raw:io_uring"),
-        "{plot}"
-    );
-    fs::remove_file(svg).unwrap();
     let left = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 0, "its own file is removed");
-}
 
-#[test]
-fn several_disks_on_several_iothreads_are_loaded_together() {
     let line = "compare --servers ours --backing null --disks 3 --iothreads 2 --depth 4";
     let table = output(&format!("{line} --no-pinning {SHORT}")).unwrap();
     assert!(table.contains("Backing: null, 3 disks"), "{table}");
 }
 
 #[test]
-fn compare_leaves_a_foreign_file_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = folder.path().join("disk");
-    fs::write(&disk, vec![7; 1 << 20]).unwrap();
-    let line = format!(
-        "compare --servers ours --backing {} --depth 1 --no-pinning {SHORT}",
-        disk.display()
-    );
-    output(&line).unwrap();
-    let error = output(&format!("{line} --pattern randwrite")).unwrap_err();
-    assert!(error.contains("--destroy-data"), "{error}");
-    assert!(fs::read(&disk).unwrap() == vec![7; 1 << 20]);
-}
-
-#[test]
-fn all_patterns_and_sizes_verify() {
+fn verification_reads_all_back_and_finds_what_another_process_changes() {
     let daemon = Daemon::serve("disk.img --size 64M");
     for line in [
         "--pattern randrw:60 --queues 4 --depth 16 --client-threads 2",
         "--pattern randwrite --bs 512 --depth 64",
-        "--pattern write --bs 1M --depth 4",
         "--pattern rw --bs 12k --client blocking --queues 2 --recorded",
-        "--pattern randrw --depth 256 --span 8M",
     ] {
         let verify = format!("--verify --destroy-data --time 100ms {line}");
         let run = daemon.run(&verify).unwrap();
@@ -180,17 +146,10 @@ fn all_patterns_and_sizes_verify() {
         let (writes, read_back) = (count("writes"), count("read_back"));
         assert!(0 < read_back && read_back <= writes, "{line}: {run}");
     }
-}
-
-#[test]
-fn verification_finds_data_that_another_process_has_changed() {
-    let daemon = Daemon::serve("disk.img --size 1M");
-    let disk = fs::File::options()
-        .write(true)
-        .open(daemon.folder.path().join("disk.img"))
-        .unwrap();
+    let path = daemon.folder.path().join("disk.img");
+    let disk = fs::File::options().write(true).open(path).unwrap();
     let error = std::thread::scope(|scope| {
-        let load = "--verify --destroy-data --pattern randrw --depth 8 --time 500ms";
+        let load = "--verify --destroy-data --pattern randrw --depth 8 --time 500ms --span 1M";
         let verified = scope.spawn(|| daemon.run(load));
         while !verified.is_finished() {
             disk.write_all_at(&[0x55; 512], 4096).unwrap();
@@ -218,27 +177,20 @@ fn unsuitable_load_is_refused() {
         let error = read_only.run(line).unwrap_err();
         assert!(error.contains(why), "{line}: {error}");
     }
-    let folder = read_only.folder.path();
-    for (socket, why) in [
-        (folder.join("none"), "is the server running"),
-        (folder.to_owned(), "is not a socket"),
-        (folder.join("x".repeat(107)), "the kernel takes 107"),
-    ] {
-        let error = output(&format!("run {}", socket.display())).unwrap_err();
-        assert!(error.contains(why), "{error}");
-    }
+    let error = output("run /nowhere/socket").unwrap_err();
+    assert!(error.contains("is the server running"), "{error}");
 }
 
 #[test]
-fn impossible_comparison_is_refused_before_a_disk_is_created() {
+fn impossible_comparison_is_refused_before_a_disk_is_created_or_written() {
     let folder = tempfile::tempdir().unwrap();
     for (line, why) in [
-        ("--backing null --servers raw", "nothing to measure"),
         ("--backing file,null --servers raw", "nothing to measure"),
         ("--client-cpus 1023", "processor 1023 is not among"),
         ("--disks 2 --no-pinning", "for null and for images"),
         ("--backing null --disks 2 --iothreads 3", "--disks 2"),
         ("--backing /dev/null", "neither a file nor a block device"),
+        ("--backing /dev/zero --pattern randwrite", "--destroy-data"),
         ("--no-pinning", "does not fit"),
         (
             "--backing null --server /nowhere/x",
@@ -282,8 +234,7 @@ fn first_signal_ends_a_comparison_and_removes_its_file() {
         assert_eq!(bench.try_wait().unwrap(), None);
         sleep(Duration::from_millis(5));
     }
-    let pid = Pid::from_raw(i32::try_from(bench.id()).unwrap()).unwrap();
-    kill_process(pid, Signal::INT).unwrap();
+    kill_process(Pid::from_child(&bench), Signal::INT).unwrap();
     let ended = bench.wait_with_output().unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert!(said.ends_with("blockplane-bench: interrupted\n"), "{said}");

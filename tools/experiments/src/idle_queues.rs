@@ -4,12 +4,13 @@ use bench::Result;
 use bench::client::{Doorbells, Layout, Session, SharedMemory};
 use bench::server::{Disk, Server};
 use bench::storage::Backing;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::limits::raise_descriptor_limit;
+use crate::Setup;
 
 /// So many disks with so many queues each.
 pub(crate) const DISKS: u16 = 99;
-pub(crate) const QUEUES: u8 = 32;
+const QUEUES: u8 = 32;
 /// Entries of a queue, which stays empty.
 const QUEUE_SIZE: u16 = 128;
 
@@ -21,17 +22,20 @@ pub(crate) struct IdleQueues {
 }
 
 /// One of the disks.
-pub(crate) fn disk() -> Disk {
-    // Servers inherit it.
-    let _ = raise_descriptor_limit();
-    Disk::virtio(&Backing::Null, QUEUES.into(), false)
+pub(crate) fn disk(setup: &Setup) -> Result<Disk> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let current = maximum;
+    // Servers inherit it. It fails only where the limit is what it may be at most already.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+    let storage = Backing::Null.storage(0, setup.places.room())?;
+    Ok(Disk::virtio(&storage, None, QUEUES.into(), false))
 }
 
 /// Starts all queues of a disk. They share two eventfds here, and have their own descriptors of
 /// them in the server: which is what it watches.
 pub(crate) fn start(server: &mut Server, disk: usize) -> Result<IdleQueues> {
     let mut session = Session::negotiate(server.connect(disk)?, false)?;
-    let mut layout = Layout::new();
+    let mut layout = Layout::default();
     let places: Vec<_> = (0..QUEUES).map(|_| layout.queue(QUEUE_SIZE)).collect();
     let memory = SharedMemory::new(layout.len_bytes())?;
     session.share(&memory)?;

@@ -1,11 +1,11 @@
 //! The same load on a SCSI disk, behind a virtio SCSI controller or behind an LSI53C895A.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use bench::client::{Commands, Doorbells, DriverRing, Kind, Layout, Queue, Session};
-use bench::load::{Driver, Load, Measured, Plan, Times, Walk, drive, scatter, touched_memory};
+use bench::client::{Commands, Doorbells, DriverRing, Kind, Layout, Queue, Session, SharedMemory};
+use bench::load::{Driver, Load, Measured, Plan, Times, Walk, drive, scatter};
 use bench::{Error, Result};
 use lsi_driver::program::program;
 
@@ -22,9 +22,6 @@ pub(crate) struct LsiRequestOptions {
 }
 
 /// Puts `load` on target 0, LUN 0 of the virtio SCSI controller behind `stream`, through one queue, as [`bench::load::measure`] does.
-///
-/// # Errors
-/// As for [`bench::load::measure`].
 pub(crate) fn measure_virtio_scsi(
     stream: UnixStream,
     load: &Load,
@@ -32,28 +29,23 @@ pub(crate) fn measure_virtio_scsi(
     pid: Option<u32>,
 ) -> Result<Measured> {
     let mut session = Session::negotiate_scsi(stream)?;
-    let mut layout = Layout::new();
+    let mut layout = Layout::default();
     let place = layout.queue(ScsiBuffers::queue_size(load.depth));
     let buffers = ScsiBuffers::place(&mut layout, load.depth, load.block_bytes);
-    let memory = touched_memory(layout.len_bytes())?;
+    let memory = SharedMemory::new(layout.len_bytes())?;
     session.share(&memory)?;
     let doorbells = Doorbells::new()?;
     session.start_queue(FIRST_REQUEST_QUEUE, &memory, place, &doorbells)?;
     session.settle()?;
-    let event_idx = session.agreed().event_idx();
-    let mut queue = DriverRing::new(&memory, place, event_idx, &doorbells);
-    let mut commands = VirtioScsi::prepare(&memory, place, buffers);
-    clear_attentions(&mut queue, &mut commands)?;
-    let driver = Driver::new(queue, commands, walk(load)?);
-    let measured = run(driver, session.socket(), load, times, pid)?;
+    let event_idx = session.agreed.event_idx();
+    let queue = DriverRing::new(&memory, place, event_idx, &doorbells);
+    let commands = VirtioScsi::prepare(&memory, place, buffers);
+    let measured = run(queue, commands, 1, session.socket(), load, times, pid)?;
     session.stop_queue(FIRST_REQUEST_QUEUE)?;
     Ok(measured)
 }
 
 /// The same for the LSI53C895A behind `stream`. Where requests are cut, a piece counts as a request.
-///
-/// # Errors
-/// As for [`bench::load::measure`].
 pub(crate) fn measure_lsi(
     stream: UnixStream,
     manner: LsiRequestOptions,
@@ -65,26 +57,40 @@ pub(crate) fn measure_lsi(
         0 => load.block_bytes,
         bytes => bytes,
     };
-    let memory = touched_memory(ControlBlocks::memory_bytes(load.depth, piece_bytes))?;
-    let slot = Slot::plug(stream, &memory)?;
-    let socket = slot.socket()?;
+    let memory = SharedMemory::new(ControlBlocks::memory_bytes(load.depth, piece_bytes))?;
+    let socket = stream
+        .try_clone()
+        .map_err(Error::io("watch the server's socket"))?;
+    let slot = Slot::plug(stream, &memory);
     let program = program();
-    let mut blocks = ControlBlocks::prepare(&memory, &program, load.depth, piece_bytes, manner.bus);
-    let mut queue = ChipQueue::start(slot, &memory, &program)?;
-    clear_attentions(&mut queue, &mut blocks)?;
-    let pieces = Pieces::new(walk(load)?, load.block_bytes / piece_bytes, load.depth);
-    let driver = Driver::new(queue, blocks, pieces);
-    run(driver, socket.as_fd(), load, times, pid)
+    let blocks = ControlBlocks::prepare(&memory, &program, load.depth, piece_bytes, manner.bus);
+    let queue = ChipQueue::start(slot, &memory, &program)?;
+    let pieces = load.block_bytes / piece_bytes;
+    run(queue, blocks, pieces, socket.as_fd(), load, times, pid)
 }
 
-/// The size of the disk is known: it is the load's span.
-fn walk(load: &Load) -> Result<Walk> {
-    Ok(Walk::new(
-        load.pattern,
-        load.blocks_of(load.span_bytes)?,
-        0,
-        1,
-    ))
+fn run<Q: Queue + Send, R: Commands + Send>(
+    mut queue: Q,
+    mut commands: R,
+    pieces: u32,
+    socket: BorrowedFd<'_>,
+    load: &Load,
+    times: Times,
+    pid: Option<u32>,
+) -> Result<Measured> {
+    clear_attentions(&mut queue, &mut commands)?;
+    if load.pattern.writes() {
+        scatter(&commands);
+    }
+    // The size of the disk is known: it is the load's span.
+    let blocks = load.blocks_of(load.span_bytes)?;
+    let plan = Pieces {
+        walk: Walk::new(load.pattern, blocks, 0, 1),
+        count: pieces,
+        slots: vec![(0, Kind::Read, 0); load.depth.into()],
+    };
+    let mut drivers = [Driver::new(queue, commands, plan)];
+    drive(&mut drivers, socket, load, times, pid)
 }
 
 /// Reads until the disk has nothing more to complain of, one thing for each command (SAM-5, 5.14).
@@ -109,35 +115,12 @@ fn clear_attentions(queue: &mut impl Queue, commands: &mut impl Commands) -> Res
     Err(Error::Requests("the SCSI disk cannot be read".to_owned()))
 }
 
-fn run<Q: Queue + Send, R: Commands + Send, P: Plan + Send>(
-    mut driver: Driver<Q, R, P>,
-    socket: std::os::fd::BorrowedFd<'_>,
-    load: &Load,
-    times: Times,
-    pid: Option<u32>,
-) -> Result<Measured> {
-    if load.pattern.writes() {
-        scatter(driver.requests());
-    }
-    drive(std::slice::from_mut(&mut driver), socket, load, times, pid)
-}
-
 /// A walk over blocks, each in pieces: the next one of a slot is sent when the one before is done.
 struct Pieces {
     walk: Walk,
     count: u32,
     /// By slot: the next piece, what to do with it, and how many are left.
     slots: Vec<(u64, Kind, u32)>,
-}
-
-impl Pieces {
-    fn new(walk: Walk, count: u32, depth: u16) -> Self {
-        Pieces {
-            walk,
-            count,
-            slots: vec![(0, Kind::Read, 0); depth.into()],
-        }
-    }
 }
 
 impl Plan for Pieces {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 use bench::Result;
 use bench::client::{
-    Commands, DESC_WORDS, Kind, Layout, NEXT, QueuePlace, REQUEST_STRIDE, SECTOR_BYTES,
-    SharedMemory, WRITE, describe, no_request,
+    CHAIN, Commands, DESC_WORDS, Kind, Layout, NEXT, QueuePlace, SECTOR_BYTES, SharedMemory, WRITE,
+    describe, no_request,
 };
 
 use crate::scsi_commands::{LBA_AT, failed, transfer_cdb};
@@ -14,8 +14,8 @@ use crate::scsi_commands::{LBA_AT, failed, transfer_cdb};
 /// The first queue that takes commands: before it are the control queue and the event queue.
 pub(crate) const FIRST_REQUEST_QUEUE: u8 = 2;
 
-/// Request, response, data.
-const CHAIN: u16 = 3;
+/// How far requests of Linux are apart at least.
+const REQUEST_STRIDE: usize = 256;
 
 /// LUN, tag, attribute, priority, reference number; and a CDB of the default length.
 const HEADER_BYTES: usize = 19;

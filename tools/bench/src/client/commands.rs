@@ -2,8 +2,18 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::requests::Kind;
 use crate::error::Result;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads a block.
+    Read,
+    /// Writes a block.
+    Write,
+    /// Makes all completed writes durable; its sector is 0.
+    Flush,
+}
 
 /// As many requests as may be in flight; each knows its place, its slot. On its way it has another name, its head, which the
 /// queue moves.

@@ -1,10 +1,11 @@
 //! The eventfds of a queue: kick, with which we call the server, and call, with which it calls us.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{Timespec, epoll};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::error::{Error, Result};
 
@@ -23,8 +24,8 @@ pub enum WakeReason {
 /// Both eventfds of a queue.
 #[derive(Debug)]
 pub struct Doorbells {
-    kick: OwnedFd,
-    call: OwnedFd,
+    pub(super) kick: EventFd,
+    pub(super) call: EventFd,
 }
 
 impl Doorbells {
@@ -34,8 +35,8 @@ impl Doorbells {
     /// [`Error::Io`] when descriptors have run out.
     pub fn new() -> Result<Self> {
         let new = || {
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            eventfd(0, flags).map_err(Error::io("create an eventfd"))
+            EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)
+                .map_err(Error::io::<std::io::Error>("create an eventfd"))
         };
         Ok(Doorbells {
             kick: new()?,
@@ -43,22 +44,17 @@ impl Doorbells {
         })
     }
 
-    /// For the server, to be called with.
-    #[must_use]
-    pub fn kick_fd(&self) -> BorrowedFd<'_> {
-        self.kick.as_fd()
-    }
-
-    /// For the server, to call with.
+    /// Signalled when the server calls.
     #[must_use]
     pub fn call_fd(&self) -> BorrowedFd<'_> {
-        self.call.as_fd()
+        // SAFETY: the eventfd is open as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.call.as_raw_fd()) }
     }
 
     /// Calls the server.
     pub fn kick(&self) {
         // The counter can only be full when the server has not looked for 2^64 - 1 kicks.
-        let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
+        let _ = self.kick.write(1);
     }
 }
 
@@ -73,52 +69,32 @@ const SERVER: u64 = 1;
 const CALL: u64 = 0;
 
 impl Waiter {
-    /// For whatever `fd`, an eventfd, says.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when descriptors have run out.
-    pub fn on(fd: BorrowedFd<'_>) -> Result<Self> {
-        let mut waiter = Waiter::empty()?;
-        waiter.watch(fd)?;
-        Ok(waiter)
-    }
-
     /// For `calls`, which are eventfds, and the end of `server`, a socket that it closes when it ends.
     ///
     /// # Errors
     /// [`Error::Io`] when descriptors have run out.
     pub fn new<'d>(
         calls: impl IntoIterator<Item = BorrowedFd<'d>>,
-        server: BorrowedFd<'_>,
+        server: Option<BorrowedFd<'_>>,
     ) -> Result<Self> {
-        let mut waiter = Waiter::empty()?;
-        for call in calls {
-            waiter.watch(call)?;
-        }
-        // Level-triggered: the server stays gone.
-        epoll::add(
-            &waiter.epoll,
-            server,
-            epoll::EventData::new_u64(SERVER),
-            epoll::EventFlags::RDHUP,
-        )
-        .map_err(Error::io("watch the server's socket"))?;
-        Ok(waiter)
-    }
-
-    fn empty() -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
+        let epoll = epoll.map_err(Error::io("make an epoll"))?;
+        let watch = |fd: BorrowedFd<'_>, data, flags| {
+            let added = epoll::add(&epoll, fd, epoll::EventData::new_u64(data), flags);
+            added.map_err(Error::io("watch a descriptor"))
+        };
+        for call in calls {
+            // Edge-triggered: the descriptor need not be read, which saves a system call.
+            watch(call, CALL, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        }
+        if let Some(server) = server {
+            // Level-triggered: the server stays gone.
+            watch(server, SERVER, epoll::EventFlags::RDHUP)?;
+        }
         Ok(Waiter {
-            epoll: epoll.map_err(Error::io("make an epoll"))?,
+            epoll,
             events: Vec::with_capacity(MAX_EVENTS),
         })
-    }
-
-    fn watch(&mut self, eventfd: BorrowedFd<'_>) -> Result<()> {
-        // Edge-triggered: the descriptor need not be read, which saves a system call.
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&self.epoll, eventfd, epoll::EventData::new_u64(CALL), flags)
-            .map_err(Error::io("watch an eventfd"))
     }
 
     /// Waits until the server has called since the last wait, or `limit` has passed.

@@ -5,8 +5,6 @@ const PAGE_BYTES: usize = 4096;
 /// Each ring begins on a cache line of its own: one side writes it, the other reads.
 const LINE_BYTES: usize = 64;
 
-const DESC_BYTES: usize = 16;
-
 /// Where the rings of one queue are, as guest addresses. Virtio specification 1.2, section 2.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlace {
@@ -27,22 +25,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Nothing so far.
-    #[must_use]
-    pub fn new() -> Self {
-        Layout::default()
-    }
-
-    /// The rings of a queue of `size` entries; they begin on a page.
-    ///
-    /// # Panics
-    /// When the size is not a power of two.
-    pub fn queue(&mut self, size: u16) -> QueuePlace {
-        assert!(size.is_power_of_two(), "a queue's size is a power of two");
+    /// The rings of a queue of at least so many entries; they begin on a page.
+    pub fn queue(&mut self, entries: u16) -> QueuePlace {
+        let size = entries.next_power_of_two();
         let entries = usize::from(size);
         QueuePlace {
             size,
-            desc: self.take(DESC_BYTES * entries, PAGE_BYTES),
+            desc: self.take(16 * entries, PAGE_BYTES),
             avail: self.take(2 + 2 + 2 * entries + 2, LINE_BYTES),
             used: self.take(2 + 2 + 8 * entries + 2, LINE_BYTES),
         }
@@ -62,7 +51,7 @@ impl Layout {
     /// Memory that is needed for all that was handed out.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
-        self.end.next_multiple_of(PAGE_BYTES)
+        Self::whole_pages(self.end)
     }
 
     fn take(&mut self, bytes: usize, align: usize) -> usize {

@@ -12,12 +12,13 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::{Error, Result};
 
-/// Shared memory; guest address 0 is its first byte.
+/// Shared memory, of which every page is there; guest address 0 is its first byte.
 #[derive(Debug)]
 pub struct SharedMemory {
     fd: OwnedFd,
     base: NonNull<u8>,
-    len: usize,
+    /// In bytes.
+    pub len: usize,
 }
 
 // SAFETY: a mapping is not tied to a thread, and it is only accessed by atomics.
@@ -34,43 +35,13 @@ impl SharedMemory {
         let doing = || format!("share {len} bytes of memory");
         let fd = memfd_create("bench", MemfdFlags::CLOEXEC).map_err(Error::io(doing()))?;
         ftruncate(&fd, len as u64).map_err(Error::io(doing()))?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping, which replaces nothing, of a file that only we can shrink.
-        let base = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &fd,
-                0,
-            )
-        };
+        let base = unsafe { mmap(std::ptr::null_mut(), len, access, flags, &fd, 0) };
         let base = NonNull::new(base.map_err(Error::io(doing()))?.cast());
         let base = base.ok_or_else(|| Error::Unsuitable("mapped at address 0".to_owned()))?;
         Ok(SharedMemory { fd, base, len })
-    }
-
-    /// Its length in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Where `bytes` from `guest_addr` on are in this process, for the kernel to read and write.
-    ///
-    /// # Panics
-    /// When they are not all inside.
-    #[must_use]
-    pub fn host_pointer(&self, guest_addr: usize, bytes: usize) -> *mut u8 {
-        let end = guest_addr.checked_add(bytes);
-        assert!(end.is_some_and(|end| end <= self.len), "inside");
-        self.base.as_ptr().wrapping_add(guest_addr)
     }
 
     /// To share with the server.
@@ -79,20 +50,19 @@ impl SharedMemory {
         self.fd.as_fd()
     }
 
-    /// Where the byte at `guest_addr` is mapped: what vhost-user calls a user address.
+    /// Where `bytes` from `guest_addr` on are in this process: for the kernel, and what vhost-user calls a user address.
     ///
     /// # Panics
-    /// When it lies outside.
+    /// When they are not all inside, as in all of the following.
     #[must_use]
-    pub fn user_addr(&self, guest_addr: usize) -> u64 {
-        assert!(guest_addr < self.len, "{guest_addr:#x} is inside");
-        (self.base.as_ptr() as usize + guest_addr) as u64
+    pub fn host_pointer(&self, guest_addr: usize, bytes: usize) -> *mut u8 {
+        let end = guest_addr.checked_add(bytes);
+        let is_inside = end.is_some_and(|end| end <= self.len);
+        assert!(is_inside, "{bytes} bytes at {guest_addr:#x} are inside");
+        self.base.as_ptr().wrapping_add(guest_addr)
     }
 
     /// `count` bytes from `guest_addr` on.
-    ///
-    /// # Panics
-    /// When they lie outside, as in all of the following.
     #[must_use]
     pub fn u8s(&self, guest_addr: usize, count: usize) -> &[AtomicU8] {
         self.cells(guest_addr, count)
@@ -117,18 +87,11 @@ impl SharedMemory {
     }
 
     fn cells<T: Atomic>(&self, guest_addr: usize, count: usize) -> &[T] {
-        let end = size_of::<T>()
-            .checked_mul(count)
-            .and_then(|bytes| guest_addr.checked_add(bytes));
-        assert!(
-            end.is_some_and(|end| end <= self.len),
-            "{count} cells at {guest_addr:#x} are inside"
-        );
+        let first = self.host_pointer(guest_addr, size_of::<T>() * count);
         assert!(guest_addr.is_multiple_of(align_of::<T>()), "aligned");
-        // SAFETY: inside of the mapping, which lives as long as `self`, and aligned, since a
-        // mapping starts at a page. Any bits are a value of an atomic integer, and the server's
-        // accesses are to it what another thread's are.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(guest_addr).cast(), count) }
+        // SAFETY: inside of the mapping, which lives as long as `self`, and aligned, since a mapping starts at a page. Any
+        // bits are a value of an atomic integer, and the server's accesses are to it what another thread's are.
+        unsafe { std::slice::from_raw_parts(first.cast(), count) }
     }
 }
 

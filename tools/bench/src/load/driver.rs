@@ -4,20 +4,21 @@
 //! server. Per request: a head out of the used ring, a status byte, a block number, a head into the
 //! available ring; per batch: a look at the clock, one index, one look whether to kick.
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use super::Detail;
+use super::Load;
 use super::meter::{Meter, Tally};
-use super::phases::Phases;
+use super::phase::Phases;
 use super::plan::Plan;
 use crate::client::{Commands, Queue, SECTOR_BYTES, Waiter, WakeReason};
 use crate::error::{Error, Result};
 
 /// A server that does not answer for this long will not.
-pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Looks at the rings of a polling client between two looks at everything else: half a millisecond.
-const LOOKS_PER_CHECK: u32 = 1 << 14;
+pub(super) const LOOKS_PER_CHECK: u32 = 1 << 14;
 /// Looks before a polling client tells its processor that it only waits, which takes that longer to
 /// see the answer.
 const EAGER_LOOKS: u32 = 256;
@@ -31,14 +32,12 @@ pub enum Waiting {
     Blocking,
 }
 
-impl Waiting {
-    /// For tables.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Waiting::Polling => "polling",
             Waiting::Blocking => "blocking",
-        }
+        })
     }
 }
 
@@ -81,15 +80,7 @@ impl<Q: Queue, R: Commands, P: Plan> Driver<Q, R, P> {
     /// Goes on with another plan; nothing is in flight.
     #[must_use]
     pub fn exchange<N: Plan>(self, plan: N) -> (Driver<Q, R, N>, P) {
-        let driver = Driver {
-            queue: self.queue,
-            requests: self.requests,
-            plan,
-            sent_ns: self.sent_ns,
-            sectors_per_block: self.sectors_per_block,
-            in_flight: self.in_flight,
-        };
-        (driver, self.plan)
+        (Driver::new(self.queue, self.requests, plan), self.plan)
     }
 
     #[inline]
@@ -150,16 +141,13 @@ fn too_many(completed: u16, in_flight: u16) -> Error {
 }
 
 /// The queues of one thread, until the phases or all plans end; returns what was counted.
-pub(crate) fn run<Q: Queue, R: Commands, P: Plan>(
+pub(super) fn run<Q: Queue, R: Commands, P: Plan>(
     drivers: &mut [Driver<Q, R, P>],
     waiter: &mut Waiter,
-    waiting: Waiting,
-    detail: Detail,
+    load: &Load,
     phases: &Phases,
 ) -> Result<Tally> {
-    let mut meter = Meter::new(phases, detail.latency)
-        .with_marks(detail.mark_interval)
-        .with_in_flight(detail.in_flight);
+    let mut meter = Meter::new(phases, load.mark_interval);
     let now_ns = meter.begin();
     for driver in &mut *drivers {
         driver.start(now_ns)?;
@@ -177,35 +165,29 @@ pub(crate) fn run<Q: Queue, R: Commands, P: Plan>(
             if !meter.again() || drivers.iter().all(|driver| driver.plan.is_done()) {
                 return Ok(meter.finish());
             }
+        } else if load.waiting == Waiting::Polling {
+            poll(drivers, waiter, &mut meter)?;
         } else {
-            wait(drivers, waiter, waiting, &mut meter)?;
+            block(drivers, waiter)?;
         }
     }
 }
 
-/// Returns when something has completed, or the phase may have changed.
-fn wait<Q: Queue, R: Commands, P: Plan>(
+/// Sleeps until something has completed.
+fn block<Q: Queue, R: Commands, P: Plan>(
     drivers: &mut [Driver<Q, R, P>],
     waiter: &mut Waiter,
-    waiting: Waiting,
-    meter: &mut Meter<'_>,
 ) -> Result<()> {
-    match waiting {
-        Waiting::Polling => poll(drivers, waiter, meter)?,
-        Waiting::Blocking => {
-            let mut ready = false;
-            for driver in &mut *drivers {
-                ready |= driver.queue.request_call();
-            }
-            if !ready && waiter.wait(ANSWER_LIMIT)? == WakeReason::TimedOut {
-                return Err(lost());
-            }
-            for driver in drivers {
-                driver.queue.called()?;
-            }
-        }
+    let mut ready = false;
+    for driver in &mut *drivers {
+        ready |= driver.queue.request_call();
     }
-    Ok(())
+    if !ready && waiter.wait(ANSWER_LIMIT)? == WakeReason::TimedOut {
+        return Err(lost());
+    }
+    drivers
+        .iter_mut()
+        .try_for_each(|driver| driver.queue.called())
 }
 
 /// Looks at the rings until something has completed.
@@ -225,8 +207,7 @@ fn poll<Q: Queue, R: Commands, P: Plan>(
             // A server that has ended answers no more.
             waiter.wait(Duration::ZERO)?;
             meter.idle();
-            let since = since.get_or_insert_with(Instant::now);
-            if since.elapsed() > ANSWER_LIMIT {
+            if since.get_or_insert_with(Instant::now).elapsed() > ANSWER_LIMIT {
                 return Err(lost());
             }
         }
@@ -235,6 +216,6 @@ fn poll<Q: Queue, R: Commands, P: Plan>(
 }
 
 #[cold]
-fn lost() -> Error {
-    Error::Requests(format!("the server has not answered for {ANSWER_LIMIT:?}"))
+pub(super) fn lost() -> Error {
+    Error::Requests(format!("no request has completed for {ANSWER_LIMIT:?}"))
 }

@@ -2,7 +2,11 @@
 
 use hdrhistogram::Histogram;
 
-use super::{Saturated, ServerUsage, Tally, latencies};
+use super::Tally;
+use super::meter::latencies;
+
+/// A thread that runs for this share of the time or more has no time left.
+const BUSY: f64 = 0.95;
 
 /// What came of a load.
 #[derive(Clone, Debug)]
@@ -15,34 +19,23 @@ pub struct Measured {
     pub server: Option<ServerUsage>,
 }
 
-/// What `verify` has seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// Writes made.
-    pub writes: u64,
-    /// Blocks compared while others were written.
-    pub checked: u64,
-    /// Blocks read back at the end: all that were written.
-    pub read_back: u64,
+/// What a server's threads used in the part of a measurement that counts.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerUsage {
+    /// Processor time of all threads together.
+    pub cpu_ns: u64,
+    /// Share of the time, from 0 to 1, that its busiest thread ran.
+    pub busiest: f64,
 }
 
 impl Measured {
-    /// How long the part that counts was.
-    #[must_use]
-    pub fn seconds(&self) -> f64 {
-        // Threads that share a processor learn at different times that it began.
-        let longest = self.threads.iter().map(|tally| tally.elapsed).max();
-        longest.unwrap_or_default().as_secs_f64()
-    }
-
     /// Requests per second.
     #[must_use]
     pub fn iops(&self) -> f64 {
-        let seconds = self.seconds();
-        if seconds == 0.0 {
-            return 0.0;
-        }
-        self.completed() as f64 / seconds
+        // Threads that share a processor learn at different times that the part that counts began.
+        let longest = self.threads.iter().map(|tally| tally.elapsed).max();
+        let seconds = longest.unwrap_or_default().as_secs_f64();
+        self.completed() as f64 / seconds.max(f64::MIN_POSITIVE)
     }
 
     /// Millions of bytes per second.
@@ -57,20 +50,14 @@ impl Measured {
         self.threads.iter().map(|tally| tally.requests).sum()
     }
 
-    /// How long requests took; `None` if that was not measured.
-    #[must_use]
-    pub fn latencies(&self) -> Option<Histogram<u64>> {
-        let mut all = latencies();
-        for tally in &self.threads {
-            all += tally.latencies.as_ref()?;
-        }
-        Some(all)
-    }
-
     /// So many percent of the requests were this fast, in microseconds; 100: all.
     #[must_use]
-    pub fn latency_us(&self, percent: f64) -> Option<f64> {
-        Some(self.latencies()?.value_at_percentile(percent) as f64 / 1e3)
+    pub fn latency_us(&self, percent: f64) -> f64 {
+        let mut all: Histogram<u64> = latencies();
+        for tally in &self.threads {
+            all += &tally.latencies;
+        }
+        all.value_at_percentile(percent) as f64 / 1e3
     }
 
     /// Share of its time, from 0 to 1, that the client found nothing to do.
@@ -78,24 +65,27 @@ impl Measured {
     pub fn client_idle(&self) -> f64 {
         let sum = |part: fn(&Tally) -> u64| self.threads.iter().map(part).sum::<u64>() as f64;
         let (busy, idle) = (sum(|tally| tally.busy_ns), sum(|tally| tally.idle_ns));
-        if busy + idle == 0.0 {
-            0.0
-        } else {
-            idle / (busy + idle)
-        }
+        idle / (busy + idle).max(1.0)
     }
 
     /// Processor time of the server per request, in nanoseconds.
     #[must_use]
     pub fn server_cpu_ns(&self) -> Option<f64> {
         let completed = self.completed();
-        let server = self.server.as_ref().filter(|_| completed > 0)?;
-        Some(server.used.cpu_ns as f64 / completed as f64)
+        let server = self.server.filter(|_| completed > 0)?;
+        Some(server.cpu_ns as f64 / completed as f64)
     }
 
-    /// Who could not have done more.
+    /// The side that could not have done more: the client hardly ever found nothing to do, or a thread of the server ran all the time,
+    /// with requests or in search of some; or neither, where both wait for each other, or for the disk.
     #[must_use]
-    pub fn saturated(&self) -> Saturated {
-        Saturated::of(self.client_idle(), self.server.as_ref())
+    pub fn saturated(&self) -> &'static str {
+        if self.client_idle() <= 1.0 - BUSY {
+            "client"
+        } else if self.server.is_some_and(|server| server.busiest >= BUSY) {
+            "server"
+        } else {
+            "neither"
+        }
     }
 }

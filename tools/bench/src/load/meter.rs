@@ -1,12 +1,11 @@
-//! Counters of one worker thread, with at most one look at the clock per batch.
+//! Counters of one worker thread, with one look at the clock per batch.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::latencies;
-use super::phases::{Phase, Phases};
+use super::phase::{Phase, Phases};
 use crate::client::Kind;
 
 /// Of so many batches one is looked at more closely: how long it took, and how long the thread had
@@ -14,12 +13,12 @@ use crate::client::Kind;
 const BATCHES_PER_SAMPLE: u32 = 16;
 
 /// What a worker did in the part of a measurement that counts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Tally {
     /// Reads and writes that completed.
     pub requests: u64,
-    /// How long each took, if that was measured.
-    pub latencies: Option<Histogram<u64>>,
+    /// How long each took, in nanoseconds.
+    pub latencies: Histogram<u64>,
     /// In this time.
     pub elapsed: Duration,
     /// When that began, on the monotonic clock.
@@ -30,37 +29,26 @@ pub struct Tally {
     pub idle_ns: u64,
     /// All that completed: also before and after the part that counts.
     pub in_all: u64,
-    /// How many of these had completed, several times from the beginning to the end.
-    pub course: Vec<Mark>,
+    /// How many of these had completed by which time on the monotonic clock, several times from the beginning to the end.
+    pub course: Vec<(u64, u64)>,
 }
 
-/// So much was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// By this time on the monotonic clock.
-    pub at_ns: u64,
-    /// Requests completed.
-    pub completed: u64,
+/// An empty histogram, of which recording does not allocate: up to 68 s, longer than a guest waits, with percentiles that are at
+/// most one part in a thousand too high.
+pub(super) fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, (1 << 36) - 1, 3).expect("valid bounds")
 }
 
 /// Counts while a worker works. It calls [`Meter::found`], then [`Meter::record`] for each request,
 /// then [`Meter::handled`].
-pub struct Meter<'p> {
+pub(super) struct Meter<'p> {
     phases: &'p Phases,
     phase: Phase,
-    latency: bool,
-    in_flight: bool,
+    /// Of this phase. What it has in all and of the course is of all phases.
     tally: Tally,
-    result: Tally,
-    histogram: Histogram<u64>,
-    /// Completed before this phase.
-    earlier: u64,
-    course: Vec<Mark>,
+    result: Option<Tally>,
     mark_interval_ns: u64,
     next_mark_ns: u64,
-    since_ns: u64,
-    /// Something has completed in this phase.
-    counted: bool,
     until_sample: u32,
     sample: Sample,
 }
@@ -76,46 +64,31 @@ enum Sample {
 }
 
 impl<'p> Meter<'p> {
-    /// With or without latencies.
-    #[must_use]
-    pub fn new(phases: &'p Phases, latency: bool) -> Self {
+    /// Marks the course this often, if it is said.
+    pub fn new(phases: &'p Phases, mark_interval: Option<Duration>) -> Self {
+        let interval = mark_interval.map_or(0, |interval| interval.as_nanos());
         Meter {
             phases,
             phase: Phase::WarmUp,
-            latency,
-            in_flight: false,
-            tally: Tally::default(),
-            result: Tally::default(),
-            histogram: latencies(),
-            earlier: 0,
-            course: Vec::new(),
-            mark_interval_ns: 0,
+            tally: Tally {
+                requests: 0,
+                latencies: latencies(),
+                elapsed: Duration::ZERO,
+                since_ns: 0,
+                busy_ns: 0,
+                idle_ns: 0,
+                in_all: 0,
+                course: Vec::new(),
+            },
+            result: None,
+            mark_interval_ns: u64::try_from(interval).unwrap_or(u64::MAX),
             next_mark_ns: u64::MAX,
-            since_ns: 0,
-            counted: false,
             until_sample: BATCHES_PER_SAMPLE,
             sample: Sample::None,
         }
     }
 
-    /// Marks the course this often.
-    #[must_use]
-    pub fn with_marks(mut self, interval: Option<Duration>) -> Self {
-        if let Some(interval) = interval {
-            self.mark_interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        }
-        self
-    }
-
-    /// Measures how long requests take that are in flight at the end, as well. They do not count otherwise.
-    #[must_use]
-    pub fn with_in_flight(mut self, measured: bool) -> Self {
-        self.in_flight = measured;
-        self
-    }
-
     /// The first requests are sent now: the course begins.
-    #[must_use]
     pub fn begin(&mut self) -> u64 {
         let now_ns = now_ns();
         if self.mark_interval_ns > 0 {
@@ -124,27 +97,22 @@ impl<'p> Meter<'p> {
         now_ns
     }
 
-    /// Something has completed. The time is that of all requests found, and of those sent in their
-    /// place; 0 if latencies are not measured.
+    /// Something has completed. The time is that of all requests found, and of those sent in their place.
     #[inline]
     pub fn found(&mut self) -> u64 {
-        let phase = self.next_phase();
-        let sampling = !matches!(self.sample, Sample::None);
-        self.until_sample -= 1;
-        if !self.latency && !sampling && self.until_sample > 0 && phase == self.phase {
-            return 0;
-        }
         let now_ns = now_ns();
         if let Sample::Idle(since_ns) = self.sample {
             self.tally.idle_ns += now_ns - since_ns;
             self.sample = Sample::None;
         }
+        let phase = self.next_phase();
         if phase != self.phase {
             self.enter(phase, now_ns);
         }
         if now_ns >= self.next_mark_ns {
             self.mark(now_ns);
         }
+        self.until_sample -= 1;
         if self.until_sample == 0 {
             self.until_sample = BATCHES_PER_SAMPLE;
             self.sample = Sample::Batch(now_ns);
@@ -164,24 +132,20 @@ impl<'p> Meter<'p> {
     /// that stood still has a low rate, not none. (It is not waited for without end: see the driver's limit.)
     #[inline]
     fn next_phase(&self) -> Phase {
+        let nothing_counts = self.phase == Phase::Measure && self.tally.latencies.is_empty();
         match self.phases.now() {
-            Phase::Stop if self.phase == Phase::WarmUp || self.nothing_counts() => Phase::Measure,
+            Phase::Stop if self.phase == Phase::WarmUp || nothing_counts => Phase::Measure,
             phase => phase,
         }
-    }
-
-    fn nothing_counts(&self) -> bool {
-        self.phase == Phase::Measure && !self.counted
     }
 
     /// One of the requests found, which was sent at `sent_ns`.
     #[inline]
     pub fn record(&mut self, kind: Kind, sent_ns: u64, now_ns: u64) {
-        self.counted = true;
-        self.tally.requests += u64::from(kind != Kind::Flush);
-        if self.latency {
-            self.histogram.saturating_record(now_ns - sent_ns);
-        }
+        let counts = u64::from(kind != Kind::Flush);
+        self.tally.requests += counts;
+        self.tally.in_all += counts;
+        self.tally.latencies.saturating_record(now_ns - sent_ns);
     }
 
     /// All that was found is dealt with.
@@ -196,53 +160,42 @@ impl<'p> Meter<'p> {
 
     /// Whether requests that have completed are sent again.
     #[inline]
-    #[must_use]
     pub fn again(&self) -> bool {
         self.phase != Phase::Stop
     }
 
-    /// What was counted; nothing but `in_all` and the course where the part that counts never came.
-    #[must_use]
-    pub fn finish(mut self) -> Tally {
-        // The part that counts is over: these are those that were in flight then.
-        if let (true, Some(latencies)) = (self.in_flight, &mut self.result.latencies) {
-            *latencies += &self.histogram;
-        }
+    /// What was counted; of a part that counts that never came there are only `in_all` and the course.
+    pub fn finish(self) -> Tally {
+        let Tally { in_all, course, .. } = self.tally.clone();
+        let result = self.result.unwrap_or(Tally {
+            requests: 0,
+            ..self.tally
+        });
         Tally {
-            in_all: self.in_all(),
-            course: self.course,
-            ..self.result
+            in_all,
+            course,
+            ..result
         }
-    }
-
-    fn in_all(&self) -> u64 {
-        self.earlier + self.tally.requests
     }
 
     #[cold]
     fn mark(&mut self, now_ns: u64) {
-        self.course.push(Mark {
-            at_ns: now_ns,
-            completed: self.in_all(),
-        });
+        self.tally.course.push((now_ns, self.tally.in_all));
         self.next_mark_ns = now_ns.saturating_add(self.mark_interval_ns);
     }
 
     #[cold]
     fn enter(&mut self, phase: Phase, now_ns: u64) {
-        self.earlier = self.in_all();
+        let tally = &mut self.tally;
         if self.phase == Phase::Measure {
-            self.result = std::mem::take(&mut self.tally);
-            self.result.elapsed = Duration::from_nanos(now_ns - self.since_ns);
-            self.result.since_ns = self.since_ns;
-            self.result.latencies = self.latency.then(|| self.histogram.clone());
+            tally.elapsed = Duration::from_nanos(now_ns - tally.since_ns);
+            self.result = Some(tally.clone());
         }
         // What completes later belongs to another part.
-        self.tally = Tally::default();
-        self.histogram.reset();
+        (tally.requests, tally.busy_ns, tally.idle_ns) = (0, 0, 0);
+        tally.latencies.reset();
+        tally.since_ns = now_ns;
         self.sample = Sample::None;
-        self.since_ns = now_ns;
-        self.counted = false;
         self.phase = phase;
     }
 }

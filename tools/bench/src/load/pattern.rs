@@ -4,25 +4,36 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::client::Kind;
-use crate::random::Random;
 
-/// How a mixed load is divided unless it says so.
-const DEFAULT_READ_PERCENT: u8 = 50;
+/// Marsaglia's xorshift64: three shifts per number, so that drawing one does not show in a measurement.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
 
-/// In what order blocks are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Any block at any time.
-    Random,
-    /// One after the other; each queue begins at its own part of the disk.
-    Sequential,
+impl Random {
+    /// From a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        // Zero is the one state that it never leaves.
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `bound`, which is not 0.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        // The upper half of the product: no division, and no bias that matters here.
+        let product = u128::from(self.0) * u128::from(bound);
+        u64::try_from(product >> 64).unwrap_or(0)
+    }
 }
 
 /// A load's pattern, under the names that fio has for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// In what order.
-    pub order: Order,
+    /// Any block at any time, else one after the other; each queue begins at its own part of the disk.
+    pub is_random: bool,
     /// Of each hundred requests so many are reads, the others writes.
     pub read_percent: u8,
 }
@@ -39,51 +50,33 @@ impl FromStr for Pattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        use Order::{Random, Sequential};
-        let (name, percent) = match text.split_once(':') {
-            Some((name, percent)) => (name, Some(percent)),
-            None => (text, None),
+        let expected = || {
+            "randread, randwrite, randrw, read, write or rw is expected; randrw and rw may say how many percent are \
+             reads, as in randrw:70"
+                .to_owned()
         };
-        let (order, reads) = match name {
-            "randread" => (Random, Some(100)),
-            "randwrite" => (Random, Some(0)),
-            "randrw" => (Random, None),
-            "read" => (Sequential, Some(100)),
-            "write" => (Sequential, Some(0)),
-            "rw" | "readwrite" => (Sequential, None),
-            _ => {
-                return Err(
-                    "randread, randwrite, randrw, read, write or rw is expected; randrw and rw \
-                     may say how many percent are reads, as in randrw:70"
-                        .to_owned(),
-                );
-            }
+        let (is_random, name) = match text.strip_prefix("rand") {
+            Some(name) => (true, name),
+            None => (false, text),
         };
-        let read_percent = match (reads, percent) {
-            (Some(reads), None) => reads,
-            (Some(_), Some(_)) => {
-                return Err(format!("{name} is not mixed: nothing may follow it"));
-            }
-            (None, None) => DEFAULT_READ_PERCENT,
-            (None, Some(percent)) => match percent.parse() {
-                Ok(percent @ 0..=100) => percent,
-                _ => return Err("a percentage of reads from 0 to 100 is expected".to_owned()),
-            },
+        let read_percent = match name.split_once(':').unwrap_or((name, "50")) {
+            ("rw", percent) => percent.parse().map_err(|_| expected())?,
+            _ if name == "read" => 100,
+            _ if name == "write" => 0,
+            _ => return Err(expected()),
         };
-        Ok(Pattern {
-            order,
-            read_percent,
-        })
+        (read_percent <= 100)
+            .then_some(Pattern {
+                is_random,
+                read_percent,
+            })
+            .ok_or_else(expected)
     }
 }
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let random = if self.order == Order::Random {
-            "rand"
-        } else {
-            ""
-        };
+        let random = if self.is_random { "rand" } else { "" };
         match self.read_percent {
             100 => write!(f, "{random}read"),
             0 => write!(f, "{random}write"),
@@ -116,16 +109,11 @@ impl Walk {
     /// The next block, and what is done with it.
     #[inline]
     pub fn step(&mut self) -> (u64, Kind) {
-        let block = match self.pattern.order {
-            Order::Random => self.random.below(self.blocks),
-            Order::Sequential => {
-                let block = self.next;
-                self.next = if block + 1 == self.blocks {
-                    0
-                } else {
-                    block + 1
-                };
-                block
+        let block = match self.pattern.is_random {
+            true => self.random.below(self.blocks),
+            false => {
+                let next = (self.next + 1) % self.blocks;
+                std::mem::replace(&mut self.next, next)
             }
         };
         let kind = match self.pattern.read_percent {

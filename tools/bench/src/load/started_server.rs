@@ -1,62 +1,51 @@
 //! A server with the queues of a load: started, driven, stopped.
 
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Load;
 use super::driver::Driver;
 use super::plan::Plan;
+use super::{Load, Random};
 use crate::client::{
-    Buffers, Commands, Doorbells, DriverRing, Layout, QueuePlace, Requests, Session, Shape,
+    Buffers, CHAIN, Commands, Doorbells, DriverRing, Layout, QueuePlace, Requests, Session,
     SharedMemory,
 };
 use crate::error::Result;
-use crate::random::Random;
 
 /// A server with a load's queues started, and the memory that they are in.
 pub(super) struct StartedServer {
     pub session: Session,
     memory: SharedMemory,
-    shape: Shape,
-    queues: Vec<(QueuePlace, Buffers)>,
-    doorbells: Vec<Doorbells>,
+    queues: Vec<(QueuePlace, Buffers, Doorbells)>,
     pub blocks: u64,
 }
 
 impl StartedServer {
     pub fn new(stream: UnixStream, load: &Load) -> Result<Self> {
         let mut session = Session::negotiate(stream, load.recorded)?;
-        let agreed = *session.agreed();
-        load.suits(&agreed)?;
-        let blocks = load.blocks_of(agreed.capacity_bytes)?;
-        let shape = Shape {
-            depth: load.depth,
-            block_bytes: load.block_bytes,
-            placement: load.placement,
-            form: load.form,
-        };
+        load.suits(&session.agreed)?;
+        let blocks = load.blocks_of(session.agreed.capacity_bytes)?;
+        let entries = (load.depth * CHAIN).next_power_of_two();
         if load.recorded {
-            session.record(load.queues, shape.queue_size())?;
+            session.record(load.queues, entries)?;
         }
-        let mut layout = Layout::new();
-        let queues: Vec<_> = (0..load.queues)
-            .map(|_| (layout.queue(shape.queue_size()), shape.place(&mut layout)))
-            .collect();
-        let memory = touched_memory(layout.len_bytes())?;
+        let mut layout = Layout::default();
+        let mut queues = Vec::new();
+        for _ in 0..load.queues {
+            let buffers = |layout| Buffers::place(layout, load.depth, load.block_bytes);
+            let place = layout.queue(entries);
+            queues.push((place, buffers(&mut layout), Doorbells::new()?));
+        }
+        let memory = SharedMemory::new(layout.len_bytes())?;
         session.share(&memory)?;
-        let mut doorbells = Vec::new();
-        for (index, &(place, _)) in (0..=u8::MAX).zip(&queues) {
-            let bells = Doorbells::new()?;
-            session.start_queue(index, &memory, place, &bells)?;
-            doorbells.push(bells);
+        for (index, (place, _, doorbells)) in (0..=u8::MAX).zip(&queues) {
+            session.start_queue(index, &memory, *place, doorbells)?;
         }
         session.settle()?;
         Ok(StartedServer {
             session,
             memory,
-            shape,
             queues,
-            doorbells,
             blocks,
         })
     }
@@ -66,23 +55,22 @@ impl StartedServer {
         &self,
         mut plan: impl FnMut(u16) -> P,
     ) -> Vec<Driver<DriverRing<'_>, Requests<'_>, P>> {
-        let event_idx = self.session.agreed().event_idx();
-        let queues = (0..u16::MAX).zip(self.queues.iter().zip(&self.doorbells));
-        queues
-            .map(|(index, (&(place, buffers), doorbells))| {
-                Driver::new(
-                    DriverRing::new(&self.memory, place, event_idx, doorbells),
-                    Requests::prepare(&self.memory, place, buffers, self.shape),
-                    plan(index),
-                )
-            })
-            .collect()
+        let event_idx = self.session.agreed.event_idx();
+        let queues = (0..u16::MAX).zip(&self.queues);
+        let drivers = queues.map(|(index, (place, buffers, doorbells))| {
+            Driver::new(
+                DriverRing::new(&self.memory, *place, event_idx, doorbells),
+                Requests::prepare(&self.memory, *place, *buffers),
+                plan(index),
+            )
+        });
+        drivers.collect()
     }
 
     /// See [`scatter`].
     pub fn scatter(&self) {
-        for &(place, buffers) in &self.queues {
-            scatter(&Requests::prepare(&self.memory, place, buffers, self.shape));
+        for (place, buffers, _) in &self.queues {
+            scatter(&Requests::prepare(&self.memory, *place, *buffers));
         }
     }
 
@@ -94,24 +82,16 @@ impl StartedServer {
     }
 }
 
-/// Memory of which every page is there before anything is measured.
-///
-/// # Errors
-/// As for [`SharedMemory::new`].
-pub fn touched_memory(bytes: usize) -> Result<SharedMemory> {
-    let memory = SharedMemory::new(bytes)?;
-    for page in (0..bytes).step_by(Layout::whole_pages(1)) {
-        memory.u8s(page, 1)[0].store(0, Ordering::Relaxed);
-    }
-    Ok(memory)
-}
-
 /// Random data, so that nothing finds it easy to write.
 pub fn scatter(requests: &impl Commands) {
-    let mut random = Random::new(1);
     for slot in 0..usize::from(requests.depth()) {
-        for word in requests.data(slot) {
-            word.store(random.below(u64::MAX), Ordering::Relaxed);
-        }
+        fill_randomly(requests.data(slot));
+    }
+}
+
+pub(super) fn fill_randomly(words: &[AtomicU64]) {
+    let mut random = Random::new(words.as_ptr() as u64);
+    for word in words {
+        word.store(random.below(u64::MAX), Ordering::Relaxed);
     }
 }

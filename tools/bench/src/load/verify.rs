@@ -5,20 +5,18 @@
 //! block is never written and read, or written twice, at the same time, so that there is always
 //! exactly one right answer.
 
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::pattern::Walk;
 use super::plan::Plan;
-use crate::client::{Commands, Kind, SECTOR_BYTES};
+use super::started_server::StartedServer;
+use super::{Driver, Load, Times, drive};
+use crate::client::{Commands, DriverRing, Kind, Requests, SECTOR_BYTES};
 use crate::error::{Error, Result};
 
 const SECTOR_WORDS: usize = SECTOR_BYTES as usize / 8;
-/// The first word: "blkplane".
-const MAGIC: u64 = u64::from_be_bytes(*b"blkplane");
-const SEED_WORD: usize = 1;
-const NUMBER_WORD: usize = 2;
-const GENERATION_WORD: usize = 3;
-
 /// How often a block was written; the highest bit: a request for it is in flight.
 const IN_FLIGHT: u32 = 1 << 31;
 /// Never written by this run: what it holds is not known.
@@ -26,13 +24,88 @@ const UNKNOWN: u32 = 0;
 /// Blocks that are tried before a slot is given up for now: others are all in flight.
 const TRIES: u32 = 1024;
 
+/// What `verify` has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Writes made.
+    pub writes: u64,
+    /// Blocks compared while others were written.
+    pub checked: u64,
+    /// Blocks read back at the end: all that were written.
+    pub read_back: u64,
+}
+
+/// Writes blocks that know where they belong, checks those that it reads meanwhile, and reads back
+/// all at the end, each through another queue than the one that wrote it. All data on the disk, or
+/// the part of it that the load goes over, is lost.
+///
+/// # Errors
+/// [`Error::Mismatch`] for the first difference; others as for [`super::measure`].
+pub fn verify(stream: UnixStream, load: &Load, time: Duration, seed: u64) -> Result<Verified> {
+    const NEVER: Duration = Duration::from_secs(1 << 30);
+    let server = StartedServer::new(stream, load)?;
+    let blocks = server.blocks / u64::from(load.queues);
+    if blocks < 2 * u64::from(load.depth) {
+        return Err(Error::Unsuitable(format!(
+            "{blocks} blocks per queue are too few for {} requests in flight",
+            load.depth
+        )));
+    }
+    let plan = |index| {
+        let walk = Walk::new(load.pattern, blocks, index, load.queues);
+        WriteAndCheck {
+            walk,
+            territory: Territory::new(seed, blocks * u64::from(index), blocks, load),
+            writes: 0,
+        }
+    };
+    let socket = server.session.socket();
+    let times = |time| Times {
+        warm_up: Duration::ZERO,
+        time,
+        repetitions: 1,
+    };
+    let mut drivers = server.drivers(plan);
+    drive(&mut drivers, socket, load, times(time), None)?;
+    let mut verified = Verified::default();
+    let (mut territories, mut flushing) = (Vec::new(), Vec::new());
+    for driver in drivers {
+        let is_first = territories.is_empty();
+        let flush = Flush {
+            is_sent: !(is_first && server.session.agreed.flush()),
+        };
+        let (driver, plan) = driver.exchange(flush);
+        verified.writes += plan.writes;
+        verified.checked += plan.territory.checked;
+        territories.push(plan.territory);
+        flushing.push(driver);
+    }
+    drive(&mut flushing, socket, load, times(NEVER), None)?;
+    // Each is read by a queue that did not write it.
+    territories.rotate_left(1);
+    let reading = flushing.into_iter().zip(territories);
+    let mut reading: Vec<Driver<DriverRing<'_>, Requests<'_>, ReadBack>> = reading
+        .map(|(driver, mut territory)| {
+            territory.checked = 0;
+            driver.exchange(ReadBack { territory, next: 0 }).0
+        })
+        .collect();
+    drive(&mut reading, socket, load, times(NEVER), None)?;
+    for driver in reading {
+        let (_, plan) = driver.exchange(Flush { is_sent: true });
+        verified.read_back += plan.territory.checked;
+    }
+    server.stop()?;
+    Ok(verified)
+}
+
 /// What the `index`-th word of a sector is.
 fn word(seed: u64, sector: u64, generation: u32, index: usize) -> u64 {
     match index {
-        0 => MAGIC,
-        SEED_WORD => seed,
-        NUMBER_WORD => sector,
-        GENERATION_WORD => u64::from(generation),
+        0 => u64::from_be_bytes(*b"blkplane"),
+        1 => seed,
+        2 => sector,
+        3 => u64::from(generation),
         _ => {
             // Steele, Lea, Flood: SplitMix's finalizer, so that neighbours have nothing in common.
             let mut word =
@@ -59,8 +132,7 @@ fn check(data: &[AtomicU64], seed: u64, sector: u64, generation: u32) -> Result<
     for (sector, words) in (sector..).zip(data.chunks(SECTOR_WORDS)) {
         for (index, cell) in words.iter().enumerate() {
             let got = u64::from_le(cell.load(Ordering::Relaxed));
-            let expected = word(seed, sector, generation, index);
-            if got != expected {
+            if got != word(seed, sector, generation, index) {
                 return Err(mismatch(words, seed, sector, generation, index));
             }
         }
@@ -74,50 +146,43 @@ fn mismatch(words: &[AtomicU64], seed: u64, sector: u64, generation: u32, index:
     let (expected, got) = (word(seed, sector, generation, index), at(index));
     // Words are written in the order of their bytes: the first that differs is the lowest.
     let byte = (expected ^ got).trailing_zeros() / 8;
-    let shown = |word: u64| {
-        word.to_le_bytes()
-            .map(|byte| format!("{byte:02x}"))
-            .join(" ")
-    };
-    let differing = (0..SECTOR_WORDS)
-        .filter(|&index| at(index) != word(seed, sector, generation, index))
-        .count();
-    let whose = match at(0) == MAGIC {
-        true => format!(
-            "it claims to be sector {}, generation {}, of a run with seed {:#x}",
-            at(NUMBER_WORD),
-            at(GENERATION_WORD),
-            at(SEED_WORD)
-        ),
-        false => "it does not look like a sector of such a run".to_owned(),
-    };
     let offset = sector * u64::from(SECTOR_BYTES) + index as u64 * 8 + u64::from(byte);
+    let shown = |word: u64| format!("{:02x?}", word.to_le_bytes());
+    let claims = match at(0) == word(0, 0, 0, 0) {
+        true => format!("sector {}, generation {}, seed {:#x}", at(2), at(3), at(1)),
+        false => "nothing that such a run writes".to_owned(),
+    };
     Error::Mismatch(format!(
-        "byte {offset} of it (sector {sector}, which was written {generation} times by the run with seed {seed:#x})\n  \
-         expected {}\n  got      {}\n  {differing} of {SECTOR_WORDS} words of the sector differ; {whose}",
+        "byte {offset} of it (sector {sector}, generation {generation}, seed {seed:#x}): expected {}, got {}; the sector \
+         claims to be {claims}",
         shown(expected),
         shown(got)
     ))
 }
 
 /// A part of the disk that one queue has for itself, and what it wrote there.
-#[derive(Clone, Debug)]
-pub(crate) struct Territory {
+struct Territory {
     seed: u64,
     first_block: u64,
     sectors_per_block: u64,
     /// Of each block, from `first_block` on.
     generations: Vec<u32>,
+    /// The block of each slot.
+    blocks: Vec<usize>,
+    /// Blocks that were read and compared.
+    checked: u64,
 }
 
 impl Territory {
     /// `blocks` blocks from `first_block` on.
-    pub fn new(seed: u64, first_block: u64, blocks: u64, block_bytes: u32) -> Self {
+    fn new(seed: u64, first_block: u64, blocks: u64, load: &Load) -> Self {
         Territory {
             seed,
             first_block,
-            sectors_per_block: u64::from(block_bytes / SECTOR_BYTES),
+            sectors_per_block: u64::from(load.block_bytes / SECTOR_BYTES),
             generations: vec![UNKNOWN; usize::try_from(blocks).unwrap_or(0)],
+            blocks: vec![0; usize::from(load.depth)],
+            checked: 0,
         }
     }
 
@@ -125,83 +190,77 @@ impl Territory {
         (self.first_block + index as u64) * self.sectors_per_block
     }
 
-    fn check(&self, index: usize, data: &[AtomicU64]) -> Result<()> {
+    /// `slot` reads a block: what is not read must not look as if it had been.
+    fn begin_read(&mut self, slot: usize, index: usize, requests: &impl Commands) -> (u64, Kind) {
+        let generation = self.generations[index] & !IN_FLIGHT;
+        fill(
+            requests.data(slot),
+            !self.seed,
+            self.sector(index),
+            generation,
+        );
+        self.blocks[slot] = index;
+        (self.first_block + index as u64, Kind::Read)
+    }
+
+    fn end_read(&mut self, slot: usize, requests: &impl Commands) -> Result<()> {
+        let index = self.blocks[slot];
         let generation = self.generations[index] & !IN_FLIGHT;
         if generation == UNKNOWN {
             return Ok(());
         }
-        check(data, self.seed, self.sector(index), generation)
+        self.checked += 1;
+        check(
+            requests.data(slot),
+            self.seed,
+            self.sector(index),
+            generation,
+        )
     }
 }
 
 /// Writes and reads as a walk says, and looks at each block that comes back.
-pub(crate) struct WriteAndCheck {
+struct WriteAndCheck {
     walk: Walk,
-    pub territory: Territory,
-    /// The block of each slot.
-    blocks: Vec<usize>,
-    /// Writes made.
-    pub writes: u64,
-    /// Blocks that were read and compared.
-    pub checked: u64,
-}
-
-impl WriteAndCheck {
-    /// `walk` goes over the blocks of the territory.
-    pub fn new(walk: Walk, territory: Territory, depth: u16) -> Self {
-        WriteAndCheck {
-            walk,
-            territory,
-            blocks: vec![0; usize::from(depth)],
-            writes: 0,
-            checked: 0,
-        }
-    }
+    territory: Territory,
+    writes: u64,
 }
 
 impl Plan for WriteAndCheck {
     fn next(&mut self, slot: usize, requests: &impl Commands) -> Option<(u64, Kind)> {
+        let territory = &mut self.territory;
         for _ in 0..TRIES {
             let (block, kind) = self.walk.step();
             let index = usize::try_from(block).ok()?;
-            let generation = self.territory.generations[index];
-            if generation & IN_FLIGHT != 0 {
+            let generation = &mut territory.generations[index];
+            if *generation & IN_FLIGHT != 0 {
                 continue;
             }
-            let sector = self.territory.sector(index);
-            let data = requests.data(slot);
-            let generation = match kind {
-                Kind::Write => {
-                    // After 2^31 writes to one block the first generation comes again.
-                    let generation = match generation + 1 {
-                        IN_FLIGHT => UNKNOWN + 1,
-                        next => next,
-                    };
-                    fill(data, self.territory.seed, sector, generation);
-                    generation
-                }
-                _ => {
-                    // What is not read must not look as if it had been.
-                    fill(data, !self.territory.seed, sector, generation);
-                    generation
-                }
+            // After 2^31 writes to one block the first generation comes again.
+            let next = (*generation + 1) % IN_FLIGHT;
+            let written = if kind == Kind::Write {
+                next.max(UNKNOWN + 1)
+            } else {
+                *generation
             };
-            self.territory.generations[index] = generation | IN_FLIGHT;
-            self.blocks[slot] = index;
-            return Some((self.territory.first_block + block, kind));
+            *generation = written | IN_FLIGHT;
+            let aim = territory.begin_read(slot, index, requests);
+            if kind == Kind::Write {
+                let sector = territory.sector(index);
+                fill(requests.data(slot), territory.seed, sector, written);
+            }
+            return Some((aim.0, kind));
         }
         None
     }
 
     fn done(&mut self, slot: usize, requests: &impl Commands) -> Result<()> {
-        let index = self.blocks[slot];
-        if requests.kind(slot) == Kind::Read {
-            self.territory.check(index, requests.data(slot))?;
-            self.checked += u64::from(self.territory.generations[index] & !IN_FLIGHT != UNKNOWN);
-        } else {
-            self.writes += 1;
+        let territory = &mut self.territory;
+        match requests.kind(slot) {
+            Kind::Read => territory.end_read(slot, requests)?,
+            _ => self.writes += 1,
         }
-        self.territory.generations[index] &= !IN_FLIGHT;
+        territory.generations[territory.blocks[slot]] &= !IN_FLIGHT;
         Ok(())
     }
 
@@ -211,64 +270,37 @@ impl Plan for WriteAndCheck {
 }
 
 /// Reads back all that was written.
-pub(crate) struct ReadBack {
-    pub territory: Territory,
-    blocks: Vec<usize>,
+struct ReadBack {
+    territory: Territory,
     next: usize,
-    /// Blocks that were read and compared.
-    pub checked: u64,
-}
-
-impl ReadBack {
-    pub fn new(territory: Territory, depth: u16) -> Self {
-        ReadBack {
-            territory,
-            blocks: vec![0; usize::from(depth)],
-            next: 0,
-            checked: 0,
-        }
-    }
 }
 
 impl Plan for ReadBack {
     fn next(&mut self, slot: usize, requests: &impl Commands) -> Option<(u64, Kind)> {
-        let generations = &self.territory.generations;
-        let rest = generations.get(self.next..)?;
+        let rest = self.territory.generations.get(self.next..)?;
         let index = self.next + rest.iter().position(|&generation| generation != UNKNOWN)?;
         self.next = index + 1;
-        self.blocks[slot] = index;
-        let sector = self.territory.sector(index);
-        fill(requests.data(slot), !self.territory.seed, sector, 0);
-        Some((self.territory.first_block + index as u64, Kind::Read))
+        Some(self.territory.begin_read(slot, index, requests))
     }
 
     fn done(&mut self, slot: usize, requests: &impl Commands) -> Result<()> {
-        self.territory
-            .check(self.blocks[slot], requests.data(slot))?;
-        self.checked += 1;
-        Ok(())
+        self.territory.end_read(slot, requests)
     }
 
     fn is_done(&self) -> bool {
-        let rest = self.territory.generations.get(self.next..).unwrap_or(&[]);
-        rest.iter().all(|&generation| generation == UNKNOWN)
+        let mut rest = self.territory.generations.iter().skip(self.next);
+        rest.all(|&generation| generation == UNKNOWN)
     }
 }
 
 /// One flush, or nothing.
-pub(crate) struct Flush {
-    sent: bool,
-}
-
-impl Flush {
-    pub fn new(wanted: bool) -> Self {
-        Flush { sent: !wanted }
-    }
+struct Flush {
+    is_sent: bool,
 }
 
 impl Plan for Flush {
     fn next(&mut self, _slot: usize, _requests: &impl Commands) -> Option<(u64, Kind)> {
-        (!std::mem::replace(&mut self.sent, true)).then_some((0, Kind::Flush))
+        (!std::mem::replace(&mut self.is_sent, true)).then_some((0, Kind::Flush))
     }
 
     fn done(&mut self, _slot: usize, _requests: &impl Commands) -> Result<()> {
@@ -276,6 +308,6 @@ impl Plan for Flush {
     }
 
     fn is_done(&self) -> bool {
-        self.sent
+        self.is_sent
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::load::{Detail, Load, Pattern, Times, Waiting};
+use crate::load::{Load, Pattern, Times, Waiting};
 use crate::units;
 
 /// What the load is; for whatever is measured.
@@ -21,15 +21,12 @@ pub struct LoadOptions {
     /// Threads of the client, which share the queues [default: one per processor in --client-cpus, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub client_threads: Option<u16>,
-    /// Use only this much of the disk, from its beginning
-    #[arg(long, value_name = "SIZE", value_parser = units::span_bytes)]
-    pub span: Option<u64>,
+    /// Use only this much of the disk, from its beginning [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, default_value = "0", hide_default_value = true)]
+    pub span: u64,
     /// Have the server record what is in flight (INFLIGHT_SHMFD), as QEMU does, so that another one could go on after a crash
     #[arg(long)]
     pub recorded: bool,
-    /// Do not measure how long each request takes: a look at the clock less per batch
-    #[arg(long)]
-    pub no_latency: bool,
     /// How long each measurement is
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
     pub time: Duration,
@@ -64,13 +61,8 @@ impl LoadOptions {
         let per_cpu = u16::try_from(cpus.len()).unwrap_or(u16::MAX).max(1);
         let threads = self.client_threads.unwrap_or(per_cpu.min(queues));
         if threads > queues {
-            let on_disks = match disks {
-                1 => String::new(),
-                _ => format!(" on each of {disks} disks"),
-            };
             return Err(Error::Unsuitable(format!(
-                "--client-threads {threads} is more than --queues {}{on_disks}: a thread without a queue has \
-                 nothing to do",
+                "--client-threads {threads} is more than --queues {}: a thread without a queue has nothing to do",
                 self.queues
             )));
         }
@@ -80,11 +72,7 @@ impl LoadOptions {
             queues: self.queues,
             threads,
             cpus: cpus.to_vec(),
-            detail: Detail {
-                latency: !self.no_latency,
-                ..Detail::default()
-            },
-            span_bytes: self.span.unwrap_or(0),
+            span_bytes: self.span,
             recorded: self.recorded,
             ..Load::random(self.pattern.read_percent, depth, waiting)
         })

@@ -105,52 +105,40 @@ impl<'m> ControlBlocks<'m> {
         &self.words[BLOCK_WORDS * slot + index]
     }
 
-    fn poke(&self, slot: usize, offset: u32, word: u32) {
-        self.word(slot, offset as usize / 4)
-            .store(word.to_le(), Ordering::Relaxed);
-    }
-
-    fn poke_bytes(&self, slot: usize, offset: u32, bytes: &[u8]) {
-        let at = BLOCK_BYTES as usize * slot + offset as usize;
-        for (cell, byte) in self.bytes[at..].iter().zip(bytes) {
-            cell.store(*byte, Ordering::Relaxed);
-        }
-    }
-
     /// Makes it a command of another kind.
     #[inline(never)]
     fn turn(&mut self, slot: usize, kind: Kind) {
         let blocks = u16::try_from(self.block_bytes / SECTOR_BYTES).unwrap_or(u16::MAX);
-        self.command(slot, &transfer_cdb(kind, blocks), self.block_bytes);
-        let held = self.bus == Bus::HeldByWrites && kind == Kind::Write;
-        self.message(slot, !held);
+        let cdb = transfer_cdb(kind, blocks);
+        let is_held = self.bus == Bus::HeldByWrites && kind == Kind::Write;
+        let tag = u8::try_from(slot).unwrap_or(u8::MAX);
+        let message: &[u8] = match is_held {
+            true => &[IDENTIFY_AND_STAY],
+            false => &[IDENTIFY, SIMPLE_TAG, tag << 1 | 1],
+        };
+        for (entry, bytes_at, bytes) in [
+            (MSG_OUT_ENTRY, MESSAGE_BYTES, message),
+            (COMMAND_ENTRY, COMMAND_AT, &cdb[..]),
+        ] {
+            let at = BLOCK_BYTES as usize * slot + bytes_at as usize;
+            for (cell, byte) in self.bytes[at..].iter().zip(bytes) {
+                cell.store(*byte, Ordering::Relaxed);
+            }
+            let len = u32::try_from(bytes.len()).unwrap_or(0);
+            self.poke_entry(slot, entry, len, address(slot) + bytes_at);
+        }
+        let data = BUFFERS as usize + stride(self.block_bytes) * slot;
+        // What one guest has here is far below 4 GiB.
+        let data = u32::try_from(data).unwrap_or(0);
+        self.poke_entry(slot, DATA + 8 * (PIECES - 1), self.block_bytes, data);
         self.kinds[slot] = kind;
     }
 
-    fn message(&self, slot: usize, may_leave: bool) {
-        let tag = u8::try_from(slot).unwrap_or(u8::MAX);
-        let message: &[u8] = match may_leave {
-            true => &[IDENTIFY, SIMPLE_TAG, tag << 1 | 1],
-            false => &[IDENTIFY_AND_STAY],
-        };
-        self.poke_bytes(slot, MESSAGE_BYTES, message);
-        self.poke(
-            slot,
-            MSG_OUT_ENTRY,
-            u32::try_from(message.len()).unwrap_or(0),
-        );
-        self.poke(slot, MSG_OUT_ENTRY + 4, address(slot) + MESSAGE_BYTES);
-    }
-
-    fn command(&self, slot: usize, cdb: &[u8], bytes: u32) {
-        self.poke_bytes(slot, COMMAND_AT, cdb);
-        self.poke(slot, COMMAND_ENTRY, u32::try_from(cdb.len()).unwrap_or(0));
-        self.poke(slot, COMMAND_ENTRY + 4, address(slot) + COMMAND_AT);
-        let data = BUFFERS as usize + stride(self.block_bytes) * slot;
-        let entry = DATA + 8 * (PIECES - 1);
-        self.poke(slot, entry, bytes);
-        // What one guest has here is far below 4 GiB.
-        self.poke(slot, entry + 4, u32::try_from(data).unwrap_or(0));
+    /// Writes length and address, of which lists are made.
+    fn poke_entry(&self, slot: usize, offset: u32, len: u32, addr: u32) {
+        let words = &self.words[BLOCK_WORDS * slot + offset as usize / 4..];
+        words[0].store(len.to_le(), Ordering::Relaxed);
+        words[1].store(addr.to_le(), Ordering::Relaxed);
     }
 }
 

@@ -6,7 +6,7 @@
 //! are `lsi-driver`'s.
 //!
 //! It does what Linux' `sym53c8xx` does per command: a control block, an entry in the start queue, SIGP, which is one posted
-//! write of a register; and per interrupt, if it wants any: ISTAT is read, cleared, and read again.
+//! write of a register. It polls: it has no interrupt.
 
 mod blocks;
 mod queue;

@@ -11,9 +11,8 @@ use lsi_driver::program::{BLOCKS, DONE_QUEUE, IDLE, QUEUE_ROOM, START_QUEUE, reg
 
 use super::slot::Slot;
 
-/// ISTAT0: the driver has something for SCRIPTS; SCRIPTS have something for the driver.
+/// ISTAT0: the driver has something for SCRIPTS.
 const SIGP: u8 = 0x20;
-const INTF: u8 = 0x04;
 
 const BLOCK_BYTES: u32 = 0x100;
 const ROOM: usize = QUEUE_ROOM as usize;
@@ -65,7 +64,7 @@ fn after(index: usize) -> usize {
 
 impl Queue for ChipQueue<'_> {
     fn call_fd(&self) -> BorrowedFd<'_> {
-        self.slot.trigger_fd()
+        self.slot.socket()
     }
 
     /// Tells SCRIPTS of each, as Linux does.
@@ -104,23 +103,13 @@ impl Queue for ChipQueue<'_> {
         block.wrapping_sub(BLOCKS) / BLOCK_BYTES
     }
 
-    /// A polling driver's line is masked from the first interrupt that is not served.
-    #[inline]
     fn suppress_calls(&mut self) {}
 
-    #[inline]
     fn request_call(&mut self) -> bool {
         self.completed() > 0
     }
 
     fn called(&mut self) -> Result<()> {
-        let istat = self.slot.read8(ISTAT0);
-        if istat & INTF != 0 {
-            // A bell that SCRIPTS have not heard yet stays rung.
-            self.slot.post(ISTAT0, &[istat & SIGP | INTF])?;
-            self.slot.read8(ISTAT0);
-        }
-        self.slot.end_of_interrupt();
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Files, programs and processors of a comparison.
+//! Options of all comparisons: files, programs and processors.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ use crate::units;
 /// The program that takes the same command line.
 pub const PEER: &str = "qemu-storage-daemon";
 
-/// Options of all comparisons.
+/// Where files are made, and what runs where.
 #[derive(Clone, Debug, clap::Args)]
-pub struct ComparisonOptions {
+pub struct Places {
     /// Size of a temporary file; it is filled with random data first
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = units::file_bytes)]
     pub size: u64,
@@ -34,7 +34,7 @@ pub struct ComparisonOptions {
     pub client_cpus: Vec<usize>,
 }
 
-impl ComparisonOptions {
+impl Places {
     /// The place and size of a temporary file.
     #[must_use]
     pub fn room(&self) -> NewFile<'_> {
