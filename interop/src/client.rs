@@ -100,7 +100,6 @@ impl Client {
                 requests,
                 arena,
                 in_flight: 0,
-                ring_entries: self.ring_entries,
             });
         }
         Ok(disk)
@@ -175,10 +174,8 @@ impl Disk {
 pub enum Request {
     /// Reads from a sector on.
     Read(u64, Vec<Span>),
-    /// Writes from a sector on.
-    Write(u64, Vec<Span>),
-    /// Writes and flushes.
-    WriteFua(u64, Vec<Span>),
+    /// Writes from a sector on; with FUA it flushes as well.
+    Write(u64, Vec<Span>, ReqFlags),
     /// Gives an extent back.
     Discard(Extent),
     /// Zeroes an extent.
@@ -192,7 +189,6 @@ pub struct Queue {
     requests: Blkioq,
     arena: Arena,
     in_flight: usize,
-    ring_entries: u16,
 }
 
 impl Queue {
@@ -240,15 +236,7 @@ impl Queue {
     /// Puts `requests` in the ring, notifies the server, and leaves. The disk must be dropped
     /// next, because the completions are not awaited.
     ///
-    /// # Panics
-    /// When the ring has no room for all of them.
     pub fn abandon(&mut self, requests: &[Request]) {
-        let entries = |request: &Request| match request {
-            Request::Read(_, spans) | Request::Write(_, spans) => spans.len() + 2,
-            _ => 3,
-        };
-        let needed: usize = requests.iter().map(entries).sum();
-        assert!(needed <= usize::from(self.ring_entries), "room in the ring");
         // blkio keeps no pointer to the segments of a request that is in the ring
         drop(self.submit(requests));
         let done = self.reap(0).len();
@@ -265,15 +253,9 @@ impl Queue {
                     let no = ReqFlags::empty();
                     self.requests.readv(offset(*sector), at, count, id, no);
                 }
-                Request::Write(sector, spans) => {
+                Request::Write(sector, spans, flags) => {
                     let (at, count) = self.segments(spans, &mut segments);
-                    let no = ReqFlags::empty();
-                    self.requests.writev(offset(*sector), at, count, id, no);
-                }
-                Request::WriteFua(sector, spans) => {
-                    let (at, count) = self.segments(spans, &mut segments);
-                    let fua = ReqFlags::FUA;
-                    self.requests.writev(offset(*sector), at, count, id, fua);
+                    self.requests.writev(offset(*sector), at, count, id, *flags);
                 }
                 Request::Discard(extent) => {
                     let (start, len) = (offset(extent.sector), offset(extent.sectors));

@@ -8,15 +8,12 @@
 
 pub mod chains;
 pub mod client;
-pub mod cluster;
 pub mod image;
 pub mod loop_device;
 pub mod memory;
 pub mod model;
-pub mod python;
 pub mod random;
 pub mod server;
-pub mod suite;
 pub mod workload;
 
 /// Bytes of a sector: the unit of virtio-blk's `sector` whatever the disk's block size

@@ -6,11 +6,13 @@
 
 use std::ops::Range;
 
+use blkio::ReqFlags;
+
+use crate::SECTOR_BYTES;
 use crate::client::{Queue, Request, gather, scatter};
 use crate::memory::Span;
 use crate::model::{Extent, Model, stamp};
 use crate::random::Random;
-use crate::{SECTOR_BYTES, index};
 
 /// What the gaps between buffers hold.
 const CANARY: u8 = 0xa5;
@@ -155,7 +157,7 @@ pub fn write_requests(
         bytes.resize(extent.bytes(), 0);
         stamp(&mut bytes, extent.sector, seed);
         scatter(queue.arena(), spans, &bytes);
-        Request::Write(extent.sector, spans.clone())
+        Request::Write(extent.sector, spans.clone(), ReqFlags::empty())
     });
     requests.collect()
 }
@@ -247,73 +249,16 @@ pub fn settle(queue: &mut Queue, extent: Extent, seeds: &[u64]) -> Model {
     assert_eq!(answer, 0, "reading {extent:?}");
     let bytes = queue.arena().bytes(buffer).to_vec();
     let mut model = Model::zeroes(extent);
-    for sector in extent.sector..extent.end() {
-        let start = index(sector - extent.sector) * SECTOR_BYTES;
-        let found = &bytes[start..start + SECTOR_BYTES];
-        let one = Extent::new(sector, 1);
+    for (sector, found) in (extent.sector..).zip(bytes.chunks(SECTOR_BYTES)) {
         let fits = seeds.iter().any(|&seed| {
-            model.set(one, seed);
+            model.set(Extent::new(sector, 1), seed);
             model.check(sector, found).is_ok()
         });
-        if !fits {
-            let mismatch = model
-                .check(sector, found)
-                .map_or_else(|m| m.to_string(), |()| String::new());
-            panic!("neither of the seeds {seeds:?}: {mismatch}");
-        }
+        assert!(
+            fits,
+            "neither of the seeds {seeds:?}: {:?}",
+            model.check(sector, found)
+        );
     }
     model
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_cover_their_extent_once() {
-        let mut random = Random::new(1);
-        for sectors in [1, 2, 511, 5000] {
-            let whole = Extent::new(77, sectors);
-            let mut pieces = cut(whole, &SIZES, &mut random);
-            pieces.sort_by_key(|piece| piece.sector);
-            let end = pieces.iter().fold(77, |end, piece| {
-                assert_eq!(piece.sector, end);
-                piece.end()
-            });
-            assert_eq!(end, whole.end());
-        }
-    }
-
-    #[test]
-    fn buffers_are_disjoint_and_as_placed() {
-        let mut random = Random::new(2);
-        let extents = cut(Extent::new(0, 2000), &[1, 3, 65], &mut random);
-        let placements = [
-            Placement::page_aligned(),
-            Placement::skewed(511),
-            Placement::sector_segments(1..127),
-            Placement::odd_segments(5..6),
-        ];
-        for placement in placements {
-            let buffers = place(&extents, &placement, 8 << 20, &mut random);
-            let mut spans: Vec<Span> = Vec::new();
-            for (extent, buffer) in extents.iter().zip(&buffers) {
-                let bytes: usize = buffer.iter().map(|span| span.len).sum();
-                assert_eq!(bytes, extent.bytes());
-                assert!(placement.segments.contains(&buffer.len()));
-                spans.extend(buffer);
-            }
-            spans.sort_by_key(|span| span.offset);
-            let apart = |pair: &[Span]| pair[0].offset + pair[0].len <= pair[1].offset;
-            assert!(spans.windows(2).all(apart), "{placement:?}");
-            let placed =
-                |span: &Span| (span.offset - placement.skew).is_multiple_of(placement.alignment);
-            assert!(spans.iter().all(placed), "{placement:?}");
-            assert!(
-                spans
-                    .iter()
-                    .all(|span| span.len > 0 && span.len.is_multiple_of(placement.segment_unit))
-            );
-        }
-    }
 }

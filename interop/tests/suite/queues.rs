@@ -3,26 +3,13 @@
 use std::thread;
 
 use interop::client::{Client, Queue};
-use interop::image::{Backing, Image};
+use interop::image::Image;
 use interop::model::{Extent, Model};
 use interop::random::Random;
 use interop::server::Setup;
-use interop::suite::Test;
 use interop::workload::{self, Placement};
 
-use crate::patterns::{DISK_BYTES, connect};
-
-pub const TESTS: &[Test] = &[
-    Test::on_each_backing("queues::one", |backing| all_busy(backing, 1)),
-    Test::on_each_backing("queues::two", |backing| all_busy(backing, 2)),
-    Test::on_each_backing("queues::four", |backing| all_busy(backing, 4)),
-    Test::on_each_backing("queues::eight", |backing| all_busy(backing, 8)),
-    Test::on_each_backing("queues::sixteen", |backing| all_busy(backing, 16)),
-    Test::on_each_backing("queues::sixteen_on_three_iothreads", on_three_iothreads)
-        .qsd_cannot("its export runs on one iothread"),
-    Test::on_each_backing("queues::client_uses_fewer", client_uses_fewer),
-    Test::on_each_backing("queues::client_wants_more", client_wants_more),
-];
+use crate::rig::{DISK_BYTES, connect};
 
 /// Threads of the client; more would only wait for each other.
 const THREADS: usize = 4;
@@ -42,29 +29,32 @@ fn work(queue: &mut Queue, part: Extent, seed: u64) -> Model {
     model
 }
 
-fn verify(queue: &mut Queue, model: &Model, seed: u64) {
-    let mut random = Random::new(seed);
+fn verify(queue: &mut Queue, model: &Model) {
+    let mut random = Random::new(99);
     let extents = workload::cut(model.extent(), &SIZES, &mut random);
     let place = Placement::page_aligned();
     workload::read(queue, model, &extents, &place, &mut random);
 }
 
-fn all_busy(backing: Backing, count: usize) {
-    let image = Image::new(backing, DISK_BYTES);
-    all_busy_on(&image, count, Setup::image(&image));
-}
-
-fn on_three_iothreads(backing: Backing) {
-    for direct in [true, false] {
-        let image = Image::new(backing, DISK_BYTES);
-        let setup = Setup::image(&image).iothreads(3);
-        let setup = if direct { setup } else { setup.buffered() };
-        all_busy_on(&image, 16, setup);
+#[test]
+fn all_busy() {
+    for count in [1, 2, 4, 8] {
+        let image = Image::new(DISK_BYTES);
+        all_busy_with(&image, count, &Setup::image(&image));
     }
 }
 
-fn all_busy_on(image: &Image, count: usize, setup: Setup) {
-    let server = setup.queues(count).start();
+#[test]
+fn all_busy_on_three_iothreads() {
+    for is_direct in [true, false] {
+        let image = Image::new(DISK_BYTES);
+        let setup = Setup::path("file", &image.path(), is_direct).iothreads(3);
+        all_busy_with(&image, 16, &setup);
+    }
+}
+
+fn all_busy_with(image: &Image, count: usize, setup: &Setup) {
+    let server = setup.clone().queues(count).start();
     let mut disk = connect(&server, Client::new(ARENA).queues(count));
     assert_eq!(disk.property("max-queues"), count as u64);
     // parts with a gap between them and no common boundary with pages
@@ -72,12 +62,10 @@ fn all_busy_on(image: &Image, count: usize, setup: Setup) {
     let mut models = in_threads(disk.queues(), |i, queue| work(queue, part(i), i as u64 + 1));
     // each queue reads what another one wrote
     models.rotate_left(1);
-    in_threads(disk.queues(), |i, queue| verify(queue, &models[i], 99));
+    in_threads(disk.queues(), |i, queue| verify(queue, &models[i]));
     drop(disk);
     server.stop();
-    for model in models {
-        image.assert_holds(&model);
-    }
+    models.iter().for_each(|model| image.assert_holds(model));
 }
 
 /// Runs `work` for every queue, the queues dealt out to threads; results in the queues' order.
@@ -89,41 +77,30 @@ fn in_threads<T: Send>(
     let work = &work;
     thread::scope(|scope| {
         let chunks = queues.chunks_mut(each).enumerate();
-        let threads: Vec<_> = chunks
-            .map(|(chunk, queues)| {
-                scope.spawn(move || {
-                    let numbered = (chunk * each..).zip(queues);
-                    numbered.map(|(i, queue)| work(i, queue)).collect()
-                })
+        let threads = chunks.map(|(chunk, queues)| {
+            scope.spawn(move || {
+                let numbered = (chunk * each..).zip(queues);
+                let done = numbered.map(|(i, queue)| work(i, queue));
+                done.collect::<Vec<T>>()
             })
-            .collect();
-        let done = threads.into_iter().map(|thread| -> Vec<T> {
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        done.flatten().collect()
+        let threads: Vec<_> = threads.collect();
+        let done = threads.into_iter().map(|thread| thread.join());
+        done.flat_map(|done| done.expect("a queue's work"))
+            .collect()
     })
 }
 
-fn client_uses_fewer(backing: Backing) {
-    let image = Image::new(backing, DISK_BYTES);
-    let server = Setup::image(&image).queues(8).start();
+#[test]
+fn client_uses_fewer_queues_and_cannot_have_more() {
+    let image = Image::new(DISK_BYTES);
+    let server = Setup::image(&image).queues(4).start();
+    let refused = Client::new(ARENA).queues(5).connect(&server.socket());
+    assert!(refused.is_err(), "there are only four queues");
     let mut disk = connect(&server, Client::new(ARENA).queues(3));
-    assert_eq!(disk.property("max-queues"), 8);
+    assert_eq!(disk.property("max-queues"), 4);
     for i in 0..3 {
-        let part = Extent::new(i as u64 * 8000, 4000);
-        let model = work(disk.queue(i), part, 7);
-        verify(disk.queue((i + 1) % 3), &model, 8);
+        let model = work(disk.queue(i), Extent::new(i as u64 * 8000, 4000), 7);
+        verify(disk.queue((i + 1) % 3), &model);
     }
-}
-
-fn client_wants_more(backing: Backing) {
-    let image = Image::new(backing, DISK_BYTES);
-    let server = Setup::image(&image).queues(2).start();
-    let refused = Client::new(ARENA).queues(3).connect(server.socket());
-    assert!(refused.is_err(), "there are only two queues");
-    // and others are not affected
-    let mut disk = connect(&server, Client::new(ARENA).queues(2));
-    work(disk.queue(1), Extent::new(0, 4000), 9);
 }

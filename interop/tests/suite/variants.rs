@@ -1,8 +1,6 @@
-//! The same disk on other storage: buffered, null, raw over file, tmpfs, loop devices; and what
-//! other tools find in the image.
+//! The same disk on other storage: buffered, null, raw over file, tmpfs, loop devices.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
 use blkio::ReqFlags;
 use interop::client::{Client, Disk, IO_ERROR, Request};
@@ -12,49 +10,35 @@ use interop::memory::Span;
 use interop::model::{Extent, Model, ZEROES};
 use interop::random::Random;
 use interop::server::Setup;
-use interop::suite::{Need, Test};
 use interop::workload::{self, Placement, SIZES};
+use test_support::report::not_run;
 
-use crate::patterns::{ARENA, DISK, DISK_BYTES, connect, exercise};
+use crate::rig::{ARENA, DISK, DISK_BYTES, check_all, connect, exercise};
 
-pub const TESTS: &[Test] = &[
-    Test::new("variants::buffered", buffered),
-    Test::new("variants::raw_over_file", raw_over_file),
-    Test::new("variants::null_co", null_co),
-    Test::new("variants::tmpfs", tmpfs),
-    Test::new("variants::blocks_of_4096", blocks_of_4096),
-    Test::new("variants::parts_of_blocks", parts_of_blocks).qsd_cannot(PARTS_OF_BLOCKS),
-    Test::new("variants::loop_device", loop_device).needs(Need::LoopDevice),
-    Test::new("variants::loop_4096_in_512", loop_4096_in_512).needs(Need::LoopDevice),
-    Test::new("variants::loop_4096_in_4096", loop_4096_in_4096).needs(Need::LoopDevice),
-    Test::new(
-        "variants::loop_4096_parts_of_blocks",
-        loop_4096_parts_of_blocks,
-    )
-    .needs(Need::LoopDevice)
-    .qsd_cannot(PARTS_OF_BLOCKS),
-    Test::new("variants::qemu_img_agrees", qemu_img_agrees).needs(Need::QemuTools),
-];
-
-const PARTS_OF_BLOCKS: &str =
-    "it checks where a request starts against the logical block size, not how long it is";
+const PART: Extent = Extent {
+    sector: 8000,
+    sectors: 6000,
+};
+/// Request sizes in blocks of 4096 bytes.
+const SIZES_IN_BLOCKS: [u64; 6] = [8, 16, 24, 64, 520, 2048];
+const BLOCKS_OF_4096: &str = "logical-block-size=4096";
 
 /// A run over everything in small: sizes, segments, addresses, zeroing.
 fn small_run(disk: &mut Disk, part: Extent, sizes: &[u64], seed: u64) -> Model {
     let mut random = Random::new(seed);
     let mut model = Model::zeroes(part);
     let queue = disk.queue(0);
-    for (i, place) in (0_u64..).zip([
+    let places = [
         Placement::page_aligned(),
         Placement::skewed(1),
         Placement::odd_segments(1..20),
         Placement::sector_segments(1..127),
-    ]) {
+    ];
+    for (seed, place) in (seed..).zip(places) {
         let extents = workload::cut(part, sizes, &mut random);
-        workload::write(queue, &mut model, &extents, seed + i, &place, &mut random);
+        workload::write(queue, &mut model, &extents, seed, &place, &mut random);
         let extents = workload::cut(part, sizes, &mut random);
-        let next = seed + i + 100;
-        workload::read_and_write(queue, &mut model, &extents, next, &place, &mut random);
+        workload::read_and_write(queue, &mut model, &extents, seed + 100, &place, &mut random);
     }
     let extents = workload::cut(part, sizes, &mut random);
     let mut requests = Vec::new();
@@ -70,40 +54,48 @@ fn small_run(disk: &mut Disk, part: Extent, sizes: &[u64], seed: u64) -> Model {
     model
 }
 
-const PART: Extent = Extent {
-    sector: 8000,
-    sectors: 6000,
-};
-
-fn run_on(setup: Setup, path: &Path) {
+/// A small run on a disk with blocks of `block_bytes`; what it left is compared past the server.
+fn run_on(setup: &Setup, path: &Path, block_bytes: u64) {
     let server = setup.start();
     let mut disk = connect(&server, Client::new(ARENA));
     assert_eq!(disk.sectors(), DISK.sectors);
-    let model = small_run(&mut disk, PART, &SIZES, 80);
+    assert_eq!(disk.property("request-alignment"), block_bytes);
+    let sizes = match block_bytes {
+        512 => &SIZES[..],
+        _ => &SIZES_IN_BLOCKS,
+    };
+    let model = small_run(&mut disk, PART, sizes, 80);
     drop(disk);
     server.stop();
     model.assert_file(path);
 }
 
-fn buffered() {
-    let image = Image::sparse(DISK_BYTES);
-    run_on(Setup::file(image.path()).buffered(), image.path());
+#[test]
+fn other_nodes_on_files() {
+    let temp = std::env::temp_dir();
+    let tmpfs = Path::new("/dev/shm");
+    let raw: fn(&Path) -> Setup = Setup::raw_over_file;
+    let direct = |path: &Path| Setup::path("file", path, true);
+    let buffered = |path: &Path| Setup::path("file", path, false);
+    let in_blocks = |path: &Path| Setup::path("file", path, true).with(BLOCKS_OF_4096);
+    type Kind<'a> = &'a dyn Fn(&Path) -> Setup;
+    let cases: [(&Path, Kind, u64); 5] = [
+        (&temp, &buffered, 512),
+        (&temp, &raw, 512),
+        (&temp, &in_blocks, 4096),
+        (tmpfs, &direct, 512),
+        (tmpfs, &buffered, 512),
+    ];
+    for (folder, setup, block_bytes) in cases {
+        let image = Image::in_folder(folder, DISK_BYTES);
+        run_on(&setup(&image.path()), &image.path(), block_bytes);
+    }
 }
 
-fn raw_over_file() {
-    let image = Image::sparse(DISK_BYTES);
-    run_on(Setup::raw_over_file(image.path()), image.path());
-}
-
-fn tmpfs() {
-    let image = Image::on_tmpfs(DISK_BYTES);
-    run_on(Setup::file(image.path()), image.path());
-    let image = Image::on_tmpfs(DISK_BYTES);
-    run_on(Setup::file(image.path()).buffered(), image.path());
-}
-
+#[test]
 fn null_co() {
-    let server = Setup::null(1 << 30).queues(2).start();
+    let setup = Setup::new("driver=null-co,size=1073741824,read-zeroes=on").writable();
+    let server = setup.queues(2).start();
     let mut disk = connect(&server, Client::new(ARENA).queues(2));
     assert_eq!(disk.sectors(), 1 << 21);
     let mut random = Random::new(81);
@@ -123,8 +115,8 @@ fn null_co() {
 }
 
 /// Offsets and lengths that are no whole blocks are the guest's mistake.
-fn assert_parts_are_refused(setup: Setup, path: &Path) {
-    let server = setup.logical_block_bytes(4096).start();
+fn parts_are_refused(setup: &Setup, path: &Path) {
+    let server = setup.start();
     let mut disk = connect(&server, Client::new(ARENA));
     let part = Extent::new(0, 64);
     let mut random = Random::new(89);
@@ -137,7 +129,7 @@ fn assert_parts_are_refused(setup: Setup, path: &Path) {
         let spans = vec![Span::new(0, sectors * 512)];
         let read = queue.run_one(Request::Read(sector, spans.clone()));
         assert_eq!(read, IO_ERROR, "{sectors} sectors at {sector}");
-        let write = queue.run_one(Request::Write(sector, spans));
+        let write = queue.run_one(Request::Write(sector, spans, ReqFlags::empty()));
         assert_eq!(write, IO_ERROR, "{sectors} sectors at {sector}");
     }
     workload::read(queue, &model, &extents, &place, &mut random);
@@ -146,40 +138,35 @@ fn assert_parts_are_refused(setup: Setup, path: &Path) {
     model.assert_file(path);
 }
 
+#[test]
 fn parts_of_blocks() {
-    let image = Image::sparse(DISK_BYTES);
-    assert_parts_are_refused(Setup::file(image.path()), image.path());
+    let image = Image::new(DISK_BYTES);
+    let setup = Setup::path("file", &image.path(), true).with(BLOCKS_OF_4096);
+    parts_are_refused(&setup, &image.path());
 }
 
-fn loop_4096_parts_of_blocks() {
-    let image = Image::sparse(DISK_BYTES);
-    let device = LoopDevice::attach(image.path(), 4096).expect("a loop device");
-    assert_parts_are_refused(Setup::host_device(device.path()), device.path());
+/// A file as a block device, or the note that there is none.
+fn loop_device(sector_bytes: u32) -> Option<(Image, LoopDevice)> {
+    let image = Image::new(DISK_BYTES);
+    match LoopDevice::attach(&image.path(), sector_bytes) {
+        Ok(device) => Some((image, device)),
+        Err(why) => {
+            not_run(&format!("no loop device: {why}"));
+            None
+        }
+    }
 }
 
-/// Request sizes in blocks of 4096 bytes.
-const SIZES_IN_BLOCKS: [u64; 6] = [8, 16, 24, 64, 520, 2048];
-
-fn blocks_of_4096() {
-    let image = Image::sparse(DISK_BYTES);
-    let setup = Setup::file(image.path()).logical_block_bytes(4096);
-    let server = setup.start();
-    let mut disk = connect(&server, Client::new(ARENA));
-    assert_eq!(disk.sectors(), DISK.sectors);
-    assert_eq!(disk.property("request-alignment"), 4096);
-    let model = small_run(&mut disk, PART, &SIZES_IN_BLOCKS, 82);
-    drop(disk);
-    server.stop();
-    model.assert_file(image.path());
-}
-
-fn loop_device() {
-    let image = Image::sparse(DISK_BYTES);
-    let device = LoopDevice::attach(image.path(), 512).expect("a loop device");
-    run_on(Setup::host_device(device.path()), device.path());
+#[test]
+fn on_a_loop_device() {
+    let Some((image, device)) = loop_device(512) else {
+        return;
+    };
+    let setup = Setup::path("host_device", device.path(), true);
+    run_on(&setup, device.path(), 512);
 
     // a discard reaches the file below
-    let server = Setup::host_device(device.path()).start();
+    let server = setup.start();
     let mut disk = connect(&server, Client::new(ARENA));
     let part = Extent::new(16_384, 16_384);
     let mut model = exercise(&mut disk, part, 83);
@@ -188,90 +175,39 @@ fn loop_device() {
     let each = (disk.property("max-discard-len") / 512).min(2048);
     let pieces = workload::cut(part, &[each], &mut Random::new(83));
     let requests: Vec<_> = pieces.into_iter().map(Request::Discard).collect();
-    assert!(
-        disk.queue(0)
-            .run(&requests)
-            .iter()
-            .all(|&answer| answer == 0)
-    );
+    let answers = disk.queue(0).run(&requests);
+    assert!(answers.iter().all(|&answer| answer == 0));
     model.set(part, ZEROES);
-    let mut random = Random::new(84);
-    let extents = workload::cut(part, &SIZES, &mut random);
-    let place = Placement::page_aligned();
-    workload::read(disk.queue(0), &model, &extents, &place, &mut random);
+    check_all(&mut disk, &model);
     let freed = before.saturating_sub(image.allocated_bytes());
     assert!(freed >= 7 << 20, "{freed} of 8 MiB were freed");
 }
 
 /// The guest may use sectors that the device does not have: whole blocks are read, changed and
 /// written back, and neighbours written at the same time are not lost.
-fn loop_4096_in_512() {
-    let image = Image::sparse(DISK_BYTES);
-    let device = LoopDevice::attach(image.path(), 4096).expect("a loop device");
-    let setup = Setup::host_device(device.path()).logical_block_bytes(512);
-    let server = setup.start();
+#[test]
+fn on_a_loop_device_with_blocks_of_4096() {
+    let Some((_image, device)) = loop_device(4096) else {
+        return;
+    };
+    let setup = Setup::path("host_device", device.path(), true);
+    let server = setup.clone().with("logical-block-size=512").start();
     let mut disk = connect(&server, Client::new(ARENA));
     assert_eq!(disk.property("request-alignment"), 512);
     let mut model = small_run(&mut disk, PART, &SIZES, 85);
     // single sectors, all in flight at once: eight to a block
     let mut random = Random::new(86);
-    let part = Extent::new(8003, 600);
-    let extents = workload::cut(part, &[1], &mut random);
+    let extents = workload::cut(Extent::new(8003, 600), &[1], &mut random);
     let place = Placement::skewed(8);
     let queue = disk.queue(0);
     workload::write(queue, &mut model, &extents, 86, &place, &mut random);
     workload::read(queue, &model, &extents, &place, &mut random);
-    let whole = workload::cut(PART, &SIZES, &mut random);
-    workload::read(queue, &model, &whole, &place, &mut random);
+    check_all(&mut disk, &model);
     drop(disk);
     server.stop();
     model.assert_file(device.path());
-}
 
-fn loop_4096_in_4096() {
-    let image = Image::sparse(DISK_BYTES);
-    let device = LoopDevice::attach(image.path(), 4096).expect("a loop device");
-    let setup = Setup::host_device(device.path()).logical_block_bytes(4096);
-    let server = setup.start();
-    let mut disk = connect(&server, Client::new(ARENA));
-    assert_eq!(disk.property("request-alignment"), 4096);
-    let model = small_run(&mut disk, PART, &SIZES_IN_BLOCKS, 87);
-    drop(disk);
-    server.stop();
-    model.assert_file(device.path());
-}
-
-fn qemu(tool: &str, arguments: &[&str], paths: &[&Path]) -> Output {
-    let mut command = Command::new(tool);
-    command.args(arguments).args(paths);
-    command.output().expect("the tool was found before")
-}
-
-fn qemu_img_agrees() {
-    let image = Image::sparse(DISK_BYTES);
-    let server = Setup::file(image.path()).start();
-    let mut disk = connect(&server, Client::new(ARENA));
-    let model = small_run(&mut disk, PART, &SIZES, 88);
-    let zeroes = Extent::new(30_000, 4096);
-    exercise(&mut disk, zeroes, 89);
-    let request = Request::WriteZeroes(zeroes, ReqFlags::empty());
-    assert_eq!(disk.queue(0).run_one(request), 0);
-    drop(disk);
-    server.stop();
-
-    let expected = image.beside("model.img");
-    model.write_to(&expected).expect("room for the model");
-    let file = std::fs::File::options().write(true).open(&expected);
-    let sized = file.and_then(|file| file.set_len(DISK_BYTES));
-    sized.expect("room for the model");
-    let compare = ["compare", "-f", "raw", "-F", "raw"];
-    let same = qemu("qemu-img", &compare, &[image.path(), &expected]);
-    assert!(same.status.success(), "{same:?}");
-
-    let pattern = format!("read -P 0 {} {}", 30_000 * 512, 4096 * 512);
-    let read = ["-f", "raw", "-r", "-c", &pattern];
-    let zero = qemu("qemu-io", &read, &[image.path()]);
-    let text = String::from_utf8_lossy(&zero.stdout);
-    let verified = zero.status.success() && !text.contains("verification failed");
-    assert!(verified, "{zero:?}");
+    let in_blocks = setup.with(BLOCKS_OF_4096);
+    run_on(&in_blocks, device.path(), 4096);
+    parts_are_refused(&in_blocks, device.path());
 }
