@@ -100,7 +100,7 @@ fn deb() -> ExitCode {
         daemon: &daemon,
         measuring: &measuring,
     };
-    match xtask::package::debian(programs, &guest::target_dir().join("debian")) {
+    match xtask::package::debian(programs, &guest::target_dir().join("debian"), &["-Zxz"]) {
         Ok(deb) => {
             eprintln!("made {}", deb.display());
             ExitCode::SUCCESS

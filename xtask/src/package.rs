@@ -13,14 +13,13 @@
 
 mod contents;
 mod control;
-mod error;
 mod libraries;
 mod notices;
 mod tools;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-pub use error::Error;
 use tools::run;
 
 /// The files that were built.
@@ -32,35 +31,38 @@ pub struct Programs<'p> {
     pub measuring: &'p Path,
 }
 
-/// Packs the programs and everything around them into a `.deb` in `folder`, and says where that is.
+/// Packs the programs and everything around them into a `.deb` in `folder`, and says where that is. `compression` are options of
+/// dpkg-deb(1).
 ///
 /// # Errors
 /// A tool that is missing or fails, files that cannot be read or written, a program that needs a
 /// library whose package is unknown, a changelog that does not know the version.
-pub fn debian(programs: Programs, folder: &Path) -> Result<PathBuf, Error> {
-    let root = tempfile::tempdir().map_err(Error::io("make a temporary folder"))?;
+pub fn debian(programs: Programs, folder: &Path, compression: &[&str]) -> Result<PathBuf, String> {
+    let root = tempfile::tempdir().map_err(cannot("make a temporary folder"))?;
     let root = root.path().join("root");
     contents::lay_out(programs, &root)?;
     let architecture = run("dpkg", &["--print-architecture"])?;
     let libraries = libraries::needed(&[programs.daemon, programs.measuring])?;
     control::write(&root, architecture.trim(), &libraries)?;
-    std::fs::create_dir_all(folder).map_err(Error::io(format!("make {}", folder.display())))?;
+    std::fs::create_dir_all(folder).map_err(cannot(format!("make {}", folder.display())))?;
     let deb = folder.join(format!(
         "blockplane_{}_{}.deb",
         control::VERSION,
         architecture.trim()
     ));
-    run(
-        "dpkg-deb",
-        &[
-            "--root-owner-group".as_ref(),
-            "-Zxz".as_ref(),
-            "--build".as_ref(),
-            root.as_os_str(),
-            deb.as_os_str(),
-        ],
-    )?;
+    let (root, deb_path) = (root.display().to_string(), deb.display().to_string());
+    let arguments = [
+        &["--root-owner-group"],
+        compression,
+        &["--build", &root, &deb_path],
+    ];
+    run("dpkg-deb", &arguments.concat())?;
     Ok(deb)
+}
+
+/// An error that says what could not be done, and what the operating system says.
+fn cannot(what: impl Display) -> impl FnOnce(std::io::Error) -> String {
+    move |error| format!("cannot {what}: {error}")
 }
 
 /// A file of the project.

@@ -1,10 +1,9 @@
 //! One process that fuzzes, and waiting for several.
 
 use std::fs::File;
-use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use test_support::corpus;
 
@@ -19,16 +18,12 @@ const MEMORY_MIB: usize = 1024;
 /// Bytes of an input that is made up.
 const LONGEST_INPUT: usize = 2048;
 
-/// The time between reports of progress.
-const LOOK_TIME: Duration = Duration::from_secs(10);
-
 /// A process, and where it leaves what it has to say.
 pub(crate) struct Job {
     target: String,
     child: Child,
     log: PathBuf,
     findings: PathBuf,
-    started: Instant,
 }
 
 impl Job {
@@ -72,21 +67,7 @@ impl Job {
             child: child.map_err(|error| format!("cannot start {target}: {error}"))?,
             log,
             findings,
-            started: Instant::now(),
         })
-    }
-
-    /// What the log says last: inputs, edges that were reached, and inputs that are kept.
-    fn progress(&self) -> String {
-        let Progress {
-            inputs,
-            edges,
-            kept,
-        } = Progress::read(&self.text());
-        let (target, seconds) = (&self.target, self.started.elapsed().as_secs());
-        format!(
-            "{target:<12} {seconds:>5} s  {inputs:>10} inputs  {edges:>6} edges  {kept:>5} kept"
-        )
     }
 
     fn text(&self) -> String {
@@ -120,83 +101,19 @@ impl Job {
     }
 }
 
-/// How far a log says that its process is.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Progress {
-    inputs: u64,
-    edges: u64,
-    kept: u64,
-}
-
-impl Progress {
-    /// Lines are like `#1234 NEW cov: 56 ft: 78 corp: 9/1011b …`.
-    fn read(log: &str) -> Self {
-        let number = |text: &str| {
-            let digits = text
-                .trim_start()
-                .split(|char: char| !char.is_ascii_digit())
-                .next();
-            digits.and_then(|digits| digits.parse().ok())
-        };
-        let line = |line: &str| {
-            let inputs = number(line.strip_prefix('#')?)?;
-            let after = |name| line.split_once(name).and_then(|(_, rest)| number(rest));
-            Some(Progress {
-                inputs,
-                edges: after("cov:")?,
-                kept: after("corp:").unwrap_or(0),
-            })
-        };
-        log.lines().rev().find_map(line).unwrap_or_default()
-    }
-}
-
 /// Waits for all of them; true if none has found anything.
-pub(crate) fn wait(mut jobs: Vec<Job>) -> bool {
+pub(crate) fn wait(jobs: Vec<Job>) -> bool {
     let mut all_well = true;
-    let mut reported = Instant::now();
-    while !jobs.is_empty() {
-        std::thread::sleep(Duration::from_millis(100));
-        let mut still = Vec::new();
-        for mut job in jobs {
-            match job.child.try_wait() {
-                Ok(None) => still.push(job),
-                Ok(Some(status)) if status.success() => eprintln!("{}", job.progress()),
-                _ => {
-                    job.tell_finding();
-                    all_well = false;
-                }
-            }
-        }
-        jobs = still;
-        if reported.elapsed() >= LOOK_TIME && stderr().is_terminal() {
-            reported = Instant::now();
-            for job in &jobs {
-                eprintln!("{}", job.progress());
-            }
+    for mut job in jobs {
+        if job.child.wait().is_ok_and(|status| status.success()) {
+            // How many inputs, how many edges they reach, and how many are kept.
+            let text = job.text();
+            let last = text.lines().rfind(|line| line.contains("\tDONE "));
+            eprintln!("{}: {}", job.target, last.unwrap_or_default());
+        } else {
+            job.tell_finding();
+            all_well = false;
         }
     }
     all_well
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_comes_from_the_last_line_with_numbers() {
-        let log = "#2 INITED cov: 3 ft: 4 corp: 1/1b\n#1234\tDONE   cov: 56 ft: 78 corp: 9/1011b lim: 4\n\
-                   ###### End of recommended dictionary. ######\n";
-        let (inputs, edges, kept) = (1234, 56, 9);
-        let read = Progress::read(log);
-        assert_eq!(
-            read,
-            Progress {
-                inputs,
-                edges,
-                kept
-            }
-        );
-        assert_eq!(Progress::read("INFO: nothing yet"), Progress::default());
-    }
 }

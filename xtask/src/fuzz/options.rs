@@ -67,11 +67,8 @@ fn time(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    number
-        .checked_mul(unit)
-        .filter(|seconds| *seconds > 0)
-        .map(Duration::from_secs)
-        .ok_or_else(wrong)
+    let seconds = number.checked_mul(unit).filter(|&seconds| seconds > 0);
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -86,21 +83,11 @@ mod tests {
     fn fuzz_options_are_parsed_or_refused_with_the_reason() {
         let options = parse("scsi --time 2h --jobs 2 --save").unwrap();
         assert_eq!(options.target.as_deref(), Some("scsi"));
-        assert_eq!(
-            (options.time.as_secs(), options.jobs, options.save),
-            (7200, 2, true)
-        );
+        let found = (options.time.as_secs(), options.jobs, options.save);
+        assert_eq!(found, (7200, 2, true));
         assert_eq!(parse("").unwrap().time.as_secs(), 60);
-        for wrong in [
-            "--time",
-            "--time 5",
-            "--time s",
-            "--time 0m",
-            "--jobs 0",
-            "a b",
-            "--fast",
-            "--replay file",
-        ] {
+        let wrong = "--time,--time 5,--time s,--time 0m,--jobs 0,a b,--fast,--replay file";
+        for wrong in wrong.split(',') {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

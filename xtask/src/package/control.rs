@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::package::contents::{files, set_mode};
-use crate::package::tools::run_in;
-use crate::package::{Error, source};
+use crate::package::tools::{files, run_in, set_mode};
+use crate::package::{cannot, source};
 
 /// The package's version is the workspace's.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -13,15 +12,15 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
 /// Writes it below `root`, in which everything else is already.
-pub(crate) fn write(root: &Path, architecture: &str, libraries: &[String]) -> Result<(), Error> {
+pub(crate) fn write(root: &Path, architecture: &str, libraries: &[String]) -> Result<(), String> {
     check_changelog()?;
     let mut installed = Vec::new();
     find_files(root, &mut installed)?;
     let debian = root.join("DEBIAN");
-    fs::create_dir(&debian).map_err(Error::io("make DEBIAN"))?;
+    fs::create_dir(&debian).map_err(cannot("make DEBIAN"))?;
     let put = |name: &str, text: &str, mode: u32| {
         let path = debian.join(name);
-        fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))?;
+        fs::write(&path, text).map_err(cannot(format!("write {}", path.display())))?;
         set_mode(&path, mode)
     };
     put("md5sums", &sums(root, &installed)?, 0o644)?;
@@ -31,24 +30,23 @@ pub(crate) fn write(root: &Path, architecture: &str, libraries: &[String]) -> Re
     for script in SCRIPTS {
         let path = source("packaging/debian").join(script);
         let text = fs::read_to_string(&path);
-        let text = text.map_err(Error::io(format!("read {}", path.display())))?;
+        let text = text.map_err(cannot(format!("read {}", path.display())))?;
         put(script, &text, 0o755)?;
     }
     set_mode(&debian, 0o755)
 }
 
 /// Checks that the changelog's first entry is for this version.
-fn check_changelog() -> Result<(), Error> {
+fn check_changelog() -> Result<(), String> {
     let path = source("packaging/debian/changelog");
-    let text = fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;
+    let text = fs::read_to_string(&path).map_err(cannot(format!("read {}", path.display())))?;
     let first = text.lines().next().unwrap_or_default();
     if first.starts_with(&format!("blockplane ({VERSION}) ")) {
         return Ok(());
     }
-    Err(Error::Changelog {
-        first: first.to_owned(),
-        version: VERSION,
-    })
+    Err(format!(
+        "packaging/debian/changelog begins with '{first}', but this is version {VERSION}: add an entry for it"
+    ))
 }
 
 fn control(architecture: &str, libraries: &[String], installed_kib: u64) -> String {
@@ -73,7 +71,7 @@ Description: disks for virtual machines, by vhost-user-blk
 }
 
 /// All files below a folder; folders are not installed for their own sake.
-fn find_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Error> {
+fn find_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
     for path in files(folder)? {
         if path.is_dir() {
             find_files(&path, found)?;
@@ -85,7 +83,7 @@ fn find_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Error> {
 }
 
 /// What `dpkg --verify` compares with.
-fn sums(root: &Path, installed: &[PathBuf]) -> Result<String, Error> {
+fn sums(root: &Path, installed: &[PathBuf]) -> Result<String, String> {
     let relative = installed.iter().map(|path| {
         let relative = path.strip_prefix(root).unwrap_or(path);
         relative.as_os_str()
@@ -96,10 +94,10 @@ fn sums(root: &Path, installed: &[PathBuf]) -> Result<String, Error> {
     run_in(root, "md5sum", &relative)
 }
 
-fn installed_kib(installed: &[PathBuf]) -> Result<u64, Error> {
+fn installed_kib(installed: &[PathBuf]) -> Result<u64, String> {
     let sizes = installed.iter().map(|path| {
         let metadata = fs::metadata(path);
-        let metadata = metadata.map_err(Error::io(format!("look at {}", path.display())))?;
+        let metadata = metadata.map_err(cannot(format!("look at {}", path.display())))?;
         Ok(metadata.len().div_ceil(1024))
     });
     sizes.sum()

@@ -6,9 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::package::contents::files;
-use crate::package::tools::run_in;
-use crate::package::{Error, source};
+use crate::package::tools::{files, run_in};
+use crate::package::{cannot, source};
 
 /// Licenses that the program may be distributed under: of those that a crate offers, the first here is taken. With
 /// those marked, `packaging/debian/copyright` has the text; of others, each crate's own text is shown.
@@ -21,6 +20,9 @@ const LICENSES: [(&str, bool); 6] = [
     ("Zlib", false),
 ];
 
+const METADATA: &str = "`cargo tree` and `cargo metadata` do not describe the same crates: is this cargo of the version in \
+    rust-toolchain.toml?";
+
 /// A crate that is linked into the program.
 #[derive(Debug)]
 struct LinkedCrate {
@@ -32,10 +34,10 @@ struct LinkedCrate {
 }
 
 /// The text of the file, in Debian's format for it.
-pub(crate) fn copyright() -> Result<String, Error> {
+pub(crate) fn copyright() -> Result<String, String> {
     let path = source("packaging/debian/copyright");
     let text = fs::read_to_string(&path);
-    let mut text = text.map_err(Error::io(format!("read {}", path.display())))?;
+    let mut text = text.map_err(cannot(format!("read {}", path.display())))?;
     for linked in linked()? {
         text.push_str(&stanza(&linked)?);
     }
@@ -43,13 +45,13 @@ pub(crate) fn copyright() -> Result<String, Error> {
 }
 
 /// What cargo prints.
-fn cargo(arguments: &[&str]) -> Result<String, Error> {
+fn cargo(arguments: &[&str]) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     run_in(&source(""), cargo, arguments)
 }
 
 /// All but ours, by name. Macros and build scripts, and what only these need, are not in the programs.
-fn linked() -> Result<Vec<LinkedCrate>, Error> {
+fn linked() -> Result<Vec<LinkedCrate>, String> {
     let tree = cargo(&[
         "tree",
         "--locked",
@@ -63,7 +65,7 @@ fn linked() -> Result<Vec<LinkedCrate>, Error> {
     let host = run_in(Path::new("."), "rustc", &["--print=host-tuple"])?;
     let host = format!("--filter-platform={}", host.trim());
     let metadata = cargo(&["metadata", "--locked", "--format-version=1", &host])?;
-    let metadata: Value = serde_json::from_str(&metadata).map_err(|_| Error::Metadata)?;
+    let metadata: Value = serde_json::from_str(&metadata).map_err(|_| METADATA)?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let packages = list(&metadata["packages"]);
@@ -81,27 +83,27 @@ fn linked() -> Result<Vec<LinkedCrate>, Error> {
                 let (name_of, version) = (text(&package["name"]), text(&package["version"]));
                 format!("{name_of} v{version}") == name
             });
-            let package = package.ok_or(Error::Metadata)?;
+            let package = package.ok_or(METADATA)?;
             let manifest = text(&package["manifest_path"]);
             Ok(LinkedCrate {
                 name: text(&package["name"]),
                 version: text(&package["version"]),
                 license: text(&package["license"]),
                 authors: list(&package["authors"]).iter().map(text).collect(),
-                folder: Path::new(&manifest)
-                    .parent()
-                    .ok_or(Error::Metadata)?
-                    .to_owned(),
+                folder: Path::new(&manifest).parent().ok_or(METADATA)?.to_owned(),
             })
         })
         .collect()
 }
 
-fn stanza(linked: &LinkedCrate) -> Result<String, Error> {
+fn stanza(linked: &LinkedCrate) -> Result<String, String> {
     let LinkedCrate { name, version, .. } = linked;
-    let taken = taken_licenses(&linked.license).ok_or_else(|| Error::UnknownLicense {
-        name: name.clone(),
-        license: linked.license.clone(),
+    let taken = taken_licenses(&linked.license).ok_or_else(|| {
+        format!(
+            "{name} is under the license '{}', which xtask/src/package/notices.rs does not know: look whether the \
+             program may be distributed with it, then add it there",
+            linked.license
+        )
     })?;
     let texts = license_texts(linked)?;
     let holders = holders(linked, &texts).join("\n           ");
@@ -170,7 +172,7 @@ fn holders(linked: &LinkedCrate, texts: &[String]) -> Vec<String> {
     holders
 }
 
-fn license_texts(linked: &LinkedCrate) -> Result<Vec<String>, Error> {
+fn license_texts(linked: &LinkedCrate) -> Result<Vec<String>, String> {
     let mut texts = Vec::new();
     for path in files(&linked.folder)? {
         let name = path
@@ -182,7 +184,7 @@ fn license_texts(linked: &LinkedCrate) -> Result<Vec<String>, Error> {
             .iter()
             .any(|begin| name.starts_with(begin));
         if is_text && path.is_file() {
-            let text = fs::read(&path).map_err(Error::io(format!("read {}", path.display())))?;
+            let text = fs::read(&path).map_err(cannot(format!("read {}", path.display())))?;
             texts.push(String::from_utf8_lossy(&text).into_owned());
         }
     }
@@ -193,7 +195,7 @@ fn license_texts(linked: &LinkedCrate) -> Result<Vec<String>, Error> {
 mod tests {
     use super::*;
 
-    fn of(license: &str, text: &str) -> Result<String, Error> {
+    fn of(license: &str, text: &str) -> Result<String, String> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("LICENSE"), text).unwrap();
         stanza(&LinkedCrate {
@@ -237,7 +239,7 @@ mod tests {
     fn license_without_review_is_refused() {
         let in_brackets = "GPL-3.0 AND (ISC OR MIT OR Zlib)";
         for unknown in ["GPL-3.0", "MIT AND Unicode-3.0", in_brackets, ""] {
-            let error = of(unknown, "").unwrap_err().to_string();
+            let error = of(unknown, "").unwrap_err();
             assert!(error.contains("look whether the program may"), "{error}");
         }
     }

@@ -90,35 +90,31 @@ impl fmt::Display for Outcome {
 mod tests {
     use super::*;
 
-    fn run(passed: bool, timed_out: bool, output: &str) -> Run {
-        Run {
+    #[test]
+    fn a_mistake_is_found_by_a_failing_command_only() {
+        let run = |passed, timed_out, output: &str| Run {
             passed,
             timed_out,
             output: output.to_owned(),
             took: Duration::ZERO,
-        }
-    }
-
-    #[test]
-    fn a_mistake_is_found_by_a_failing_command_only() {
-        let (passes, cannot) = (
-            run(true, false, "test a ... ok\n"),
-            run(true, false, "test a ... ignored, no disk\ntest a ... ok\n"),
-        );
-        let found = |by: &str| Outcome::Found {
-            by: by.to_owned(),
-            took: Duration::ZERO,
         };
-        let fails = run(false, false, "test a ... ok\ntest b ... FAILED\nerror\n");
-        assert_eq!(Outcome::of(&passes, &fails), found("b"));
-        assert_eq!(Outcome::of(&cannot, &fails), found("b"));
-        let sim = run(false, false, "seed 7: lost a write\n\n");
-        assert_eq!(Outcome::of(&passes, &sim), found("seed 7: lost a write"));
+        let passes = run(true, false, "test a ... ok\n");
+        let cannot = run(true, false, "test a ... ignored, no disk\ntest a ... ok\n");
         let model = "thread 'main' panicked at a.rs:1:2:\nnever woken\nnote: a\n";
-        let model = run(false, false, model);
-        assert_eq!(Outcome::of(&passes, &model), found("never woken"));
-        let hangs = run(false, true, "test a ...\n");
-        assert_eq!(Outcome::of(&passes, &hangs), found("test a ... (no end)"));
+        for (timed_out, output, found) in [
+            (false, "test a ... ok\ntest b ... FAILED\nerror\n", "b"),
+            (false, "seed 7: lost a write\n\n", "seed 7: lost a write"),
+            (false, model, "never woken"),
+            (true, "test a ...\n", "test a ... (no end)"),
+        ] {
+            let found = Outcome::Found {
+                by: found.to_owned(),
+                took: Duration::ZERO,
+            };
+            let fails = run(false, timed_out, output);
+            assert_eq!(Outcome::of(&passes, &fails), found);
+            assert_eq!(Outcome::of(&cannot, &fails), found);
+        }
         let mentions = run(true, false, "test b ... FAILED\n");
         assert_eq!(Outcome::of(&passes, &mentions), Outcome::Survived);
         let not_run = Outcome::NotRun("no disk".to_owned());

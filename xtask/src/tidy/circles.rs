@@ -1,4 +1,4 @@
-//! Circles between the modules of a crate of the product, at each level: children of one module that use each other.
+//! Circles between the modules of a library or program, at each level: children of one module that use each other.
 //!
 //! A use from anywhere inside a child to anywhere inside another child counts. A use of what a module re-exports by name is one of
 //! the module that it comes from, and a use of the parent itself is none of its children. Unit tests do not count, nor does what
@@ -13,11 +13,9 @@ type ModulePath<'m> = Vec<&'m str>;
 
 /// Finds circles: a shortest one for each group of modules.
 pub(super) fn check(modules: &Modules) -> Vec<String> {
-    let targets = modules.targets.iter();
-    let product = targets
-        .filter(|target| target.root.starts_with("crates/") && target.root.contains("/src/"));
     let mut errors = Vec::new();
-    for target in product {
+    let targets = modules.targets.iter();
+    for target in targets.filter(|target| target.root.contains("/src/")) {
         for uses in UsesOfSiblings::of_crate(modules, target).values() {
             errors.extend(uses.circles());
         }
@@ -65,18 +63,13 @@ impl<'m> UsesOfSiblings<'m> {
                 continue;
             }
             found.extend(&circle);
-            let steps = circle
-                .windows(2)
-                .map(|step| (step[1], &self.next[step[0]][step[1]]));
-            let steps: Vec<(&str, &String)> = steps.collect();
-            let names: Vec<String> = steps
-                .iter()
-                .map(|(name, at)| format!("{name} ({at})"))
-                .collect();
+            let place = |step: &[&str]| &self.next[step[0]][step[1]];
+            let steps = circle.windows(2);
+            let names = steps.map(|step| format!(" → {} ({})", step[1], place(step)));
             errors.push(format!(
-                "{}: {module} → {} is a circle of modules; move what both need to a module that uses neither",
-                steps[0].1,
-                names.join(" → ")
+                "{}: {module}{} is a circle of modules; move what both need to a module that uses neither",
+                place(&circle[..2]),
+                names.collect::<String>()
             ));
         }
         errors

@@ -8,11 +8,12 @@ use crate::machine::{Machine, has_tools, output, package};
 const CONFIGURATION: &str = "etc/blockplane/blockplane.toml";
 
 #[test]
-fn installation_creates_user_and_folders() {
+fn installation_creates_user_and_folders_and_removal_keeps_what_is_not_its_own() {
     if !has_tools(&[]) {
         return;
     }
     let machine = Machine::installed();
+    let install = || machine.dpkg(&["--install".as_ref(), package().as_os_str()]);
     let status = machine.text("var/lib/dpkg/status");
     assert!(status.contains("Status: install ok installed"), "{status}");
     let passwd = machine.text("etc/passwd");
@@ -21,10 +22,8 @@ fn installation_creates_user_and_folders() {
     assert!(user.contains(":/var/lib/blockplane:"), "{user}");
     assert!(user.ends_with("/nologin"), "{user}");
     let groups = machine.text("etc/group");
-    assert!(
-        groups.lines().any(|line| line.starts_with("blockplane:")),
-        "{groups}"
-    );
+    let has_group = groups.lines().any(|line| line.starts_with("blockplane:"));
+    assert!(has_group, "{groups}");
     for (folder, mode) in [
         ("var/lib/blockplane", 0o750),
         ("run/blockplane", 0o750),
@@ -33,27 +32,31 @@ fn installation_creates_user_and_folders() {
         let metadata = fs::metadata(machine.join(folder)).unwrap();
         assert_eq!(metadata.mode() & 0o777, mode, "{folder}");
     }
-}
 
-#[test]
-fn reinstallation_and_removal_keep_the_configuration() {
-    if !has_tools(&[]) {
-        return;
-    }
-    let machine = Machine::installed();
+    // The configuration is kept until a purge.
     fs::write(machine.join(CONFIGURATION), "# mine\n").unwrap();
-    machine.dpkg(&["--install".as_ref(), package().as_os_str()]);
+    install();
     assert_eq!(machine.text(CONFIGURATION), "# mine\n");
     machine.dpkg(&["--remove", "blockplane"]);
     assert!(!machine.has("usr/bin/blockplane"));
     assert!(!machine.has("usr/lib/systemd/system/blockplane.service"));
     assert_eq!(machine.text(CONFIGURATION), "# mine\n");
     machine.dpkg(&["--purge", "blockplane"]);
-    assert!(!machine.has("etc/blockplane"));
-    assert!(
-        !machine.has("var/lib/blockplane"),
-        "there was nothing in it"
-    );
+    for empty in ["etc/blockplane", "var/lib/blockplane"] {
+        assert!(!machine.has(empty), "there was nothing in {empty}");
+    }
+
+    // Images and files of other people are kept by a purge as well.
+    install();
+    let mine = ["var/lib/blockplane/web.img", "etc/blockplane/web.toml"];
+    for mine in mine {
+        fs::write(machine.join(mine), "mine").unwrap();
+    }
+    machine.dpkg(&["--purge", "blockplane"]);
+    for mine in mine {
+        assert_eq!(machine.text(mine), "mine");
+    }
+    install();
 }
 
 #[test]
@@ -75,20 +78,5 @@ fn purge_disables_enabled_services() {
     machine.dpkg(&["--purge", "blockplane"]);
     for link in links {
         assert!(!machine.join(link).is_symlink(), "{link}");
-    }
-}
-
-#[test]
-fn purge_keeps_images_and_foreign_files() {
-    if !has_tools(&[]) {
-        return;
-    }
-    let machine = Machine::installed();
-    for mine in ["var/lib/blockplane/web.img", "etc/blockplane/web.toml"] {
-        fs::write(machine.join(mine), "mine").unwrap();
-        machine.dpkg(&["--install".as_ref(), package().as_os_str()]);
-        machine.dpkg(&["--purge", "blockplane"]);
-        assert_eq!(machine.text(mine), "mine");
-        machine.dpkg(&["--install".as_ref(), package().as_os_str()]);
     }
 }

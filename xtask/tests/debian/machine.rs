@@ -18,7 +18,9 @@ pub fn package() -> &'static Path {
             daemon: &binary(),
             measuring: &guest::blockplane_bench().unwrap(),
         };
-        xtask::package::debian(programs, folder).unwrap_or_else(|error| panic!("{error}"))
+        // Quick rather than small.
+        xtask::package::debian(programs, folder, &["-Zgzip", "-z1"])
+            .unwrap_or_else(|error| panic!("{error}"))
     });
     &PACKAGE
 }
@@ -88,7 +90,7 @@ impl Machine {
         command
             .arg(format!("--root={}", self.root().display()))
             .args(["--force-script-chrootless", "--force-depends"])
-            .args(["--force-not-root", "--force-bad-path"])
+            .args(["--force-not-root", "--force-bad-path", "--force-unsafe-io"])
             .args(arguments);
         let output = command.output().unwrap();
         let [said, wrong] =

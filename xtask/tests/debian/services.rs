@@ -97,35 +97,7 @@ fn use_disk(machine: &Machine, socket: &Path) {
 }
 
 #[test]
-fn template_service_serves_a_disk_on_its_activated_socket() {
-    if !has_tools(&[]) {
-        return;
-    }
-    let machine = Machine::installed();
-    let image = machine.join("var/lib/blockplane/web.img");
-    let made = File::create_new(&image).unwrap();
-    made.set_len(16 << 20).unwrap();
-    let documented = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/install.md"));
-    let configuration = example(&documented.unwrap(), "[blockdev.disk]");
-    fs::write(
-        machine.join("etc/blockplane/web.toml"),
-        configuration.replace("/var/lib/blockplane/web.img", image.to_str().unwrap()),
-    )
-    .unwrap();
-    let listens = setting(&machine, "blockplane@.socket", "ListenStream").replace("%i", "web");
-    let socket = machine.join(&listens);
-    let listener = UnixListener::bind(&socket).unwrap();
-
-    let service = Service::start(&machine, "blockplane@.service", "web", Some(listener));
-    assert_eq!(service.tells(), "READY=1");
-    assert!(service.tells().starts_with("STATUS=serving 1 export"));
-    use_disk(&machine, &socket);
-    service.stop();
-    assert!(socket.exists(), "it is systemd's");
-}
-
-#[test]
-fn installed_service_starts_without_exports() {
+fn services_serve_what_their_configurations_say() {
     if !has_tools(&[]) {
         return;
     }
@@ -134,26 +106,35 @@ fn installed_service_starts_without_exports() {
     assert_eq!(service.tells(), "READY=1");
     assert!(service.tells().starts_with("STATUS=serving 0 exports"));
     service.stop();
-}
 
-#[test]
-fn commented_options_of_the_configuration_are_valid() {
-    if !has_tools(&[]) {
-        return;
-    }
-    let machine = Machine::installed();
+    // The example of the documents, on a socket that systemd listens on.
+    let image = machine.join("var/lib/blockplane/web.img");
+    let made = File::create_new(&image).unwrap();
+    made.set_len(16 << 20).unwrap();
+    let documented = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/install.md"));
+    let configuration = example(&documented.unwrap(), "[blockdev.disk]");
+    let image = image.to_str().unwrap();
+    let configuration = configuration.replace("/var/lib/blockplane/web.img", image);
+    fs::write(machine.join("etc/blockplane/web.toml"), configuration).unwrap();
+    let listens = setting(&machine, "blockplane@.socket", "ListenStream").replace("%i", "web");
+    let socket = machine.join(&listens);
+    let listener = UnixListener::bind(&socket).unwrap();
+    let service = Service::start(&machine, "blockplane@.service", "web", Some(listener));
+    assert_eq!(service.tells(), "READY=1");
+    assert!(service.tells().starts_with("STATUS=serving 1 export"));
+    use_disk(&machine, &socket);
+    service.stop();
+    assert!(socket.exists(), "it is systemd's");
+
+    // All that the installed configuration has as comments.
     let text = machine.text("etc/blockplane/blockplane.toml");
-    let keys = text.lines().filter_map(|line| {
-        let rest = line.strip_prefix('#')?;
-        (!rest.is_empty() && !rest.starts_with(' ')).then_some(rest)
-    });
+    let comments = text.lines().filter_map(|line| line.strip_prefix('#'));
+    let keys = comments.filter(|rest| !rest.is_empty() && !rest.starts_with(' '));
     let path = machine.join("etc/blockplane/all.toml");
     fs::write(&path, keys.collect::<Vec<_>>().join("\n")).unwrap();
     let program = machine.join("usr/bin/blockplane");
-    let said = output(
-        program.to_str().unwrap(),
-        &["check".as_ref(), path.as_os_str()],
-    );
+    let arguments = ["check".as_ref(), path.as_os_str()];
+    let said = output(program.to_str().unwrap(), &arguments);
     assert!(said.contains("/run/blockplane/disk0.sock"), "{said}");
     assert!(said.contains("/run/blockplane/monitors/qmp.sock"), "{said}");
 }
