@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use block::{Node, ThrottleLimits};
-use engine::{AioKernel, Errno};
+use engine::Errno;
 use iothread::{
     DeviceCommand, DeviceSetup, ErrorPolicy, ExportReporter, Message, QueueReporter, Report,
     ResumeAction, SocketDevice, SocketDeviceCommand, VringSetup, report_channel,
@@ -80,29 +80,16 @@ impl Daemon {
     ) -> Self {
         let groups = Groups::new(config, limits);
         let nodes = Nodes::open(config, kernel, sectors, filters, groups.as_ref(), None);
-        let faces: Vec<_> = (0..config.iothreads)
-            .map(|index| kernel.of(index))
-            .collect();
-        let kernels = faces.iter().map(|face| Box::new(face.clone()) as Box<_>);
-        let mut daemon = Daemon::of(config, nodes, kernels);
-        daemon.groups = groups;
-        for (iothread, face) in daemon.iothreads.iter().zip(&faces) {
+        let iothreads = (0..config.iothreads).map(|index| {
+            let face = kernel.of(index);
+            let mut iothread = Iothread::new(config, Box::new(face.clone()));
             face.set_uring(None);
             if config.io_uring {
-                let ring = Box::new(Ring::new(face, config.max_events));
-                iothread.borrow_mut().io().set_simulated_ring(ring);
+                let ring = Box::new(Ring::new(&face, config.max_events));
+                iothread.io().set_simulated_ring(ring);
             }
-        }
-        daemon
-    }
-
-    /// One without queues, for nodes on these kernels, each of which is that of an iothread.
-    pub fn of(
-        config: &Config,
-        nodes: Nodes,
-        kernels: impl Iterator<Item = Box<dyn AioKernel>>,
-    ) -> Self {
-        let iothreads = kernels.map(|kernel| Iothread::new(config, kernel));
+            iothread
+        });
         let options = DeviceOptions {
             num_queues: u16::try_from(config.queues).expect("few"),
             serial: SERIAL.to_owned(),
@@ -118,7 +105,7 @@ impl Daemon {
             iothreads: iothreads.map(RefCell::new).map(Rc::new).collect(),
             device: Arc::new(device),
             nodes,
-            groups: None,
+            groups,
             reports: Arc::new(reports.with_policy(ErrorPolicy { reads, writes })),
             _mailbox: mailbox,
             queues: vec![None; config.queues],

@@ -326,15 +326,8 @@ impl Disk {
             offset, len, fua, ..
         } = *request;
         let (offset, len) = (to_usize(offset), to_usize(len));
-        let segments = match request.iov_count {
-            0 => &[][..],
-            // SAFETY: our caller vouches for the list.
-            count => unsafe { std::slice::from_raw_parts(request.iov, count as usize) },
-        };
-        let buffers = segments
-            .iter()
-            .map(|segment| (segment.iov_base as usize, segment.iov_len))
-            .collect();
+        // SAFETY: our caller vouches for the list.
+        let buffers = unsafe { segments(request.iov as usize, request.iov_count as usize) };
         let does = match request.op {
             Op::Read => DiskOp::Read,
             Op::Write => DiskOp::Write { stable: fua },
@@ -390,7 +383,7 @@ pub unsafe fn segments(address: usize, count: usize) -> Vec<(usize, usize)> {
 ///
 /// # Safety
 /// The buffers are valid.
-pub unsafe fn gather(buffers: &[(usize, usize)], max: usize) -> Vec<u8> {
+unsafe fn gather(buffers: &[(usize, usize)], max: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     for &(address, len) in buffers {
         let len = len.min(max - bytes.len());

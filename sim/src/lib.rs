@@ -25,8 +25,6 @@ pub mod options;
 pub mod plan;
 pub mod poller;
 pub mod random;
-pub mod real_file;
-pub mod recorder;
 pub mod run;
 pub mod shared_words;
 pub mod shrink;

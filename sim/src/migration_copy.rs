@@ -110,25 +110,18 @@ impl MigrationCopy {
         }
     }
 
-    /// Looks what was written, and copies so many pages at most, from the `pick`th on; how many those are.
-    pub fn copy(&mut self, pages: usize, pick: usize) -> usize {
+    /// Looks what was written, and copies so many pages at most, from the `pick`th on.
+    pub fn copy(&mut self, pages: usize, pick: usize) {
         if !self.logged {
-            return 0;
+            return;
         }
         self.look();
         let skipped = pick.checked_rem(self.left.len()).unwrap_or(0);
-        let copied: Vec<_> = self
-            .left
-            .iter()
-            .copied()
-            .skip(skipped)
-            .take(pages)
-            .collect();
-        for page in &copied {
-            self.left.remove(page);
-            self.copy_page(*page);
+        let copied = self.left.iter().copied().skip(skipped).take(pages);
+        for page in copied.collect::<Vec<_>>() {
+            self.left.remove(&page);
+            self.copy_page(page);
         }
-        copied.len()
     }
 
     fn copy_page(&mut self, page: u64) {
@@ -142,21 +135,18 @@ impl MigrationCopy {
         self.copy[at..at + bytes.len()].copy_from_slice(&bytes);
     }
 
-    /// Guest and device do nothing any more. Copies what is left; how many pages that were.
+    /// Guest and device do nothing any more. Copies what is left.
     ///
     /// # Errors
     /// The copy is not what the memory is: the first guest address where it is not, and may not be something else.
-    pub fn finish(mut self, undefined: impl Fn(u64) -> bool) -> Result<usize, u64> {
-        let pages = self.copy(usize::MAX, 0);
+    pub fn finish(mut self, undefined: impl Fn(u64) -> bool) -> Result<(), u64> {
+        self.copy(usize::MAX, 0);
         let memory = self.memory.read(self.start, self.copy.len());
-        if memory == self.copy {
-            return Ok(pages);
-        }
         let bytes = (self.start..).zip(memory.iter().zip(&self.copy));
         let mut differing = bytes.filter(|(_, (is, copied))| is != copied);
         match differing.find(|(addr, _)| !undefined(*addr)) {
             Some((addr, _)) => Err(addr),
-            None => Ok(pages),
+            None => Ok(()),
         }
     }
 }

@@ -137,6 +137,10 @@ impl DriverFeatures {
 }
 
 impl Config {
+    fn some_iothread(&self, random: &mut Random) -> u8 {
+        u8::try_from(random.index(self.iothreads)).expect("few iothreads")
+    }
+
     fn of(random: &mut Random) -> Self {
         let packed = random.one_in(2);
         let iothreads = random.pick(&[1, 1, 2]);

@@ -31,6 +31,16 @@ impl Random {
         self.below(end.into()) as u32
     }
 
+    /// One below `end`, which is at most 256.
+    pub fn byte(&mut self, end: u32) -> u8 {
+        u8::try_from(self.small(end)).expect("below 256")
+    }
+
+    /// One below `end`, which is at most 65536.
+    pub fn short(&mut self, end: u32) -> u16 {
+        u16::try_from(self.small(end)).expect("below 65536")
+    }
+
     /// A place in a list of so many.
     #[expect(clippy::cast_possible_truncation, reason = "it is below a usize")]
     pub fn index(&mut self, count: usize) -> usize {

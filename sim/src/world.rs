@@ -160,17 +160,17 @@ impl World {
         let mut world = World::new(plan, trace);
         world.connect();
         for event in &plan.events {
+            world.trace.say(|| format!("{event:?}"));
             world.event(event);
             world.look_around()?;
         }
         world.finish(plan.salt)?;
-        world.seen.answered = world.guest.borrow().answered;
-        world.seen.sent = world.client.answered;
-        let guest = world.guest.borrow();
-        world.seen.throttles.waited = guest.throttles.waited;
-        world.seen.throttles.let_go = guest.throttles.let_go;
-        drop(guest);
-        Ok(world.seen)
+        let (guest, mut seen) = (world.guest.borrow(), world.seen);
+        seen.add("answered", guest.answered);
+        seen.add("sent", world.client.answered);
+        seen.add("waited", guest.throttles.waited);
+        seen.add("let-go", guest.throttles.let_go);
+        Ok(seen)
     }
 
     fn new_record(&self) -> Option<InflightMemory> {

@@ -6,9 +6,7 @@ impl Guest {
     /// Some of its memory is copied, if a migration is under way.
     pub fn copy(&mut self, pages: u16, pick: u16) {
         if let Some(copying) = &mut self.copying {
-            let copied = copying.copy(pages.into(), pick.into());
-            self.trace
-                .say(|| format!("the front-end copies {copied} pages"));
+            copying.copy(pages.into(), pick.into());
         }
     }
 

@@ -73,7 +73,7 @@ impl CompletionRing {
 ///
 /// # Safety
 /// The array of a vectored request is valid.
-pub unsafe fn buffers(iocb: &Iocb) -> Vec<(usize, usize)> {
+unsafe fn buffers(iocb: &Iocb) -> Vec<(usize, usize)> {
     let to_usize = |number| usize::try_from(number).expect("an address");
     let (address, count) = (to_usize(iocb.buf), to_usize(iocb.nbytes));
     match iocb.opcode {
@@ -85,7 +85,7 @@ pub unsafe fn buffers(iocb: &Iocb) -> Vec<(usize, usize)> {
 }
 
 /// What a request does.
-pub fn does(iocb: &Iocb) -> DiskOp {
+fn does(iocb: &Iocb) -> DiskOp {
     match iocb.opcode {
         IOCB_CMD_PREAD | IOCB_CMD_PREADV => DiskOp::Read,
         IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV => DiskOp::Write {

@@ -2,7 +2,6 @@
 
 use crate::random::Random;
 
-use super::weights::{byte, iothread, short};
 use super::{Config, DisconnectReason, End, Event};
 
 /// A migration's steps, most of them copies; some of the rest come to nothing.
@@ -15,19 +14,19 @@ pub(super) fn events(config: &Config, random: &mut Random, events: &mut Vec<Even
             // What is under way ends while the last pages are copied.
             for _ in 0..random.below(10) {
                 if random.one_in(2) {
-                    let pick = short(random, 1 << 16);
+                    let pick = random.short(1 << 16);
                     events.push(Event::Complete {
                         pick,
                         how: End::Whole,
                     });
                     events.push(copy(random));
                 }
-                let iothread = iothread(config, random);
+                let iothread = config.some_iothread(random);
                 events.push(match random.below(3) {
                     0 => Event::Run { iothread, times: 1 },
                     _ => Event::Between {
                         iothread,
-                        store: byte(random, 8),
+                        store: random.byte(8),
                         event: Box::new(Event::Copy {
                             pages: 1000,
                             pick: 0,
@@ -44,6 +43,6 @@ pub(super) fn events(config: &Config, random: &mut Random, events: &mut Vec<Even
 pub(super) fn copy(random: &mut Random) -> Event {
     Event::Copy {
         pages: random.pick(&[1, 8, 1000]),
-        pick: short(random, 1 << 16),
+        pick: random.short(1 << 16),
     }
 }

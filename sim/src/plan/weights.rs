@@ -24,14 +24,6 @@ pub(super) struct Weights {
 /// How often a job begins where there are some, per mille.
 const JOBS: u64 = 60;
 
-pub(super) fn byte(random: &mut Random, end: u32) -> u8 {
-    u8::try_from(random.small(end)).expect("below 256")
-}
-
-pub(super) fn short(random: &mut Random, end: u32) -> u16 {
-    u16::try_from(random.small(end)).expect("below 65536")
-}
-
 impl Weights {
     pub(super) fn of(random: &mut Random) -> Self {
         Weights {
@@ -89,12 +81,12 @@ impl Weights {
         let iothread = iothread_of(config, queue);
         events.push(Event::Run {
             iothread,
-            times: byte(random, 4),
+            times: random.byte(4),
         });
         events.push(self.ask(config, random));
         events.push(Event::Between {
             iothread,
-            store: byte(random, 12),
+            store: random.byte(12),
             event: Box::new(show),
         });
     }
@@ -112,7 +104,7 @@ impl Weights {
         events.push(run.clone());
         for _ in 0..=random.below(3) {
             events.push(Event::Complete {
-                pick: short(random, 1 << 16),
+                pick: random.short(1 << 16),
                 how: random.pick(&[End::Error, End::NoSpace]),
             });
         }
@@ -162,10 +154,7 @@ impl Weights {
                 }),
                 3 => Event::Remap,
                 4 => control(config, random),
-                5 => Event::Complete {
-                    pick: short(random, 1 << 16),
-                    how: self.end(random),
-                },
+                5 => self.complete(random),
                 _ => time(random),
             });
             if !random.one_in(3) {
@@ -201,12 +190,9 @@ impl Weights {
                         queue: queue(config, random),
                         kicks: 1,
                     },
-                    4..9 => Event::Complete {
-                        pick: short(random, 1 << 16),
-                        how: self.end(random),
-                    },
+                    4..9 => self.complete(random),
                     9 => Event::Work {
-                        pick: short(random, 1 << 16),
+                        pick: random.short(1 << 16),
                         fails: false,
                     },
                     10 if random.one_in(3) => Event::Job(jobs::command(random)),
@@ -233,23 +219,20 @@ impl Weights {
                 then: then(random),
             },
             58..80 if random.below(1000) < self.between => Event::Between {
-                iothread: iothread(config, random),
-                store: byte(random, 12),
+                iothread: config.some_iothread(random),
+                store: random.byte(12),
                 event: Box::new(self.meanwhile(config, random)),
             },
             58..80 => run(config, random),
-            80..95 => Event::Complete {
-                pick: short(random, 1 << 16),
-                how: self.end(random),
-            },
+            80..95 => self.complete(random),
             _ => match random.below(4) {
                 0 => Event::Kicks,
                 1 => time(random),
                 2 if self.faults > 0 => Event::Busy {
-                    takes: byte(random, 3),
+                    takes: random.byte(3),
                 },
                 _ => Event::Work {
-                    pick: short(random, 1 << 16),
+                    pick: random.short(1 << 16),
                     fails: random.below(1000) < self.faults,
                 },
             },
@@ -265,10 +248,17 @@ impl Weights {
         }
     }
 
+    fn complete(&self, random: &mut Random) -> Event {
+        Event::Complete {
+            pick: random.short(1 << 16),
+            how: self.end(random),
+        }
+    }
+
     fn end(&self, random: &mut Random) -> End {
         match random.below(8) {
             _ if random.below(1000) < self.faults => random.pick(&[End::Error, End::NoSpace]),
-            0 => End::Short(short(random, 512)),
+            0 => End::Short(random.short(512)),
             _ => End::Whole,
         }
     }
@@ -280,8 +270,8 @@ impl Weights {
         };
         Event::Send {
             kind,
-            sector: short(random, config.sectors.into()),
-            sectors: 1 + byte(random, MAX_SECTORS.into()),
+            sector: random.short(config.sectors.into()),
+            sectors: 1 + random.byte(MAX_SECTORS.into()),
             stable: random.one_in(3),
         }
     }
@@ -315,7 +305,7 @@ impl Weights {
             queue: queue(config, random),
             kind,
             sector: u16::try_from(sector).expect("a small disk"),
-            sectors: 1 + byte(random, MAX_SECTORS.into()),
+            sectors: 1 + random.byte(MAX_SECTORS.into()),
             shape: random.small(u32::MAX),
         }
     }
@@ -334,10 +324,6 @@ fn queue(config: &Config, random: &mut Random) -> u8 {
     u8::try_from(random.index(config.queues)).expect("few queues")
 }
 
-pub(super) fn iothread(config: &Config, random: &mut Random) -> u8 {
-    u8::try_from(random.index(config.iothreads)).expect("few iothreads")
-}
-
 /// That of a queue.
 fn iothread_of(config: &Config, queue: u8) -> u8 {
     u8::try_from(usize::from(queue) % config.iothreads).expect("few iothreads")
@@ -345,15 +331,15 @@ fn iothread_of(config: &Config, queue: u8) -> u8 {
 
 fn run(config: &Config, random: &mut Random) -> Event {
     Event::Run {
-        iothread: iothread(config, random),
-        times: 1 + byte(random, 3),
+        iothread: config.some_iothread(random),
+        times: 1 + random.byte(3),
     }
 }
 
 fn then(random: &mut Random) -> Then {
     match random.below(5) {
         0 => Then::Polls,
-        1 => Then::SleepsFor(byte(random, 4)),
+        1 => Then::SleepsFor(random.byte(4)),
         _ => Then::Sleeps,
     }
 }
@@ -383,14 +369,14 @@ fn crash(config: &Config, random: &mut Random, events: &mut Vec<Event>) {
             let completed = if at > 1 { 1 + random.below(3) } else { 0 };
             for _ in 0..completed {
                 events.push(Event::Complete {
-                    pick: short(random, 1 << 16),
+                    pick: random.short(1 << 16),
                     how: End::Whole,
                 });
             }
             let end = random.pick(&[4, 12, 40]);
             events.push(Event::Kill {
-                iothread: iothread(config, random),
-                store: short(random, end),
+                iothread: config.some_iothread(random),
+                store: random.short(end),
                 salt: random.small(u32::MAX),
             });
             if random.one_in(2) {
@@ -422,7 +408,7 @@ fn control(config: &Config, random: &mut Random) -> Event {
             enabled: !random.one_in(3),
         },
         12 => Event::Resize {
-            sectors: config.sectors - 8 + short(random, 12),
+            sectors: config.sectors - 8 + random.short(12),
         },
         13 | 14 => Event::Resume {
             report: random.one_in(3),

@@ -39,7 +39,6 @@ impl World {
     /// Bitmaps change at one moment.
     pub(super) fn switch_bitmaps(&mut self, how: BitmapSwitch) {
         if self.daemon.is_some() && self.config.filters.marks && !self.job_uses_bitmap() {
-            self.trace.say(|| format!("bitmaps change: {how:?}"));
             let size = self.disk_bytes();
             let marks = self.kernel.state().disk().marks.clone();
             marks.switch(how, size);
@@ -53,7 +52,6 @@ impl World {
         };
         let marks = self.kernel.state().disk().marks.clone();
         if !marks.is_recording() {
-            self.trace.say(|| "a bitmap begins to record".to_owned());
             marks.begin(daemon.nodes.bitmaps(), self.disk_bytes());
         }
     }

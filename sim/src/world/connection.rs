@@ -22,7 +22,6 @@ impl World {
         if self.client_is_missing()
             && let Some(daemon) = &mut self.daemon
         {
-            self.trace.say(|| "client: connects".to_owned());
             daemon.start_client(self.client.connect());
         }
     }
@@ -57,7 +56,6 @@ impl World {
         if let Some(daemon) = &self.daemon
             && let Some(place) = daemon.client
         {
-            self.trace.say(|| "the client's device stops".to_owned());
             let (reply, answer) = channel();
             daemon.send(place, |number| Message::Stop(number, reply));
             self.client_stops = Some(answer);

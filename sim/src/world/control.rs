@@ -135,8 +135,6 @@ impl World {
             // Who is gone without a word cannot go on elsewhere.
             return;
         }
-        self.trace
-            .say(|| format!("the front-end stops the queues: {how:?}"));
         if self.config.inflight && (how == DisconnectReason::Vanish || self.config.suspends) {
             daemon.tell(|| QueueCommand::LeaveParked);
         }
@@ -155,9 +153,6 @@ impl World {
         let Some(running) = daemon.queues[index] else {
             return;
         };
-        let then = if reset { ", to begin anew" } else { "" };
-        self.trace
-            .say(|| format!("the front-end stops queue {index}{then}"));
         if self.config.inflight && self.config.suspends {
             daemon.tell_queue(running, QueueCommand::LeaveParked);
         }
@@ -210,8 +205,6 @@ impl World {
                 }
             }
             Waits::Settled(sectors, _) => {
-                self.trace
-                    .say(|| format!("all have settled: the disk is cut to {sectors} sectors"));
                 self.kernel.state().disk().resize(sectors.into());
                 self.resize_bitmaps();
                 self.guest.borrow_mut().cut(sectors.into());
@@ -243,7 +236,7 @@ impl World {
             Ok(base) => {
                 self.trace
                     .say(|| format!("queue {index} has stopped at {base:#x}"));
-                self.seen.stops += 1;
+                self.seen.add("stops", 1);
                 let known = &mut self.known[*index];
                 known.disabling = false;
                 if reported {
@@ -272,7 +265,7 @@ impl World {
                 if let Some(daemon) = &self.daemon {
                     daemon.device.reset();
                 }
-                self.seen.resets += 1;
+                self.seen.add("resets", 1);
                 self.guest.borrow_mut().reset(driver);
                 self.drop_region();
                 self.new_queues();
@@ -311,14 +304,12 @@ impl World {
         if let Some(daemon) = &self.daemon
             && let Some(running) = daemon.queues[index]
         {
-            self.trace
-                .say(|| format!("queue {index}: enabled: {enabled}"));
             daemon.tell_queue(running, QueueCommand::Enable(enabled));
             known.disabling = !enabled;
             if enabled {
                 self.guest.borrow_mut().enabled(index);
             } else {
-                self.seen.disabled += 1;
+                self.seen.add("disabled", 1);
             }
         }
     }
@@ -343,8 +334,6 @@ impl World {
         }
         let now = self.kernel.state().disk().bytes().len() / SECTOR;
         let bytes = usize::from(sectors) * SECTOR;
-        self.trace
-            .say(|| format!("the disk of {now} sectors is to have {sectors}"));
         if usize::from(sectors) >= now {
             self.kernel.state().disk().resize(sectors.into());
             self.resize_bitmaps();
@@ -361,8 +350,6 @@ impl World {
         if let Some(daemon) = &self.daemon
             && daemon.waiting() > 0
         {
-            self.trace
-                .say(|| format!("what waits after an error goes on: {how:?}"));
             // Unless some have failed of which it does not know yet.
             self.may_be_parked &= self.has_just_failed;
             daemon.resume(how);

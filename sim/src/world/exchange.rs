@@ -25,7 +25,6 @@ impl World {
         if !daemon.is_used() || is_refused && self.has_job() {
             return;
         }
-        self.trace.say(|| format!("an exchange begins: {how:?}"));
         match how {
             Exchange::Reopened { rewrites } => {
                 self.waits = Some(Waits::ExchangeSettled(rewrites, daemon.disable()));
@@ -94,8 +93,7 @@ impl World {
             daemon.enable(self.known.iter().map(|known| !known.disabled));
         }
         self.routes_exchanged(how);
-        self.seen.exchanges += 1;
-        self.trace.say(|| "the exchange is done".to_owned());
+        self.seen.add("exchanges", 1);
         // A request that is parked keeps the filter that it came through.
         let is_used = match how {
             Exchange::Recorded { .. } => false,

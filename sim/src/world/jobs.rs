@@ -18,9 +18,9 @@ use crate::clock;
 use crate::daemon::Place;
 use crate::kernel::Kernel;
 use crate::model::{Moment, SECTOR};
-use crate::plan::{Backup, JobEvent};
+use crate::nodes::Use;
+use crate::plan::{Backup, JobEvent, Mirror};
 
-use super::mirror::MirrorJob;
 use super::{Waits, World};
 
 /// So many steps a job may need.
@@ -52,6 +52,17 @@ pub(super) struct Job {
     pub outcome: Option<Outcome>,
     ends: bool,
     pub mirror: Option<MirrorJob>,
+}
+
+/// What a mirror has beside other jobs.
+pub(super) struct MirrorJob {
+    pub how: Mirror,
+    pub use_of_target: Use,
+    pub is_ready: bool,
+    /// It is to end.
+    pub finishes: bool,
+    /// The guest uses the target.
+    pub has_switched_over: bool,
 }
 
 /// How a job ends.
@@ -147,7 +158,6 @@ impl World {
             }
             JobEvent::Pause => {
                 if let Some(job) = &self.job {
-                    self.trace.say(|| "the job is paused".to_owned());
                     job.control.pause();
                 }
             }
@@ -158,7 +168,6 @@ impl World {
                 if let Some(job) = &mut self.job
                     && job.copier.is_some()
                 {
-                    self.trace.say(|| "the job is cancelled".to_owned());
                     job.outcome.get_or_insert(outcome);
                 }
             }
@@ -189,7 +198,6 @@ impl World {
     fn resume_job(&self) {
         let paused = |job: &Job| job.control.resume();
         if self.job.as_ref().is_some_and(paused) {
-            self.trace.say(|| "the job is resumed".to_owned());
             self.run_copier();
         }
     }
@@ -238,8 +246,6 @@ impl World {
         let copy = copy.expect("there is memory");
         let (target, _) = daemon.nodes.open_target(&self.config, &self.kernel);
         let source = daemon.nodes.opening();
-        self.trace
-            .say(|| format!("a backup begins: {backup:?}, incremental: {limited}"));
         source.set_copy_before_write(&copy, &target);
         self.guest.borrow_mut().is_served_by_tasks();
         self.waits = Some(Waits::Job(JobStep::FilterAdded, daemon.set_node()));
@@ -271,8 +277,6 @@ impl World {
         let (Some(job), Some(daemon)) = (&mut self.job, &self.daemon) else {
             return;
         };
-        self.trace
-            .say(|| "the moment of the backup comes".to_owned());
         if job.uses_bitmap {
             self.kernel.state().disk().marks.begin_job();
         }
@@ -329,7 +333,7 @@ impl World {
                 CopierReport::Failed(failure, action) => {
                     self.trace
                         .say(|| format!("the job reports {failure:?}: {action:?}"));
-                    self.seen.jobs.errors += 1;
+                    self.seen.add("job-errors", 1);
                     if !job.may_fail {
                         let wrong = format!("the job reports {failure:?}, and nothing has failed");
                         self.guest.borrow_mut().complain(wrong);
@@ -365,8 +369,6 @@ impl World {
         let (Some(job), Some(daemon)) = (&mut self.job, &self.daemon) else {
             return;
         };
-        self.trace
-            .say(|| format!("the job is about to end: {:?}", job.outcome));
         job.ends = true;
         if job.is_pulled && job.outcome == Some(Outcome::Completed) {
             // The client has what it needs. From now on writes that are under way copy what others may have changed.
@@ -420,16 +422,16 @@ impl World {
                 self.base = marks.period();
             }
         }
-        let jobs = &mut self.seen.jobs;
-        match job.outcome {
-            Some(Outcome::Completed) if has_switched_over => {}
-            Some(Outcome::Completed) if job.mirror.is_some() => jobs.mirrored += 1,
-            Some(Outcome::Completed) if job.limited => jobs.incremental += 1,
-            Some(Outcome::Completed) if job.is_pulled => jobs.pulled += 1,
-            Some(Outcome::Completed) => jobs.full += 1,
-            _ => jobs.aborted += 1,
-        }
-        jobs.waits += job.copy.guest_waits();
+        let kind = match job.outcome {
+            Some(Outcome::Completed) if has_switched_over => "switch-overs",
+            Some(Outcome::Completed) if job.mirror.is_some() => "mirrored-copies",
+            Some(Outcome::Completed) if job.limited => "incremental-backups",
+            Some(Outcome::Completed) if job.is_pulled => "pulled-backups",
+            Some(Outcome::Completed) => "full-backups",
+            _ => "aborted-jobs",
+        };
+        self.seen.add(kind, 1);
+        self.seen.add("waits-for-copies", job.copy.guest_waits());
         let checked = match (job.outcome, job.moment) {
             (Some(Outcome::Completed), Some(moment)) if !has_switched_over => {
                 check_target(&self.kernel, &moment)

@@ -126,17 +126,11 @@ impl World {
             None => end_simulated_process(),
             Some(less) => left = less,
         };
-        let ended = run_with_hook(Box::new(hook), run);
-        self.trace.say(|| match ended {
-            None => format!("the process is killed before store {store}"),
-            Some(()) => "the process is killed".to_owned(),
-        });
-        self.seen.kills += 1;
+        run_with_hook(Box::new(hook), run);
+        self.seen.add("kills", 1);
         self.has_lost_log = self.config.inflight && self.config.suspends;
         self.ended(salt);
         if !self.config.inflight {
-            self.trace
-                .say(|| "guest: requests in flight are unknown: resets its device".to_owned());
             let mut guest = self.guest.borrow_mut();
             let driver = guest.cache.driver;
             guest.reset(driver);
@@ -169,8 +163,7 @@ impl World {
     }
 
     pub(super) fn power_fail(&mut self, salt: u32) {
-        self.trace.say(|| "power fails".to_owned());
-        self.seen.power_failures += 1;
+        self.seen.add("power-failures", 1);
         let mut random = Random::new(salt.into());
         // SAFETY: as for `ended`.
         unsafe {
@@ -211,18 +204,18 @@ impl World {
         });
         let errno = match how {
             End::Error => {
-                self.seen.faults.errors += 1;
+                self.seen.add("errors", 1);
                 Errno::IO
             }
             End::NoSpace => {
-                self.seen.faults.no_space += 1;
+                self.seen.add("no-space", 1);
                 Errno::NOSPC
             }
             End::Whole | End::Short(_) => {
                 let max = match how {
                     // Zeroes are written, or they are not.
                     End::Short(words) if !matches!(does, DiskOp::Zeroes { .. }) => {
-                        self.seen.faults.short += 1;
+                        self.seen.add("short", 1);
                         (usize::from(words) + 1) * 8
                     }
                     _ => usize::MAX,
@@ -277,14 +270,8 @@ impl World {
         if count == 0 {
             return;
         }
-        self.trace.say(|| {
-            format!(
-                "a worker does a job{}",
-                if fails { ", which fails" } else { "" }
-            )
-        });
         if fails {
-            self.seen.faults.jobs += 1;
+            self.seen.add("failed-jobs", 1);
         }
         daemon.run_or_fail_job(pick % count, fails.then_some(Errno::IO));
         if fails {

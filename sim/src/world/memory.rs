@@ -11,8 +11,6 @@ impl World {
     /// The same memory at other host addresses.
     pub(super) fn remap(&mut self) {
         if self.waits.is_none() {
-            self.trace
-                .say(|| "the guest's memory is mapped anew".to_owned());
             self.send_table();
         }
     }
@@ -20,15 +18,13 @@ impl World {
     /// A region is added to the table, or removed.
     pub(super) fn hotplug(&mut self, present: bool) {
         if self.waits.is_none() && self.guest.borrow_mut().hotplug(present) {
-            let what = if present { "added" } else { "removed" };
-            self.trace.say(|| format!("a region of memory is {what}"));
             self.send_table();
         }
     }
 
     /// All queues that run get the table, also those that are disabled. Others start with it.
     fn send_table(&mut self) {
-        self.seen.tables += 1;
+        self.seen.add("tables", 1);
         let table = self.guest.borrow_mut().remap();
         let Some(daemon) = &self.daemon else {
             return self.guest.borrow_mut().table_is_in_force();
@@ -46,8 +42,6 @@ impl World {
         if !guest.cache.driver.config_wce {
             return;
         }
-        self.trace
-            .say(|| format!("guest: sets the cache mode: write-back: {write_back}"));
         let turns_off = guest.set_cache_mode(write_back);
         let written = daemon
             .device
@@ -80,7 +74,6 @@ impl World {
 
     /// The disk is flushed, as exports do it where the write cache is turned off.
     pub(super) fn flush(&mut self) {
-        self.trace.say(|| "the disk is flushed".to_owned());
         self.kernel.state().disk().flush_all();
         self.guest.borrow_mut().cache_is_off();
     }

@@ -20,8 +20,6 @@ impl World {
         let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) else {
             return;
         };
-        self.trace
-            .say(|| "the front-end wants to know which pages are written".to_owned());
         let copied = self.is_copied();
         let mut guest = self.guest.borrow_mut();
         let memory = guest.memory.clone();
@@ -58,8 +56,6 @@ impl World {
             return;
         };
         if self.guest.borrow_mut().copying.take().is_some() {
-            self.trace
-                .say(|| "the front-end gives the migration up".to_owned());
             daemon.tell(|| QueueCommand::SetLog(None, channel().0));
         }
     }
@@ -81,11 +77,7 @@ impl World {
         // What a dead process had begun and is still in the in-flight region is carried out once more, and writes its buffers then.
         let lost = self.has_lost_log;
         match copying.finish(|addr| lost && guest.is_to_be_written(addr)) {
-            Ok(pages) => {
-                self.seen.migrations += 1;
-                self.trace
-                    .say(|| format!("the last {pages} pages are copied; the guest goes on there"));
-            }
+            Ok(()) => self.seen.add("migrations", 1),
             Err(addr) => {
                 let what = guest.what_is_at(addr);
                 guest.complain(format!(

@@ -11,22 +11,11 @@ use iothread::{Message, SocketDeviceCommand};
 
 use crate::failure::Failure;
 use crate::model::SECTOR;
-use crate::nodes::{Nodes, Use};
+use crate::nodes::Nodes;
 use crate::plan::Mirror;
 
-use super::jobs::{Job, JobStep, Outcome};
+use super::jobs::{Job, JobStep, MirrorJob, Outcome};
 use super::{Waits, World};
-
-/// What a mirror has beside other jobs.
-pub(super) struct MirrorJob {
-    how: Mirror,
-    use_of_target: Use,
-    is_ready: bool,
-    /// It is to end.
-    finishes: bool,
-    /// The guest uses the target.
-    pub has_switched_over: bool,
-}
 
 impl World {
     /// A mirror of a disk that exports use without filters begins.
@@ -41,7 +30,6 @@ impl World {
         let size = self.resize_target();
         let copy = BlockCopy::new_mirror(size, false, |_| ()).expect("there is memory");
         let (target, use_of_target) = daemon.nodes.open_target(&self.config, &self.kernel);
-        self.trace.say(|| format!("a mirror begins: {how:?}"));
         let mode = match how.blocks_writes {
             true => MirrorMode::Write,
             false => MirrorMode::Mark,
@@ -95,7 +83,6 @@ impl World {
             return false;
         }
         mirror.finishes = true;
-        self.trace.say(|| "the mirror is to end".to_owned());
         let source = daemon.nodes.opening();
         source.set_mirror(&job.copy, &job.target, MirrorMode::Finish);
         self.waits = Some(Waits::Job(JobStep::BothWritten, daemon.set_node()));
@@ -136,7 +123,6 @@ impl World {
             mirror.has_switched_over = true;
             let may_fail = job.may_fail;
             self.kernel.state().switch_over();
-            self.seen.jobs.switch_overs += 1;
             // What the target has failed before may come to the guest only now.
             for read in [true, false].into_iter().filter(|_| may_fail) {
                 let (flush, sectors) = (!read, 0..u64::MAX);

@@ -35,8 +35,7 @@ impl World {
         let Some(groups) = self.daemon.as_ref().and_then(groups) else {
             return;
         };
-        self.trace.say(|| format!("limits change: {limits:?}"));
-        self.seen.throttles.limits += 1;
+        self.seen.add("limits", 1);
         self.limits = limits;
         groups.disks.set_limits(limits);
         let mut guest = self.guest.borrow_mut();
@@ -49,7 +48,7 @@ impl World {
     pub(super) fn note_exchange(&mut self, how: Exchange) {
         self.note_what_waits();
         if matches!(how, Exchange::Throttled { .. }) {
-            self.seen.throttles.exchanges += 1;
+            self.seen.add("throttle-exchanges", 1);
             self.begin_throttling();
         }
         // A parked request keeps its old route, which owes until then what came before.
@@ -79,8 +78,8 @@ impl World {
     /// All has come to its end that was under way at `since_ns`, when it was to take so long at most.
     pub(super) fn check_throttles(&self, since_ns: u64, longest_ns: f64) -> Result<(), String> {
         self.guest.borrow().throttles.check()?;
-        let faults = self.seen.faults;
-        if faults.errors + faults.no_space + faults.jobs > 0 {
+        let faults = ["errors", "no-space", "failed-jobs"].map(|fault| self.seen.of(fault));
+        if faults != [0; 3] {
             // Requests that are tried again count again.
             return Ok(());
         }

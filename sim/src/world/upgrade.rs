@@ -24,8 +24,6 @@ impl World {
         if self.is_copied() || self.running().is_empty() || self.has_job() {
             return;
         }
-        self.trace
-            .say(|| "an upgrade begins: all queues are disabled".to_owned());
         self.waits = Some(Waits::HandoverSettled(how, daemon.disable()));
     }
 
@@ -35,7 +33,6 @@ impl World {
             return;
         };
         if how == Handover::Refused {
-            self.trace.say(|| "the upgrade is refused".to_owned());
             daemon.enable(self.known.iter().map(|known| !known.disabled));
             return;
         }
@@ -49,13 +46,11 @@ impl World {
     /// All queues have stopped: they start where they stood, and are enabled as they were.
     pub(super) fn handover_stopped(&mut self, how: Handover, moved: &[usize]) {
         if how == Handover::Done {
-            self.seen.upgrades += 1;
+            self.seen.add("upgrades", 1);
             let old = self.daemon.take();
             let saved = |daemon: Daemon| daemon.nodes.bitmaps().save(SaveKind::Handover);
             self.start_daemon_with(old.map(saved));
         } else {
-            self.trace
-                .say(|| "the upgrade fails: the same process goes on".to_owned());
         }
         for index in moved {
             self.start_queue(*index, false);
