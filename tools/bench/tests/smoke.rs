@@ -3,18 +3,18 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bench::cli::{Cli, run};
 use bench::program::blockplane;
 use clap::Parser;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use test_support::process::Process;
 
 const SHORT: &str = "--time 100ms --warm-up 10ms --repetitions 2";
 
@@ -33,28 +33,20 @@ fn json(line: &str) -> Result<Value, String> {
 
 /// blockplane, serving one disk; killed at the end.
 struct Daemon {
-    child: Child,
+    process: Process,
     folder: TempDir,
 }
 
 impl Daemon {
     fn serve(words: &str) -> Daemon {
         let folder = tempfile::tempdir().unwrap();
-        let child = Command::new(blockplane(None).unwrap())
-            .args(["serve", "--quiet", "--socket", "socket"])
-            .args(words.split(' '))
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let daemon = Daemon { child, folder };
-        let since = Instant::now();
-        // The file exists before a process listens on it.
-        while UnixStream::connect(daemon.socket()).is_err() {
-            let waited = since.elapsed();
-            assert!(waited < Duration::from_secs(60), "it does not listen");
-            sleep(Duration::from_millis(5));
-        }
+        let mut command = Command::new(blockplane(None).unwrap());
+        command.args(["serve", "--quiet", "--socket", "socket"]);
+        command.args(words.split(' ')).current_dir(folder.path());
+        let process = Process::spawn(command);
+        let mut daemon = Daemon { process, folder };
+        let socket = daemon.socket();
+        daemon.process.wait_until_accepting(&socket);
         daemon
     }
 
@@ -65,14 +57,6 @@ impl Daemon {
     fn run(&self, line: &str) -> Result<Value, String> {
         let report = json(&format!("run {} {line}", self.socket().display()));
         report.map(|mut report| report["run"].take())
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // Has ended already where that is what the test is about.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -208,12 +192,12 @@ fn impossible_comparison_is_refused_before_a_disk_is_created_or_written() {
 #[test]
 fn server_that_dies_under_load_is_an_error() {
     for client in ["polling", "blocking"] {
-        let mut daemon = Daemon::serve("null-co:");
+        let daemon = Daemon::serve("null-co:");
         let socket = daemon.socket();
         let line = format!("run {} --time 60s --client {client}", socket.display());
         let load = std::thread::spawn(move || output(&line));
         sleep(Duration::from_millis(300));
-        daemon.child.kill().unwrap();
+        daemon.process.signal(Signal::KILL);
         let error = load.join().unwrap().unwrap_err();
         assert!(error.contains("closed the connection"), "{error}");
     }
@@ -222,22 +206,17 @@ fn server_that_dies_under_load_is_an_error() {
 #[test]
 fn first_signal_ends_a_comparison_and_removes_its_file() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_blockplane-bench"))
-        .args(["compare", "--servers", "raw", "--no-pinning"])
-        .args(["--size", "1M", "--time", "1000s", "--folder"])
-        .arg(folder.path())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let has_file = |folder: &Path| fs::read_dir(folder).unwrap().count() > 0;
-    while !has_file(folder.path()) {
-        assert_eq!(bench.try_wait().unwrap(), None);
-        sleep(Duration::from_millis(5));
-    }
-    kill_process(Pid::from_child(&bench), Signal::INT).unwrap();
-    let ended = bench.wait_with_output().unwrap();
-    let said = String::from_utf8(ended.stderr).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blockplane-bench"));
+    command.args(["compare", "--servers", "raw", "--no-pinning"]);
+    command.args(["--size", "1M", "--time", "1000s", "--folder"]);
+    command.arg(folder.path());
+    let mut bench = Process::spawn(command);
+    let has_file = || fs::read_dir(folder.path()).unwrap().count() > 0;
+    bench.wait_until("makes its file", has_file);
+    bench.signal(Signal::INT);
+    let ended = bench.ended();
+    let said = ended.stderr;
     assert!(said.ends_with("blockplane-bench: interrupted\n"), "{said}");
-    assert_eq!(ended.status.code(), Some(1));
-    assert!(!has_file(folder.path()), "its file is removed");
+    assert_eq!(ended.code, Some(1));
+    assert!(!has_file(), "its file is removed");
 }

@@ -77,6 +77,12 @@ impl<Q: Queue, R: Commands, P: Plan> Driver<Q, R, P> {
         &self.requests
     }
 
+    /// What decides what is sent.
+    #[must_use]
+    pub fn plan(&self) -> &P {
+        &self.plan
+    }
+
     /// Goes on with another plan; nothing is in flight.
     #[must_use]
     pub fn exchange<N: Plan>(self, plan: N) -> (Driver<Q, R, N>, P) {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::pattern::Walk;
 use super::plan::Plan;
 use super::started_server::StartedServer;
-use super::{Driver, Load, Times, drive};
-use crate::client::{Commands, DriverRing, Kind, Requests, SECTOR_BYTES};
+use super::{Load, Times, drive};
+use crate::client::{Commands, Kind, SECTOR_BYTES};
 use crate::error::{Error, Result};
 
 const SECTOR_WORDS: usize = SECTOR_BYTES as usize / 8;
@@ -36,7 +36,7 @@ pub struct Verified {
 }
 
 /// Writes blocks that know where they belong, checks those that it reads meanwhile, and reads back
-/// all at the end, each through another queue than the one that wrote it. All data on the disk, or
+/// all at the end, each through another queue than the one that wrote it, behind a flush of one of them. All data on the disk, or
 /// the part of it that the load goes over, is lost.
 ///
 /// # Errors
@@ -68,33 +68,37 @@ pub fn verify(stream: UnixStream, load: &Load, time: Duration, seed: u64) -> Res
     let mut drivers = server.drivers(plan);
     drive(&mut drivers, socket, load, times(time), None)?;
     let mut verified = Verified::default();
-    let (mut territories, mut flushing) = (Vec::new(), Vec::new());
+    let (mut queues, mut territories) = (Vec::new(), Vec::new());
     for driver in drivers {
-        let is_first = territories.is_empty();
-        let flush = Flush {
-            is_sent: !(is_first && server.session.agreed.flush()),
-        };
-        let (driver, plan) = driver.exchange(flush);
+        let (driver, plan) = driver.exchange(ReadBack::default());
         verified.writes += plan.writes;
         verified.checked += plan.territory.checked;
         territories.push(plan.territory);
-        flushing.push(driver);
+        queues.push(driver);
     }
-    drive(&mut flushing, socket, load, times(NEVER), None)?;
-    // Each is read by a queue that did not write it.
+    // Each is read by a queue that did not write it; the first of them flushes before.
     territories.rotate_left(1);
-    let reading = flushing.into_iter().zip(territories);
-    let mut reading: Vec<Driver<DriverRing<'_>, Requests<'_>, ReadBack>> = reading
-        .map(|(driver, mut territory)| {
-            territory.checked = 0;
-            driver.exchange(ReadBack { territory, next: 0 }).0
+    let mut flushes = server.session.agreed.flush();
+    let reading = queues.into_iter().zip(territories);
+    let mut reading: Vec<_> = reading
+        .map(|(driver, territory)| {
+            let flushes = std::mem::take(&mut flushes);
+            let territory = Territory {
+                checked: 0,
+                ..territory
+            };
+            let plan = ReadBack {
+                territory,
+                next: 0,
+                flushes,
+            };
+            driver.exchange(plan).0
         })
         .collect();
     drive(&mut reading, socket, load, times(NEVER), None)?;
-    for driver in reading {
-        let (_, plan) = driver.exchange(Flush { is_sent: true });
-        verified.read_back += plan.territory.checked;
-    }
+    let read_back = reading.iter().map(|driver| driver.plan().territory.checked);
+    verified.read_back = read_back.sum();
+    drop(reading);
     server.stop()?;
     Ok(verified)
 }
@@ -161,6 +165,7 @@ fn mismatch(words: &[AtomicU64], seed: u64, sector: u64, generation: u32, index:
 }
 
 /// A part of the disk that one queue has for itself, and what it wrote there.
+#[derive(Default)]
 struct Territory {
     seed: u64,
     first_block: u64,
@@ -269,14 +274,19 @@ impl Plan for WriteAndCheck {
     }
 }
 
-/// Reads back all that was written.
+/// Reads back all that was written, behind a flush if there is to be one.
+#[derive(Default)]
 struct ReadBack {
     territory: Territory,
     next: usize,
+    flushes: bool,
 }
 
 impl Plan for ReadBack {
     fn next(&mut self, slot: usize, requests: &impl Commands) -> Option<(u64, Kind)> {
+        if std::mem::take(&mut self.flushes) {
+            return Some((0, Kind::Flush));
+        }
         let rest = self.territory.generations.get(self.next..)?;
         let index = self.next + rest.iter().position(|&generation| generation != UNKNOWN)?;
         self.next = index + 1;
@@ -284,30 +294,14 @@ impl Plan for ReadBack {
     }
 
     fn done(&mut self, slot: usize, requests: &impl Commands) -> Result<()> {
-        self.territory.end_read(slot, requests)
+        match requests.kind(slot) {
+            Kind::Flush => Ok(()),
+            _ => self.territory.end_read(slot, requests),
+        }
     }
 
     fn is_done(&self) -> bool {
         let mut rest = self.territory.generations.iter().skip(self.next);
-        rest.all(|&generation| generation == UNKNOWN)
-    }
-}
-
-/// One flush, or nothing.
-struct Flush {
-    is_sent: bool,
-}
-
-impl Plan for Flush {
-    fn next(&mut self, _slot: usize, _requests: &impl Commands) -> Option<(u64, Kind)> {
-        (!std::mem::replace(&mut self.is_sent, true)).then_some((0, Kind::Flush))
-    }
-
-    fn done(&mut self, _slot: usize, _requests: &impl Commands) -> Result<()> {
-        Ok(())
-    }
-
-    fn is_done(&self) -> bool {
-        self.is_sent
+        !self.flushes && rest.all(|&generation| generation == UNKNOWN)
     }
 }
