@@ -170,12 +170,7 @@ fn targets(folder: &Path) -> Result<Vec<String>, String> {
 
 /// What the compiler calls this machine.
 fn host() -> Result<String, String> {
-    let output = Command::new("rustc")
-        .arg("-vV")
-        .output()
-        .map_err(|error| format!("rustc: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned)
-        .ok_or_else(|| "rustc -vV names no host".to_owned())
+    let output = Command::new("rustc").arg("--print=host-tuple").output();
+    let output = output.map_err(|error| format!("rustc: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

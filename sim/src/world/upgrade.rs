@@ -50,7 +50,6 @@ impl World {
             let old = self.daemon.take();
             let saved = |daemon: Daemon| daemon.nodes.bitmaps().save(SaveKind::Handover);
             self.start_daemon_with(old.map(saved));
-        } else {
         }
         for index in moved {
             self.start_queue(*index, false);
