@@ -310,11 +310,50 @@ impl Guest {
         });
     }
 
+    /// Waits for a signal of a queue, and takes it.
+    #[track_caller]
+    pub fn wait_for_call(&self, index: u32) {
+        let call = &self.queues[index as usize].virtqueue.call;
+        wait_for_any("a signal", Deadline::default(), &[call.as_fd()]);
+        take(call);
+    }
+
+    /// Waits until the device hangs up.
+    #[track_caller]
+    pub fn wait_for_hang_up(&self) {
+        self.wire.wait_for_hang_up();
+    }
+
     /// One request, from the first to the last.
     #[track_caller]
     pub fn request(&mut self, index: u32, kind: u32, block: u64, byte: u8) {
         self.ask(index, 0, kind, block, byte);
         self.wait(index, 0);
+    }
+
+    /// One request, from the first to the last, and its status.
+    #[track_caller]
+    pub fn status_of(&mut self, index: u32, kind: u32, block: u64, byte: u8) -> u8 {
+        self.ask(index, 0, kind, block, byte);
+        self.watch(index, 0);
+        self.status(index, 0)
+    }
+
+    /// Makes requests of so many blocks available at once, in slots from 0 on. What is written to each is its byte all over.
+    pub fn ask_all(&mut self, index: u32, kind: u32, blocks: impl IntoIterator<Item = (u64, u8)>) {
+        for (slot, (block, byte)) in blocks.into_iter().enumerate() {
+            self.add(index, slot, kind, block, byte);
+        }
+        self.submit(index);
+    }
+
+    /// Waits until no slot of a queue has a request that is not answered, and returns the status of each slot.
+    #[track_caller]
+    pub fn watch_all(&mut self, index: u32) -> [u8; SLOTS] {
+        std::array::from_fn(|slot| {
+            self.watch(index, slot);
+            self.status(index, slot)
+        })
     }
 
     /// The status of a request that was answered.

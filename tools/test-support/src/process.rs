@@ -160,6 +160,14 @@ impl Process {
         self.stderr.try_clone().unwrap()
     }
 
+    /// What its descriptors refer to: files by their paths, others as proc_pid_fd(5) says.
+    #[must_use]
+    pub fn open_files(&self) -> Vec<PathBuf> {
+        let links = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
+        let links = links.map(|link| link.unwrap().path());
+        links.filter_map(|link| link.read_link().ok()).collect()
+    }
+
     /// Whether it is still running.
     pub fn is_running(&mut self) -> bool {
         self.status().is_none()

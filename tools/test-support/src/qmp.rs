@@ -111,6 +111,66 @@ impl Client {
             .to_owned()
     }
 
+    /// Executes [commands in words](command) that succeed, one a line, and returns the result of the last one.
+    #[track_caller]
+    pub fn execute(&mut self, lines: &str) -> Value {
+        let mut result = Value::Null;
+        for line in lines.lines() {
+            let (name, arguments) = command(line);
+            result = self.done(&name, arguments);
+        }
+        result
+    }
+
+    /// The text of the error of a [command in words](command) that fails.
+    #[track_caller]
+    pub fn error_of(&mut self, line: &str) -> String {
+        let (name, arguments) = command(line);
+        self.fails(&name, arguments)
+    }
+
+    /// Asserts that each of these [commands in words](command) fails with an error that contains the text beside it.
+    #[track_caller]
+    pub fn assert_errors(&mut self, cases: &[(&str, &str)]) {
+        for (line, expected) in cases {
+            let error = self.error_of(line);
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+    }
+
+    /// Reopens nodes; the options of each are a line of [words](arguments).
+    #[track_caller]
+    pub fn reopen(&mut self, nodes: &str) {
+        self.done("blockdev-reopen", reopen_arguments(nodes));
+    }
+
+    /// The text of the error when these nodes are reopened.
+    #[track_caller]
+    pub fn reopen_error(&mut self, nodes: &str) -> String {
+        self.fails("blockdev-reopen", reopen_arguments(nodes))
+    }
+
+    /// A node, as `query-named-block-nodes` shows it.
+    #[track_caller]
+    pub fn node(&mut self, name: &str) -> Value {
+        let nodes = self.done("query-named-block-nodes", json!({}));
+        entry(&nodes, "node-name", name)
+    }
+
+    /// An export, as `query-block-exports` shows it.
+    #[track_caller]
+    pub fn export(&mut self, id: &str) -> Value {
+        let exports = self.done("query-block-exports", json!({}));
+        entry(&exports, "id", id)
+    }
+
+    /// An export's entry of `query-blockstats`.
+    #[track_caller]
+    pub fn block_stats(&mut self, export: &str) -> Value {
+        let exports = self.done("query-blockstats", json!({}));
+        entry(&exports, "export", export)
+    }
+
     /// The next event; it may have been received with an answer.
     #[track_caller]
     fn next_event(&mut self, what: impl Display, deadline: Deadline) -> Value {
@@ -187,4 +247,60 @@ impl Client {
             }
         }
     }
+}
+
+/// The entry of a list whose member `key` is `value`.
+#[track_caller]
+fn entry(list: &Value, key: &str, value: &str) -> Value {
+    let mut entries = list.as_array().unwrap().iter();
+    let found = entries.find(|entry| entry[key] == *value);
+    found
+        .unwrap_or_else(|| panic!("no {key} {value} in {list}"))
+        .clone()
+}
+
+/// A command and its arguments in words, as `blockplane qmp` takes them: `object-add qom-type=iothread id=io0`.
+#[must_use]
+pub fn command(line: &str) -> (String, Value) {
+    let line = line.trim();
+    let (name, words) = line.split_once(' ').unwrap_or((line, ""));
+    (name.to_owned(), arguments(words))
+}
+
+/// Arguments in words. A value that is JSON is taken as such, any other as a string. Dots nest, and numbers make lists:
+/// `inject-error.0.errno=5`. The last of a repeated key counts.
+#[must_use]
+pub fn arguments(words: &str) -> Value {
+    let mut arguments = json!({});
+    for word in words.split_whitespace() {
+        let (key, text) = word.split_once('=').expect(word);
+        let mut place = &mut arguments;
+        for name in key.split('.') {
+            place = match name.parse::<usize>() {
+                Ok(index) => list_element(place, index),
+                Err(_) => &mut place[name],
+            };
+        }
+        *place = serde_json::from_str(text).unwrap_or_else(|_| text.into());
+    }
+    arguments
+}
+
+/// An element of a list, which may be one more than there are.
+fn list_element(list: &mut Value, index: usize) -> &mut Value {
+    if list.is_null() {
+        *list = json!([]);
+    }
+    let list = list.as_array_mut().unwrap();
+    if index == list.len() {
+        list.push(Value::Null);
+    }
+    &mut list[index]
+}
+
+/// Arguments of `blockdev-reopen`: the options of each node are a line of [words](arguments).
+#[must_use]
+pub fn reopen_arguments(nodes: &str) -> Value {
+    let nodes: Vec<Value> = nodes.lines().map(arguments).collect();
+    json!({"options": nodes})
 }
