@@ -23,7 +23,7 @@ fn set(object: &mut Map<String, Value>, path: &str, value: &Value) {
     }
 }
 
-fn as_json(keys: &[(&str, Value)]) -> String {
+fn as_json(keys: &Keys) -> String {
     let mut object = Map::new();
     for (path, value) in keys {
         set(&mut object, path, value);
@@ -31,7 +31,7 @@ fn as_json(keys: &[(&str, Value)]) -> String {
     Value::Object(object).to_string()
 }
 
-fn as_keyval(keys: &[(&str, Value)]) -> String {
+fn as_keyval(keys: &Keys) -> String {
     let mut out = Vec::new();
     for (path, value) in keys {
         push_keyval(path, value, &mut out);
@@ -61,122 +61,81 @@ fn push_keyval(path: &str, value: &Value, out: &mut Vec<String>) {
     out.push(format!("{path}={text}"));
 }
 
-type Keys = Vec<(&'static str, Value)>;
+type Keys = Vec<(String, Value)>;
 
-/// A subset of the keys, with valid and invalid values.
-fn some_of(keys: Vec<(&'static str, Vec<Value>)>) -> impl Strategy<Value = Keys> {
-    keys.into_iter()
+/// `first`, and a subset of `rest` with any of the listed values, some of which are invalid.
+fn keys(first: &Value, rest: &Value) -> impl Strategy<Value = Keys> + use<> {
+    let object = |value: &Value| value.as_object().expect("keys").clone().into_iter();
+    let first: Keys = object(first).collect();
+    let rest: Vec<_> = object(rest)
         .map(|(key, values)| {
-            prop::option::of(prop::sample::select(values)).prop_map(move |value| (key, value))
+            let values = values.as_array().expect("values").clone();
+            let value = prop::option::of(prop::sample::select(values));
+            value.prop_map(move |value| Some((key.clone(), value?)))
         })
-        .collect::<Vec<_>>()
-        .prop_map(|keys| {
-            keys.into_iter()
-                .filter_map(|(key, value)| Some((key, value?)))
-                .collect()
-        })
-}
-
-fn with(
-    first: Vec<(&'static str, Value)>,
-    rest: impl Strategy<Value = Keys>,
-) -> impl Strategy<Value = Keys> {
-    rest.prop_map(move |rest| first.iter().cloned().chain(rest).collect())
-}
-
-fn switches() -> Vec<Value> {
-    vec![json!(true), json!(false)]
+        .collect();
+    rest.prop_map(move |rest| {
+        first
+            .iter()
+            .cloned()
+            .chain(rest.into_iter().flatten())
+            .collect()
+    })
 }
 
 fn iothread() -> impl Strategy<Value = Keys> {
-    let keys = vec![
-        (
-            "poll-max-ns",
-            vec![
-                json!(0),
-                json!(1),
-                json!(i64::MAX),
-                json!(u64::MAX),
-                json!(-1),
-            ],
-        ),
-        ("poll-grow", vec![json!(2)]),
-        ("aio-max-batch", vec![json!(9), json!(u64::MAX)]),
-        (
-            "cpu-affinity",
-            vec![json!(1), json!([0, "2-3"]), json!("0,5"), json!(1024)],
-        ),
-        ("thread-pool-min", vec![json!(3)]),
-        ("thread-pool-max", vec![json!(4), json!(2)]),
-    ];
-    with(
-        vec![("qom-type", json!("iothread")), ("id", json!("i"))],
-        some_of(keys),
-    )
+    let values = json!({
+        "poll-max-ns": [0, 1, i64::MAX, u64::MAX, -1],
+        "poll-grow": [2],
+        "aio-max-batch": [9, u64::MAX],
+        "cpu-affinity": [1, [0, "2-3"], "0,5", 1024],
+        "thread-pool-min": [3],
+        "thread-pool-max": [4, 2],
+    });
+    keys(&json!({"qom-type": "iothread", "id": "i"}), &values)
 }
 
 fn node() -> impl Strategy<Value = Keys> {
-    let file = vec![
-        ("read-only", switches()),
-        ("discard", vec![json!("unmap"), json!("ignore")]),
-        ("cache.direct", switches()),
-        ("cache.no-flush", switches()),
-        (
-            "filename",
-            vec![json!("/a,b"), json!("é"), json!("{}"), json!("")],
-        ),
-        (
-            "aio",
-            vec![json!("native"), json!("threads"), json!("io_uring")],
-        ),
-        ("locking", vec![json!("auto"), json!("on"), json!("no")]),
-    ];
-    let raw = vec![
-        ("offset", vec![json!(512), json!(7)]),
-        ("size", vec![json!(1024), json!(7)]),
-        ("cache.direct", switches()),
-        ("file.driver", vec![json!("file"), json!("host_device")]),
-        ("file.filename", vec![json!("/x")]),
-        ("file.cache.direct", switches()),
-        ("file.sise", vec![json!(1)]),
-    ];
+    let file = json!({
+        "read-only": [true, false],
+        "discard": ["unmap", "ignore"],
+        "cache.direct": [true, false],
+        "cache.no-flush": [true, false],
+        "filename": ["/a,b", "é", "{}", ""],
+        "aio": ["native", "threads", "io_uring"],
+        "locking": ["auto", "on", "no"],
+    });
+    let raw = json!({
+        "offset": [512, 7],
+        "size": [1024, 7],
+        "cache.direct": [true, false],
+        "file.driver": ["file", "host_device"],
+        "file.filename": ["/x"],
+        "file.cache.direct": [true, false],
+        "file.sise": [1],
+    });
     prop_oneof![
-        with(
-            vec![("driver", json!("file")), ("node-name", json!("n"))],
-            some_of(file)
-        ),
-        with(
-            vec![("driver", json!("raw")), ("node-name", json!("n"))],
-            some_of(raw)
-        ),
+        keys(&json!({"driver": "file", "node-name": "n"}), &file),
+        keys(&json!({"driver": "raw", "node-name": "n"}), &raw),
     ]
 }
 
 fn export() -> impl Strategy<Value = Keys> {
-    let keys = vec![
-        ("node-name", vec![json!("n"), json!("n"), json!("m")]),
-        ("addr.type", vec![json!("unix"), json!("unix"), json!("fd")]),
-        ("addr.path", vec![json!("/x")]),
-        ("writable", switches()),
-        (
-            "iothread",
-            vec![json!("i"), json!(["i", "j"]), json!(["i", "i"])],
-        ),
-        (
-            "iothread-vq-mapping",
-            vec![
-                json!([{"iothread": "i"}, {"iothread": "j"}]),
-                json!([{"iothread": "i", "vqs": [1]}, {"iothread": "j", "vqs": [0]}]),
-                json!([{"iothread": "i", "vqs": [0]}, {"iothread": "j"}]),
-            ],
-        ),
-        ("num-queues", vec![json!(1), json!(2), json!(300)]),
-        ("serial", vec![json!("a"), json!("")]),
-    ];
-    with(
-        vec![("type", json!("vhost-user-blk")), ("id", json!("e"))],
-        some_of(keys),
-    )
+    let values = json!({
+        "node-name": ["n", "n", "m"],
+        "addr.type": ["unix", "unix", "fd"],
+        "addr.path": ["/x"],
+        "writable": [true, false],
+        "iothread": ["i", ["i", "j"], ["i", "i"]],
+        "iothread-vq-mapping": [
+            [{"iothread": "i"}, {"iothread": "j"}],
+            [{"iothread": "i", "vqs": [1]}, {"iothread": "j", "vqs": [0]}],
+            [{"iothread": "i", "vqs": [0]}, {"iothread": "j"}],
+        ],
+        "num-queues": [1, 2, 300],
+        "serial": ["a", ""],
+    });
+    keys(&json!({"type": "vhost-user-blk", "id": "e"}), &values)
 }
 
 /// The outcome of an option, after options that it may refer to.
@@ -195,48 +154,13 @@ fn outcome(option: &str, text: String) -> Result<DaemonSettingsAndDirectives, St
 }
 
 fn word() -> impl Strategy<Value = OsString> {
-    let parts = prop::sample::select(vec![
-        "--blockdev",
-        "--export",
-        "--object",
-        "--pidfile",
-        "serve",
-        "help",
-        "file",
-        "raw",
-        "iothread",
-        "vhost-user-blk",
-        "driver",
-        "node-name",
-        "id",
-        "addr.type",
-        "addr.path",
-        "file.",
-        "iothread.0",
-        "size",
-        ",",
-        ",,",
-        "=",
-        ".",
-        "on",
-        "{",
-        "}",
-        "\"",
-        "'",
-        ":",
-        "[",
-        "]",
-        "1",
-        "1.5G",
-        "-",
-        "\\u",
-        "null-co",
-        "é",
-        " ",
-    ]);
+    const PARTS: &str = "--blockdev --export --object --pidfile serve help file raw iothread vhost-user-blk driver node-name id \
+         addr.type addr.path file. iothread.0 size , ,, = . on { } \" ' : [ ] 1 1.5G - \\u null-co é";
+    let parts: Vec<&str> = PARTS.split(' ').chain([" "]).collect();
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..20).prop_map(OsString::from_vec),
-        prop::collection::vec(parts, 0..12).prop_map(|parts| parts.concat().into()),
+        prop::collection::vec(prop::sample::select(parts), 0..12)
+            .prop_map(|parts| parts.concat().into()),
         prop::sample::select(vec!["--blockdev", "--export", "--object", "serve"])
             .prop_map(OsString::from),
     ]
