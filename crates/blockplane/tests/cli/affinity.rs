@@ -3,30 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use rustix::process::Pid;
 use test_support::threads::{read_of_each_thread, status_field};
 
-use crate::process::Folder;
+use crate::process::{Folder, Process};
 
-/// The CPUs that each thread of a process may run on, by the thread's name, in the kernel's notation.
-fn cpus_by_thread(pid: Pid) -> BTreeMap<String, String> {
-    read_of_each_thread(pid, "status")
-        .iter()
-        .map(|thread| {
-            (
-                status_field(&thread.text, "Name"),
-                status_field(&thread.text, "Cpus_allowed_list"),
-            )
-        })
-        .collect()
-}
-
-/// The CPUs that this test, and a program that it starts, may use.
+/// The CPUs that this test, and a program that it starts, may use, in the kernel's notation.
 fn usual() -> String {
-    status_field(
-        &fs::read_to_string("/proc/self/status").unwrap(),
-        "Cpus_allowed_list",
-    )
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    status_field(&status, "Cpus_allowed_list")
 }
 
 /// The first and the last CPU of a list.
@@ -35,6 +19,24 @@ fn ends(list: &str) -> [String; 2] {
     let first = numbers.next().unwrap().to_owned();
     let last = numbers.next_back().unwrap_or(&first).to_owned();
     [first, last]
+}
+
+/// Asserts on which CPUs the threads of these names may run.
+#[track_caller]
+fn assert_cpus(server: &mut Process, wanted: &[(&str, &String)]) {
+    let (pid, mut found) = (server.pid(), BTreeMap::<String, String>::new());
+    // A thread names itself, which may be after the socket is there.
+    server.wait_until("its threads have their names", || {
+        let threads = read_of_each_thread(pid, "status").into_iter();
+        found = threads
+            .map(|thread| ["Name", "Cpus_allowed_list"].map(|key| status_field(&thread.text, key)))
+            .map(<(String, String)>::from)
+            .collect();
+        wanted.iter().all(|(thread, _)| found.contains_key(*thread))
+    });
+    for (thread, cpus) in wanted {
+        assert_eq!(found.get(*thread), Some(*cpus), "{thread} of {found:?}");
+    }
 }
 
 /// Only iothreads are bound: their workers, and the rest of the program, run anywhere.
@@ -52,7 +54,7 @@ fn cpu_affinity_binds_iothreads_but_not_workers() {
          iothread.0=a,iothread.1=b"
     );
     let mut server = folder.start(&line, "s");
-    let threads = [
+    let wanted = [
         ("IO a", &first),
         ("IO b", &last),
         ("IO free", &usual),
@@ -61,15 +63,7 @@ fn cpu_affinity_binds_iothreads_but_not_workers() {
         ("vhost-user", &usual),
         ("blockplane", &usual),
     ];
-    // A thread names itself, which may be after the socket is there.
-    let (pid, mut cpus) = (server.pid(), BTreeMap::new());
-    server.wait_until("its threads have their names", || {
-        cpus = cpus_by_thread(pid);
-        threads.iter().all(|(thread, _)| cpus.contains_key(*thread))
-    });
-    for (thread, wanted) in threads {
-        assert_eq!(cpus.get(thread), Some(wanted), "{thread} of {cpus:?}");
-    }
+    assert_cpus(&mut server, &wanted);
     server.stop();
 }
 
@@ -77,29 +71,22 @@ fn cpu_affinity_binds_iothreads_but_not_workers() {
 fn serve_binds_and_reports_each_iothread_or_all() {
     let folder = Folder::new();
     let [first, last] = ends(&usual());
-    let each = [&first, &last];
-    for (cpus, wanted) in [
+    for (options, [a, b]) in [
         (format!("--cpu-affinity {first}"), [&first, &first]),
         (
             format!("--cpu-affinity {first} --cpu-affinity {last}"),
-            each,
+            [&first, &last],
         ),
     ] {
-        let server = folder.start(
-            &format!("serve null-co: --socket s --iothreads 2 {cpus}"),
-            "s",
-        );
-        let found = cpus_by_thread(server.pid());
-        assert_eq!(found.get("IO io0"), Some(wanted[0]), "{found:?}");
-        assert_eq!(found.get("IO io1"), Some(wanted[1]), "{found:?}");
+        let line = format!("serve null-co: --socket s --iothreads 2 {options}");
+        let mut server = folder.start(&line, "s");
+        assert_cpus(&mut server, &[("IO io0", a), ("IO io1", b)]);
         let log = server.stop().stderr;
-        for (thread, cpus) in ["io0", "io1"].iter().zip(wanted) {
-            assert!(
-                log.lines().any(|line| line.contains("bound to CPUs")
-                    && line.contains(thread)
-                    && line.contains(&format!("cpus={cpus}"))),
-                "no {thread} on {cpus} in: {log}"
-            );
+        for (thread, cpus) in [("io0", a), ("io1", b)] {
+            let words = ["bound to CPUs", thread, &format!("cpus={cpus}")];
+            let mut lines = log.lines();
+            let is_reported = lines.any(|line| words.iter().all(|word| line.contains(word)));
+            assert!(is_reported, "no {thread} on {cpus} in: {log}");
         }
     }
 }
@@ -112,8 +99,8 @@ fn unavailable_cpu_is_refused_with_the_available_ones() {
         format!("--object iothread,id=io0,cpu-affinity.0={first},cpu-affinity.1=1023"),
         format!("serve disk.img --size 1M --cpu-affinity {first},1023"),
     ] {
-        let ended = folder.run(&line);
-        ended.assert_fails_naming(&["iothread io0", "cpu-affinity", "CPU 1023", &first, &last]);
+        let words = ["iothread io0", "cpu-affinity", "CPU 1023", &first, &last];
+        folder.run(&line).assert_fails_naming(&words);
         assert_eq!(folder.names(), [""; 0], "{line}");
     }
 }

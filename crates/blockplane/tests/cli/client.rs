@@ -9,10 +9,9 @@ use std::time::Duration;
 use blockplane::operator::Error;
 use blockplane::operator::client::Client;
 use serde_json::{Map, Value, json};
+use test_support::deadline::STUCK_AFTER;
 
 const GREETING: &str = r#"{"QMP": {"version": {}, "capabilities": []}}"#;
-/// Far above what anything here needs.
-const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// Runs `then` with the path of a socket on which a thread accepts one connection and calls `serve`.
 fn with_server<T>(
@@ -28,27 +27,35 @@ fn with_server<T>(
     outcome
 }
 
-/// Greets and negotiates, then replies to each request with the text from `answer`.
-fn monitor(stream: UnixStream, mut answer: impl FnMut(&Value) -> String) {
-    let mut requests = BufReader::new(stream.try_clone().unwrap()).lines();
-    let say = |text: &str| {
-        (&stream)
-            .write_all(format!("{text}\r\n").as_bytes())
-            .unwrap()
-    };
-    say(GREETING);
-    for request in requests.by_ref() {
+/// Greets and negotiates, then replies to each request with the text from `answer`, and ends where there is none.
+fn monitor(mut stream: UnixStream, mut answer: impl FnMut(&Value) -> Option<String>) {
+    let requests = BufReader::new(stream.try_clone().unwrap()).lines();
+    writeln!(stream, "{GREETING}").unwrap();
+    for request in requests {
         let request: Value = serde_json::from_str(&request.unwrap()).unwrap();
-        if request["execute"] == "qmp_capabilities" {
-            say(r#"{"return": {}}"#);
-        } else {
-            say(&answer(&request));
-        }
+        let text = match request["execute"].as_str() {
+            Some("qmp_capabilities") => Some(r#"{"return": {}}"#.to_owned()),
+            _ => answer(&request),
+        };
+        let Some(text) = text else { return };
+        write!(stream, "{text}\r\n").unwrap();
     }
 }
 
 fn connect(path: &Path) -> Result<Client, Error> {
     Client::connect(path, Some(STUCK_AFTER))
+}
+
+/// The answer of such a monitor to one command.
+fn executed(
+    answer: impl FnMut(&Value) -> Option<String> + Send + 'static,
+    limit: Duration,
+) -> Result<Value, Error> {
+    let serve = |stream| monitor(stream, answer);
+    with_server(serve, |path| {
+        let mut client = Client::connect(path, Some(limit)).unwrap();
+        client.execute("x", Map::new())
+    })
 }
 
 #[test]
@@ -57,7 +64,7 @@ fn client_accepts_multiline_replies_and_interleaved_events() {
         monitor(stream, |request| {
             let event = r#"{"event": "TICK", "data": {"text": "a\nb"}}"#;
             let answer = json!({"return": request["arguments"], "id": request["id"]});
-            format!("{event}\r\n{answer:#}\r\n{event}")
+            Some(format!("{event}\r\n{answer:#}\r\n{event}"))
         });
     };
     with_server(serve, |path| {
@@ -74,91 +81,55 @@ fn client_accepts_multiline_replies_and_interleaved_events() {
 }
 
 #[test]
-fn client_joins_a_reply_that_arrives_in_pieces() {
-    let serve = |stream: UnixStream| {
-        let whole = json!({"return": "x".repeat(1 << 20)}).to_string();
-        monitor(stream, |_| whole.clone());
-    };
-    with_server(serve, |path| {
-        let answer = connect(path).unwrap().execute("long", Map::new()).unwrap();
-        assert_eq!(answer.as_str().map(str::len), Some(1 << 20));
-    });
-}
-
-#[test]
-fn error_reply_is_shown_as_class_and_description() {
-    let serve = |stream| {
-        monitor(stream, |_| {
-            json!({"error": {"class": "GenericError", "desc": "no"}}).to_string()
-        });
-    };
-    with_server(serve, |path| {
-        let error = connect(path).unwrap().execute("x", Map::new()).unwrap_err();
-        assert_eq!(error.to_string(), "GenericError: no");
-    });
-}
-
-#[test]
-fn client_distinguishes_disconnect_from_timeout() {
-    let serve = |stream: UnixStream| {
-        (&stream)
-            .write_all(format!("{GREETING}\n{{\"return\": {{}}}}\n").as_bytes())
-            .unwrap();
-        let mut requests = BufReader::new(stream).lines();
-        for _ in ["qmp_capabilities", "x"] {
-            requests.next().unwrap().unwrap();
-        }
-    };
-    let error = with_server(serve, |path| {
-        let error = connect(path).unwrap().execute("x", Map::new());
-        error.unwrap_err()
-    });
+fn client_joins_a_long_reply_and_tells_an_error_from_an_end_and_from_silence() {
+    let long = json!({"return": "x".repeat(1 << 20)}).to_string();
+    let answer = executed(move |_| Some(long.clone()), STUCK_AFTER).unwrap();
+    assert_eq!(answer.as_str().map(str::len), Some(1 << 20));
+    let refusal = json!({"error": {"class": "GenericError", "desc": "no"}}).to_string();
+    let error = executed(move |_| Some(refusal.clone()), STUCK_AFTER).unwrap_err();
+    assert_eq!(error.to_string(), "GenericError: no");
+    let error = executed(|_| None, STUCK_AFTER).unwrap_err();
     assert!(matches!(error, Error::Disconnected), "{error:?}");
-
-    let serve = |stream: UnixStream| {
-        (&stream)
-            .write_all(format!("{GREETING}\n{{\"return\": {{}}}}\n").as_bytes())
-            .unwrap();
-        // Until the client disconnects.
-        for request in BufReader::new(stream).lines() {
-            drop(request.unwrap());
-        }
-    };
-    let error = with_server(serve, |path| {
-        let mut client = Client::connect(path, Some(Duration::from_millis(500))).unwrap();
-        client.execute("x", Map::new()).unwrap_err()
-    });
-    assert!(
-        error
-            .to_string()
-            .starts_with("x was not answered within 500ms"),
-        "{error}"
-    );
+    let silent = || Some(String::new());
+    let error = executed(move |_| silent(), Duration::from_millis(500)).unwrap_err();
+    let expected = "x was not answered within 500ms";
+    assert!(error.to_string().starts_with(expected), "{error}");
 }
 
 #[test]
 fn socket_that_is_no_monitor_is_reported_with_the_next_step() {
-    let no_monitor =
-        |serve: fn(UnixStream)| with_server(serve, |path| connect(path).unwrap_err().to_string());
+    let error = |limit: Duration, serve: fn(UnixStream)| {
+        with_server(serve, |path| {
+            Client::connect(path, Some(limit)).unwrap_err().to_string()
+        })
+    };
     // As a vhost-user socket: it waits for what we have to say.
     let listen = |mut stream: UnixStream| drop(std::io::copy(&mut stream, &mut std::io::sink()));
-    let silent = no_monitor(listen);
+    let silent = error(STUCK_AFTER, listen);
     assert!(silent.contains("vhost-user socket"), "{silent}");
     assert!(silent.contains("(nothing came in 3s)"), "{silent}");
     // A shorter time limit applies to the greeting too.
-    let impatient = with_server(listen, |path| {
-        let error = Client::connect(path, Some(Duration::from_millis(20)));
-        error.unwrap_err().to_string()
-    });
+    let impatient = error(Duration::from_millis(20), listen);
     assert!(impatient.contains("(nothing came in 20ms)"), "{impatient}");
-    let other = no_monitor(|mut stream| stream.write_all(b"SSH-2.0-x\r\n").unwrap());
-    assert!(other.contains("it sent 'SSH-2.0-x'"), "{other}");
-    let json = no_monitor(|mut stream| stream.write_all(b"{\"a\": 1}\n").unwrap());
-    assert!(json.contains("is not a monitor"), "{json}");
-    let unended = no_monitor(|mut stream| stream.write_all(b"NBDMAGIC").unwrap());
-    assert!(unended.contains("it sent 'NBDMAGIC'"), "{unended}");
-    let closed = no_monitor(drop);
-    assert!(closed.contains("closed the connection"), "{closed}");
+    let cases: [(fn(UnixStream), &str); 4] = [
+        (
+            |mut stream| stream.write_all(b"SSH-2.0-x\r\n").unwrap(),
+            "it sent 'SSH-2.0-x'",
+        ),
+        (
+            |mut stream| stream.write_all(b"{\"a\": 1}\n").unwrap(),
+            "is not a monitor",
+        ),
+        (
+            |mut stream| stream.write_all(b"NBDMAGIC").unwrap(),
+            "it sent 'NBDMAGIC'",
+        ),
+        (drop, "closed the connection"),
+    ];
+    for (serve, expected) in cases {
+        let text = error(STUCK_AFTER, serve);
+        assert!(text.contains(expected), "{text}");
+    }
 }
 
 #[test]

@@ -11,34 +11,27 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Resource, getrlimit};
 use test_support::report::{installed, not_run};
 use test_support::threads::read_of_each_thread;
-use test_support::vhost_user::wire::{GET_FEATURES, SET_FEATURES, VERSION, Wire, header};
+use test_support::vhost_user::wire::{
+    GET_FEATURES, GET_QUEUE_NUM, SET_FEATURES, VERSION, Wire, header, u64s,
+};
 
-use crate::front_end::{FrontEnd, READ};
-use crate::process::{Folder, Process, text};
+use crate::front_end;
+use crate::guest::{Guest, IN};
+use crate::process::{Folder, Process, text, words};
 
 /// A user whose threads can be limited: root has no such limit.
 const UID: u32 = 65534;
 
 /// Starts so many exports, with their sockets `s0`, `s1`, …
-fn start_exports(folder: &Folder, exports: u32) -> Process {
-    start_exports_as(folder, exports, &[], "warn")
-}
-
-/// The same, with more options and another log level.
-fn start_exports_as(folder: &Folder, exports: u32, options: &[String], log: &str) -> Process {
-    let mut arguments = options.to_vec();
-    arguments.extend(["--pidfile".to_owned(), "pid".to_owned()]);
+fn start_exports(folder: &Folder, exports: u32, options: &str, log: &str) -> Process {
+    let mut line = format!("--pidfile pid {options}");
     for i in 0..exports {
-        arguments.extend([
-            "--blockdev".to_owned(),
-            format!("null-co,node-name=d{i},size=1048576"),
-            "--export".to_owned(),
-            format!(
-                "vhost-user-blk,id=e{i},node-name=d{i},addr.type=unix,addr.path=s{i},num-queues=2"
-            ),
-        ]);
+        line += &format!(
+            " --blockdev null-co,node-name=d{i},size=1048576 \
+             --export vhost-user-blk,id=e{i},node-name=d{i},addr.type=unix,addr.path=s{i},num-queues=2"
+        );
     }
-    let mut command = folder.command(arguments);
+    let mut command = folder.command(line.split_whitespace());
     command.env("BLOCKPLANE_LOG", log);
     let mut server = Process::spawn(command);
     server.wait_until("all is started", || folder.has("pid"));
@@ -59,25 +52,21 @@ fn control_threads_are_as_few_with_200_front_ends_as_with_one() {
     const EXPORTS: u32 = 200;
     const SPARE_THREADS: usize = 2;
     let folder = Folder::new();
-    let mut server = start_exports(&folder, EXPORTS);
+    let mut server = start_exports(&folder, EXPORTS, "", "warn");
     let pid = server.pid();
     let (others, control) = threads(pid);
     assert_eq!(control, 1, "no front-end has come");
-    let front_ends: Vec<FrontEnd> = (0..EXPORTS)
-        .map(|i| FrontEnd::connect(&folder.join(&format!("s{i}"))))
+    let mut guests: Vec<Guest> = (0..EXPORTS)
+        .map(|i| front_end(&folder, &format!("s{i}"), 1))
         .collect();
-    for front_end in &front_ends {
-        front_end.start_queues(1);
-    }
     server.wait_until("surplus threads have ended", || {
         threads(pid).1 <= SPARE_THREADS
     });
     assert_eq!(threads(pid).0, others);
     // Their queues and sockets are served all the same.
-    for front_end in &front_ends {
-        front_end.submit(&[READ]);
-        front_end.wait_until_completed(1);
-        assert_eq!(front_end.num_queues(), 2);
+    for guest in &mut guests {
+        guest.request(0, IN, 0, 0);
+        assert_eq!(guest.query(GET_QUEUE_NUM), u64s(&[2]));
     }
     server.stop().assert_success();
 }
@@ -122,7 +111,7 @@ fn connect_and_send_part(folder: &Folder, socket: &str) -> Wire {
 fn front_ends_that_stall_delay_no_other() {
     const OF_EACH_KIND: u32 = 10;
     let folder = Folder::new();
-    let server = start_exports(&folder, 1 + 4 * OF_EACH_KIND);
+    let server = start_exports(&folder, 1 + 4 * OF_EACH_KIND, "", "warn");
     let (mut wires, mut floods) = (Vec::new(), Vec::new());
     for i in (1..=4 * OF_EACH_KIND).step_by(4) {
         let sockets = (i..).map(|i| format!("s{i}")).take(4);
@@ -135,11 +124,7 @@ fn front_ends_that_stall_delay_no_other() {
         floods.push(connect_and_flood(&folder, &flood));
     }
     for _ in 0..3 {
-        let front_end = FrontEnd::connect(&folder.join("s0"));
-        front_end.start_queues(2);
-        front_end.submit(&[READ]);
-        front_end.wait_until_completed(1);
-        assert_eq!(front_end.status(0), 0);
+        front_end(&folder, "s0", 2).request(0, IN, 0, 0);
     }
     server.stop();
 }
@@ -154,8 +139,8 @@ fn start_with_limitable_threads(folder: &Folder) -> Option<Process> {
         return None;
     }
     chown(folder.join("."), Some(UID), None).unwrap();
-    let user = ["--user".to_owned(), UID.to_string()];
-    Some(start_exports_as(folder, 5, &user, "info"))
+    let user = format!("--user {UID}");
+    Some(start_exports(folder, 5, &user, "info"))
 }
 
 /// Limits the threads of that user to so many, for one program; `None`: no limit but the hard one. (Without `CAP_SYS_RESOURCE`, only
@@ -163,13 +148,10 @@ fn start_with_limitable_threads(folder: &Folder) -> Option<Process> {
 fn limit_threads(program: &Process, most: Option<u64>) {
     let most = most.or(getrlimit(Resource::Nproc).maximum);
     let most = most.map_or_else(|| "unlimited".to_owned(), |most| most.to_string());
-    let ids = [format!("--reuid={UID}"), format!("--regid={UID}")];
-    let status = Command::new("setpriv")
-        .args(ids)
-        .args(["--clear-groups", "prlimit"])
-        .args(["--pid", &program.pid().to_string()])
-        .arg(format!("--nproc={most}:"))
-        .status();
+    let pid = program.pid();
+    let line =
+        format!("--reuid={UID} --regid={UID} --clear-groups prlimit --pid {pid} --nproc={most}:");
+    let status = Command::new("setpriv").args(words(&line)).status();
     assert!(status.unwrap().success());
 }
 
@@ -203,8 +185,7 @@ fn shutdown_works_while_all_threads_are_busy_and_none_can_be_started() {
     let Some(mut server) = start_with_limitable_threads(&folder) else {
         return;
     };
-    let idle = FrontEnd::connect(&folder.join("s0"));
-    idle.start_queues(2);
+    let idle = front_end(&folder, "s0", 2);
     limit_threads(&server, Some(1));
     let floods: Vec<UnixStream> = (1..5)
         .map(|i| connect_and_flood(&folder, &format!("s{i}")))

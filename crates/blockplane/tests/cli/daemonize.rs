@@ -17,25 +17,23 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Runs `start`, which starts a daemon, and adopts it as a child of the test, so that its exit
+    /// Runs `start`, which starts a daemon with the pidfile `pid`, and adopts it as a child of the test, so that its exit
     /// status can be seen and it does not outlive a failed test.
-    pub fn adopt(folder: &Folder, pidfile: &str, start: impl FnOnce()) -> Self {
+    pub fn adopt(folder: &Folder, start: impl FnOnce()) -> Self {
         set_child_subreaper(Some(rustix::process::getpid())).unwrap();
         start();
-        let pidfile = folder.join(pidfile);
-        Daemon {
-            pid: Pid::from_raw(pid_in(&pidfile)).unwrap(),
-            pidfile,
-        }
+        let pidfile = folder.join("pid");
+        let text = fs::read_to_string(&pidfile).unwrap();
+        let pid = Pid::from_raw(text.trim_end().parse().unwrap()).unwrap();
+        Daemon { pid, pidfile }
     }
 
     /// Ends it with SIGTERM and expects status 0.
     pub fn stop(self) {
         kill_process(self.pid, Signal::TERM).unwrap();
         wait_for_end(self.pid);
-        let (_, status) = waitpid(Some(self.pid), WaitOptions::empty())
-            .unwrap()
-            .unwrap();
+        let waited = waitpid(Some(self.pid), WaitOptions::empty()).unwrap();
+        let (_, status) = waited.unwrap();
         assert_eq!(status.exit_status(), Some(0), "{status:?}");
         assert!(!self.pidfile.exists());
         std::mem::forget(self);
@@ -51,64 +49,30 @@ impl Drop for Daemon {
     }
 }
 
-fn pid_in(pidfile: &Path) -> i32 {
-    fs::read_to_string(pidfile)
-        .unwrap()
-        .trim_end()
-        .parse()
-        .unwrap()
-}
-
 const LINE: &str = "--daemonize --pidfile pid \
     --blockdev file,node-name=d,filename=disk.img \
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on";
 
-fn start(folder: &Folder) -> Daemon {
+#[test]
+fn daemonize_returns_when_the_socket_accepts_and_leaves_the_folder_and_the_terminal() {
+    let folder = Folder::new();
     folder.image("disk.img", 1 << 20);
-    Daemon::adopt(folder, "pid", || {
+    let daemon = Daemon::adopt(&folder, || {
         folder.run(LINE).assert_success();
         // Not later: the command has returned.
         UnixStream::connect(folder.join("s")).unwrap();
-    })
-}
-
-#[test]
-fn daemonize_returns_when_the_socket_accepts() {
-    let folder = Folder::new();
-    start(&folder).stop();
-}
-
-#[test]
-fn pidfile_names_the_background_process() {
-    let folder = Folder::new();
-    let daemon = start(&folder);
-    let name = fs::read_to_string(format!("/proc/{}/comm", daemon.pid)).unwrap();
+    });
+    let of_process = |name: &str| format!("/proc/{}/{name}", daemon.pid);
+    let name = fs::read_to_string(of_process("comm")).unwrap();
     assert_eq!(name, "blockplane\n");
-    daemon.stop();
-}
-
-#[test]
-fn background_process_leaves_the_folder_and_the_terminal() {
-    let folder = Folder::new();
-    let daemon = start(&folder);
-    let link = |name: &str| fs::read_link(format!("/proc/{}/{name}", daemon.pid)).unwrap();
+    let link = |name: &str| fs::read_link(of_process(name)).unwrap();
     assert_eq!(link("cwd"), Path::new("/"));
     for fd in ["fd/0", "fd/1", "fd/2"] {
         assert_eq!(link(fd), Path::new("/dev/null"), "{fd}");
     }
-    assert_eq!(
-        getsid(Some(daemon.pid)).unwrap(),
-        daemon.pid,
-        "leads a session of its own"
-    );
-    daemon.stop();
-}
-
-/// Also at the end, when it has long been elsewhere.
-#[test]
-fn relative_paths_refer_to_the_folder_of_the_command() {
-    let folder = Folder::new();
-    let daemon = start(&folder);
+    let session = getsid(Some(daemon.pid)).unwrap();
+    assert_eq!(session, daemon.pid, "leads a session of its own");
+    // Relative paths refer to the folder of the command, also at the end, when it has long been elsewhere.
     assert_eq!(folder.names(), ["disk.img", "pid", "s"]);
     daemon.stop();
     assert_eq!(folder.names(), ["disk.img"]);
@@ -121,12 +85,7 @@ fn daemonize_fails_when_the_daemon_fails() {
     for _ in 0..20 {
         folder.run(LINE).assert_fails_naming(&["disk.img"]);
     }
-    assert_eq!(folder.names(), [""; 0]);
-    folder
-        .run(&format!("{LINE} --nonsense"))
-        .assert_fails_naming(&["--nonsense"]);
-    folder
-        .run(&format!("--export x {LINE}"))
-        .assert_fails_naming(&["--export"]);
+    let unknown = folder.run(&format!("{LINE} --nonsense"));
+    unknown.assert_fails_naming(&["--nonsense"]);
     assert_eq!(folder.names(), [""; 0]);
 }

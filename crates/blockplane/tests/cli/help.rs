@@ -2,83 +2,36 @@
 
 use crate::process::{Folder, Process, words};
 
+/// They act before all others, as in qemu-storage-daemon.
 #[test]
-fn version_is_one_line() {
-    let expected = format!("blockplane version {}\n", env!("CARGO_PKG_VERSION"));
-    for line in ["-V", "--version", "--vers"] {
-        assert_eq!(Folder::new().run(line).assert_success(), expected, "{line}");
-    }
-}
-
-#[test]
-fn help_is_printed_for_h_help_and_no_arguments() {
-    let help = Folder::new().run("--help");
-    for option in [
-        "serve DISK",
-        "--object",
-        "--blockdev",
-        "--export",
-        "--daemonize",
-        "--pidfile",
-        "--version",
-        "--help",
+fn help_and_version_are_printed_and_nothing_is_started() {
+    let folder = Folder::new();
+    let version = format!("blockplane version {}\n", env!("CARGO_PKG_VERSION"));
+    let help = folder.run("--help");
+    assert!(help.assert_success().contains("--pidfile") && help.stdout.ends_with('\n'));
+    let others = "--blockdev null-co,node-name=d,size=1M --daemonize --pidfile pid";
+    for (line, expected) in [
+        ("help", &help.stdout),
+        ("", &help.stdout),
+        (&*format!("{others} --help"), &help.stdout),
+        (&*format!("{others} --version"), &version),
     ] {
-        assert!(help.assert_success().contains(option), "no {option}");
+        assert_eq!(folder.run(line).assert_success(), expected, "{line}");
     }
-    assert!(help.stdout.ends_with('\n'));
-    for line in ["-h", "help", ""] {
-        assert_eq!(
-            Folder::new().run(line).assert_success(),
-            help.stdout,
-            "{line}"
-        );
-    }
+    assert_eq!(folder.names(), [""; 0]);
 }
 
 #[test]
 fn bench_command_names_the_bench_program() {
     let folder = Folder::new();
-    for (line, instead) in [
-        ("bench run x --depth 0", "blockplane-bench run x --depth 0"),
-        ("help bench", "blockplane-bench --help"),
-    ] {
-        let ended = folder.run(line);
-        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
-        assert!(
-            ended.stderr.contains(&format!("write '{instead}'")),
-            "{ended:?}"
-        );
-    }
+    let ended = folder.run("bench run x --depth 0");
+    ended.assert_fails_naming(&["write 'blockplane-bench run x --depth 0'"]);
     let help = folder.measure("--help");
-    for what in ["run", "compare", "--json"] {
-        assert!(help.assert_success().contains(what), "no {what}");
-    }
+    assert!(help.assert_success().contains("compare"), "{help:?}");
     let wrong = folder.measure("run x --depth 0");
     assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""));
-    assert!(
-        wrong.stderr.starts_with("blockplane-bench: ") && wrong.stderr.contains("--depth"),
-        "{wrong:?}"
-    );
-}
-
-/// They act before all others, as in qemu-storage-daemon.
-#[test]
-fn help_and_version_take_precedence_over_earlier_options() {
-    let folder = Folder::new();
-    let line = "--blockdev null-co,node-name=d,size=1M --daemonize --pidfile pid";
-    assert!(
-        folder
-            .run(&format!("{line} --help"))
-            .assert_success()
-            .contains("--export")
-    );
-    assert!(
-        folder
-            .run(&format!("{line} --version"))
-            .assert_success()
-            .contains("blockplane ")
-    );
-    assert_eq!(folder.names(), [""; 0]);
+    let is_named = wrong.stderr.starts_with("blockplane-bench: ");
+    assert!(is_named && wrong.stderr.contains("--depth"), "{wrong:?}");
 }
 
 #[test]
@@ -93,28 +46,25 @@ fn closed_pipe_is_no_error_for_help() {
 }
 
 #[test]
-fn manual_pages_exist_for_every_command() {
+fn manual_pages_and_completions_are_generated() {
     let folder = Folder::new();
     assert_eq!(folder.run("generate man pages").assert_success(), "");
-    let page = std::fs::read_to_string(folder.join("pages/blockplane.1")).unwrap();
-    for command in ["check", "info", "qmp"] {
-        assert!(
-            page.contains(&format!("blockplane\\-{command}(1)")),
-            "{command}"
-        );
-        assert!(
-            folder.has(&format!("pages/blockplane-{command}.1")),
-            "{command}"
-        );
-    }
-    assert!(folder.has("pages/blockplane.toml.5"));
-    let monitors = std::fs::read_to_string(folder.join("pages/blockplane-qmp.7")).unwrap();
-    for name in ["object\\-del", "id=str", "BLOCK_EXPORT_DELETED"] {
-        assert!(monitors.contains(name), "{name}: {monitors}");
-    }
     assert_eq!(folder.run("generate completions .").assert_success(), "");
-    for script in ["blockplane.bash", "_blockplane", "blockplane.fish"] {
-        let script = std::fs::read_to_string(folder.join(script)).unwrap();
-        assert!(script.contains("upgrade") && script.contains("qmp"));
+    for (file, words) in [
+        ("pages/blockplane.1", &["blockplane\\-qmp(1)"][..]),
+        ("pages/blockplane-qmp.1", &["qmp"]),
+        ("pages/blockplane.toml.5", &["iothread"]),
+        (
+            "pages/blockplane-qmp.7",
+            &["object\\-del", "id=str", "BLOCK_EXPORT_DELETED"],
+        ),
+        ("blockplane.bash", &["upgrade", "qmp"]),
+        ("_blockplane", &["upgrade", "qmp"]),
+        ("blockplane.fish", &["upgrade", "qmp"]),
+    ] {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        for word in words {
+            assert!(text.contains(word), "no {word} in {file}");
+        }
     }
 }

@@ -1,12 +1,24 @@
 //! Inherited limits (`ulimit`): operations beyond a limit fail, and nothing else does.
 
-use crate::front_end::{FrontEnd, READ, WRITE};
+use std::os::fd::AsFd;
+
+use test_support::vhost_user::wire::*;
+
+use crate::front_end;
+use crate::guest::{Guest, IN, OUT};
 use crate::process::{Folder, Process, text, words};
 
 /// Writes no file beyond its first MiB (POSIX counts blocks of 512 bytes).
 const ONE_MIB_PER_FILE: &str = r#"ulimit -f 2048; exec "$0" "$@""#;
 
 const IOERR: u8 = 1;
+
+/// The status of a request.
+fn status(guest: &mut Guest, kind: u32, block: u64) -> u8 {
+    guest.ask(0, 0, kind, block, 0);
+    guest.watch(0, 0);
+    guest.status(0, 0)
+}
 
 #[test]
 fn a_write_beyond_the_limit_on_file_sizes_fails_and_the_disk_goes_on() {
@@ -17,12 +29,9 @@ fn a_write_beyond_the_limit_on_file_sizes_fails_and_the_disk_goes_on() {
         let mut server = Process::spawn(folder.command_after(ONE_MIB_PER_FILE, words(&line)));
         server.wait_until_accepting(&folder.join("s"));
         // Each front-end is the next one: the daemon is still the same.
-        for (kind, sector, status) in [(WRITE, 4096, IOERR), (READ, 4096, 0), (WRITE, 0, 0)] {
-            let front_end = FrontEnd::connect(&folder.join("s"));
-            front_end.start_queues(1);
-            front_end.submit_at(&[kind], sector);
-            front_end.wait_until_completed(1);
-            assert_eq!(front_end.status(0), status, "{aio}: {kind} at {sector}");
+        for (kind, block, expected) in [(OUT, 512, IOERR), (IN, 512, 0), (OUT, 0, 0)] {
+            let found = status(&mut front_end(&folder, "s", 1), kind, block);
+            assert_eq!(found, expected, "{aio}: {kind} at {block}");
         }
         server.stop();
     }
@@ -43,16 +52,17 @@ fn log_distinguishes_exhausted_descriptors_from_an_invalid_message() {
     let folder = Folder::new();
     let line = words("serve null-co: --socket s --num-queues 64");
     let mut server = Process::spawn(folder.command_after(FEW_FILES, line));
-    server.wait_until_accepting(&folder.join("s"));
-    FrontEnd::connect(&folder.join("s")).bring_descriptors_until_hang_up();
+    let wire = Wire::new(server.connection(&folder.join("s")));
+    wire.begin_session(1).unwrap();
+    let call = test_support::events::event();
+    for index in 0..64 {
+        wire.message(SET_VRING_CALL, VERSION, &u64s(&[index]), &[call.as_fd()]);
+    }
+    wire.wait_for_hang_up();
     let log = server.stderr_file();
     server.wait_until("it says why", || text(&log).contains("ulimit -n"));
     assert!(!text(&log).contains("bad message"), "{}", text(&log));
     // Nothing is left of it.
-    let next = FrontEnd::connect(&folder.join("s"));
-    next.start_queues(1);
-    next.submit(&[READ]);
-    next.wait_until_completed(1);
-    assert_eq!(next.status(0), 0);
+    assert_eq!(status(&mut front_end(&folder, "s", 1), IN, 0), 0);
     server.stop();
 }

@@ -6,14 +6,12 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 
-mod activation;
 mod affinity;
 mod client;
 mod config;
 mod control_threads;
-mod daemon_options;
 mod daemonize;
-mod front_end;
+mod export;
 mod help;
 mod image_locking;
 mod inherited;
@@ -32,4 +30,33 @@ mod shutdown;
 mod socket;
 mod tracing;
 
+use test_support::vhost_user::wire::{GET_FEATURES, GET_QUEUE_NUM};
 use test_support::{guest, process};
+
+use guest::Guest;
+use process::Folder;
+
+/// A guest of the export at a socket of the folder, with so many queues, whose driver wants no features.
+fn front_end(folder: &Folder, socket: &str, queues: u32) -> Guest {
+    Guest::connect_without_flush(&folder.join(socket), queues)
+}
+
+/// The size of the disk at a socket of the folder, in bytes.
+fn capacity(folder: &Folder, socket: &str) -> u64 {
+    front_end(folder, socket, 0).capacity()
+}
+
+/// The number that answers a question of a front-end.
+fn answer(folder: &Folder, socket: &str, request: u32) -> u64 {
+    let reply = front_end(folder, socket, 0).query(request);
+    u64::from_ne_bytes(reply.try_into().unwrap())
+}
+
+fn num_queues(folder: &Folder, socket: &str) -> u64 {
+    answer(folder, socket, GET_QUEUE_NUM)
+}
+
+/// Whether the device offers `VIRTIO_BLK_F_RO`.
+fn is_read_only(folder: &Folder, socket: &str) -> bool {
+    answer(folder, socket, GET_FEATURES) & 1 << 5 != 0
+}

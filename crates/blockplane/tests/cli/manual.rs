@@ -41,6 +41,20 @@ fn completions() -> TempDir {
     folder
 }
 
+/// All commands of both programs, with the names of their pages.
+fn pages_of_commands() -> Vec<(String, clap::Command)> {
+    let mut pages = Vec::new();
+    for command in commands() {
+        let name = command.get_name().trim_start_matches("blockplane ");
+        pages.push((format!("blockplane-{name}"), command));
+    }
+    for command in bench::cli::grammar().get_subcommands() {
+        let page = format!("blockplane-bench-{}", command.get_name());
+        pages.push((page, command.clone()));
+    }
+    pages
+}
+
 /// A page without what is roff's.
 fn read(folder: &Path, name: &str) -> String {
     let text = fs::read_to_string(folder.join(name)).unwrap();
@@ -52,57 +66,33 @@ fn manual_page_has_every_option_of_serve_and_the_daemon() {
     let folder = pages();
     let page = read(folder.path(), "blockplane.1");
     for option in reference::top_level_options() {
-        assert!(
-            page.contains(&format!("--{}", option.long)),
-            "{}",
-            option.long
-        );
+        let option = format!("--{}", option.long);
+        assert!(page.contains(&option), "{option}");
     }
     let file = read(folder.path(), "blockplane.toml.5");
     for group in reference::key_groups_with_list_elements() {
         for key in group.keys {
-            assert!(
-                page.contains(&format!("\\fB{}{}=", group.prefix, key.name)),
-                "{}",
-                key.name
-            );
+            let in_option = format!("\\fB{}{}=", group.prefix, key.name);
+            assert!(page.contains(&in_option), "{in_option}");
+            let in_file = format!("\\fB{} = ", key.name);
             let in_header = ["id", "node-name", "chardev"].contains(&key.name);
-            assert!(
-                in_header || file.contains(&format!("\\fB{} = ", key.name)),
-                "{}",
-                key.name
-            );
+            assert!(in_header || file.contains(&in_file), "{in_file}");
         }
     }
-    for command in commands() {
-        let name = command.get_name().trim_start_matches("blockplane ");
-        let name = format!("blockplane-{name}");
-        assert!(page.contains(&format!("{name}(1)")), "{name}");
-        let of_command = read(folder.path(), &format!("{name}.1"));
+    let overview = read(folder.path(), "blockplane-bench.1");
+    for (name, command) in pages_of_commands() {
+        let listed = format!("{name}(1)");
+        let is_listed = page.contains(&listed) || overview.contains(&listed);
+        assert!(is_listed, "{name}");
+        let of_command = read(folder.path(), &format!("{name}.1")).replace('"', "");
         for arg in command.get_arguments().filter_map(clap::Arg::get_long) {
             assert!(of_command.contains(&format!("--{arg}")), "{name}: {arg}");
         }
         for heading in ["SYNOPSIS", "DESCRIPTION", "OPTIONS", "SEE ALSO"] {
-            let is_there = of_command
-                .replace('"', "")
-                .contains(&format!(".SH {heading}\n"));
-            assert!(is_there, "{name}: {heading}");
+            let heading = format!(".SH {heading}\n");
+            assert!(of_command.contains(&heading), "{name}: {heading}");
         }
         assert!(of_command.contains("--help"), "{name}");
-    }
-}
-
-#[test]
-fn bench_commands_have_manual_pages() {
-    let folder = pages();
-    let overview = read(folder.path(), "blockplane-bench.1");
-    for command in bench::cli::grammar().get_subcommands() {
-        let name = format!("blockplane-bench-{}", command.get_name());
-        assert!(overview.contains(&format!("{name}(1)")), "{name}");
-        let page = read(folder.path(), &format!("{name}.1"));
-        for option in command.get_arguments().filter_map(clap::Arg::get_long) {
-            assert!(page.contains(&format!("--{option}")), "{name}: {option}");
-        }
     }
 }
 
@@ -166,27 +156,18 @@ fn man_shows_examples_line_by_line() {
         return;
     }
     let folder = pages();
-    let measuring = bench::cli::grammar();
-    let mut pages = vec![("blockplane-bench.1".to_owned(), measuring.clone())];
-    for command in measuring.get_subcommands() {
-        let name = format!("blockplane-bench-{}.1", command.get_name());
-        pages.push((name, command.clone()));
-    }
-    for command in commands() {
-        let name = command.get_name().trim_start_matches("blockplane ");
-        pages.push((format!("blockplane-{name}.1"), command));
-    }
+    let mut pages = pages_of_commands();
+    pages.push(("blockplane-bench".to_owned(), bench::cli::grammar()));
     let mut with_examples = 0;
     for (name, command) in pages {
         let help = command.get_after_long_help().map(ToString::to_string);
-        let Some((_, examples)) = help
-            .as_deref()
-            .and_then(|help| help.split_once("Examples:\n"))
-        else {
+        let help = help.unwrap_or_default();
+        let Some((_, examples)) = help.split_once("Examples:\n") else {
             continue;
         };
         with_examples += 1;
-        let (_, shown, _) = tried("man", &["-E", "UTF-8", "-l", &name], folder.path());
+        let page = format!("{name}.1");
+        let (_, shown, _) = tried("man", &["-E", "UTF-8", "-l", &page], folder.path());
         let shown: Vec<&str> = shown.lines().map(str::trim).collect();
         for line in examples.lines().map(str::trim) {
             assert!(shown.contains(&line), "{name}: {line}");
@@ -195,9 +176,11 @@ fn man_shows_examples_line_by_line() {
     assert!(with_examples > 10, "{with_examples}");
 }
 
-/// What bash offers for a line, the cursor at its end. `words` is how bash splits it.
-fn offered(words: &[&str], line: &str) -> Vec<String> {
-    let program = words[0];
+/// What bash offers for a line, the cursor at its end.
+fn offered(line: &str) -> Vec<String> {
+    let program = line.split(' ').next().unwrap();
+    // It splits words at a '='.
+    let words = line.replace('=', " = ");
     let folder = completions();
     let script = r#"
         source "$1"; program="$2"; COMP_LINE="$3"; COMP_POINT=${#COMP_LINE}; shift 3
@@ -206,119 +189,62 @@ fn offered(words: &[&str], line: &str) -> Vec<String> {
         "$(function_of)" "$program" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
         printf '%s\n' "${COMPREPLY[@]}"
     "#;
-    let output = Command::new("bash")
-        .args(["--norc", "-c", script, "bash"])
-        .arg(folder.path().join(format!("{program}.bash")))
-        .args([program, line])
-        .args(words)
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    assert!(
-        output.stderr.is_empty(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let out = String::from_utf8(output.stdout).unwrap();
-    out.split_whitespace().map(str::to_owned).collect()
+    let completions = format!("{program}.bash");
+    let mut arguments = vec!["--norc", "-c", script, "bash", &*completions, program, line];
+    arguments.extend(words.split(' '));
+    let (_, shown, complaints) = tried("bash", &arguments, folder.path());
+    assert_eq!(complaints, "", "{line}");
+    shown.split_whitespace().map(str::to_owned).collect()
 }
 
 #[test]
-fn bash_completes_commands_and_options() {
+fn bash_completes_commands_options_keys_and_their_values() {
     if !installed("bash") {
         return;
     }
-    assert_eq!(offered(&["blockplane", "ser"], "blockplane ser"), ["serve"]);
-    assert_eq!(
-        offered(&["blockplane", "--blo"], "blockplane --blo"),
-        ["--blockdev"]
-    );
-    let of_serve = ["blockplane", "serve", "--num"];
-    assert_eq!(
-        offered(&of_serve, "blockplane serve --num"),
-        ["--num-queues"]
-    );
-    assert!(offered(&["blockplane", ""], "blockplane ").contains(&"generate".to_owned()));
-    let of_check = ["blockplane", "check", "--he"];
-    assert_eq!(offered(&of_check, "blockplane check --he"), ["--help"]);
-    let measuring = ["blockplane-bench", "run", "--verif"];
-    assert_eq!(
-        offered(&measuring, "blockplane-bench run --verif"),
-        ["--verify"]
-    );
-}
-
-#[test]
-fn bash_completes_keys_and_their_values() {
-    if !installed("bash") {
-        return;
+    for (line, expected) in [
+        ("blockplane ser", &["serve"][..]),
+        ("blockplane --blo", &["--blockdev"]),
+        ("blockplane serve --num", &["--num-queues"]),
+        ("blockplane check --he", &["--help"]),
+        ("blockplane-bench run --verif", &["--verify"]),
+        (
+            "blockplane --blockdev fil",
+            &["file,", "filename=", "file="],
+        ),
+        ("blockplane --blockdev file,filen", &["file,filename="]),
+        // What is not a key of the kind is not offered.
+        ("blockplane --blockdev file,read-z", &[]),
+        (
+            "blockplane --export vhost-user-blk,id=e,writa",
+            &["e,writable="],
+        ),
+        ("blockplane --export vfio", &["vfio-user-lsi53c895a,"]),
+        // Keys that all types take, and those of a SCSI disk.
+        (
+            "blockplane --export vhost-user-scsi,addr.t",
+            &["vhost-user-scsi,addr.type="],
+        ),
+        (
+            "blockplane --export vhost-user-scsi,vend",
+            &["vhost-user-scsi,vendor="],
+        ),
+        (
+            "blockplane --export vhost-user-blk,writable=o",
+            &["on", "off"],
+        ),
+        (
+            "blockplane --blockdev file,filename=_blockplane-",
+            &["_blockplane-bench"],
+        ),
+        (
+            "blockplane --object=iothread,poll-m",
+            &["iothread,poll-max-ns="],
+        ),
+    ] {
+        assert_eq!(offered(line), expected, "{line}");
     }
-    let kind = ["blockplane", "--blockdev", "fil"];
-    assert_eq!(
-        offered(&kind, "blockplane --blockdev fil"),
-        ["file,", "filename=", "file="]
-    );
-    let key = ["blockplane", "--blockdev", "file,filen"];
-    assert_eq!(
-        offered(&key, "blockplane --blockdev file,filen"),
-        ["file,filename="]
-    );
-    // What is not a key of the kind is not offered.
-    let other = ["blockplane", "--blockdev", "file,read-z"];
-    assert!(
-        !offered(&other, "blockplane --blockdev file,read-z")
-            .join(" ")
-            .contains("read-zeroes")
-    );
-    // After a value: bash has split the word at its '='.
-    let later = [
-        "blockplane",
-        "--export",
-        "vhost-user-blk,id",
-        "=",
-        "e,writa",
-    ];
-    let line = "blockplane --export vhost-user-blk,id=e,writa";
-    assert_eq!(offered(&later, line), ["e,writable="]);
-    let kind = ["blockplane", "--export", "vfio"];
-    assert_eq!(
-        offered(&kind, "blockplane --export vfio"),
-        ["vfio-user-lsi53c895a,"]
-    );
-    // Keys that all types take, and those of a SCSI disk.
-    for (part, key) in [("addr.t", "addr.type="), ("vend", "vendor=")] {
-        let later = format!("vhost-user-scsi,{part}");
-        let words = ["blockplane", "--export", &later];
-        let line = format!("blockplane --export {later}");
-        assert_eq!(offered(&words, &line), [format!("vhost-user-scsi,{key}")]);
-    }
-    let value = [
-        "blockplane",
-        "--export",
-        "vhost-user-blk,writable",
-        "=",
-        "o",
-    ];
-    assert_eq!(
-        offered(&value, "blockplane --export vhost-user-blk,writable=o"),
-        ["on", "off"]
-    );
-    let path = [
-        "blockplane",
-        "--blockdev",
-        "file,filename",
-        "=",
-        "_blockplane-",
-    ];
-    assert_eq!(
-        offered(&path, "blockplane --blockdev file,filename=_blockplane-"),
-        ["_blockplane-bench"]
-    );
-    let joined = ["blockplane", "--object", "=", "iothread,poll-m"];
-    assert_eq!(
-        offered(&joined, "blockplane --object=iothread,poll-m"),
-        ["iothread,poll-max-ns="]
-    );
+    assert!(offered("blockplane ").contains(&"generate".to_owned()));
 }
 
 /// Lines, and what completes them; the last are of a folder with a file `disk.img`.
@@ -336,57 +262,40 @@ const COMPLETED: [(&str, &str); 8] = [
     ("blockplane --blockdev file,filename=dis", "disk.img"),
 ];
 
+/// What fish offers for a line, without descriptions.
+fn offered_by_fish(folder: &Path, line: &str) -> Vec<String> {
+    let program = line.split(' ').next().unwrap();
+    let script = format!("source {program}.fish; complete -C '{line}'");
+    let arguments = ["--no-config", "-c", &script];
+    let (_, offered, complaints) = tried("fish", &arguments, folder);
+    assert_eq!(complaints, "", "{line}");
+    let words = offered.lines().map(|line| line.split('\t').next().unwrap());
+    words.map(str::to_owned).collect()
+}
+
 #[test]
-fn fish_completes_keys_and_their_values() {
+fn fish_completes_keys_their_values_and_arguments_of_commands() {
     if !installed("fish") {
         return;
     }
     let folder = completions();
     fs::write(folder.path().join("disk.img"), "").unwrap();
-    for (line, expected) in COMPLETED {
-        let script = format!("source blockplane.fish; complete -C '{line}'");
-        let arguments = ["--no-config", "-c", &script];
-        let (_, offered, complaints) = tried("fish", &arguments, folder.path());
-        assert_eq!(complaints, "");
-        let offered = offered.lines().map(|line| line.split('\t').next().unwrap());
-        let offered: Vec<&str> = offered.collect();
+    let of_commands = [
+        ("blockplane help upg", "upgrade"),
+        ("blockplane generate comp", "completions"),
+    ];
+    for (line, expected) in COMPLETED.into_iter().chain(of_commands) {
+        let offered = offered_by_fish(folder.path(), line);
         assert!(
-            matches!(offered[..], [one] if one.ends_with(expected)),
+            matches!(&offered[..], [one] if one.ends_with(expected)),
             "{line}: {offered:?}"
         );
     }
-}
-
-#[test]
-fn fish_offers_a_command_its_own_options() {
-    if !installed("fish") {
-        return;
-    }
-    let folder = completions();
     for line in ["blockplane check --", "blockplane-bench run --"] {
-        let program = line.split(' ').next().unwrap();
-        let script = format!("source {program}.fish; complete -C '{line}'");
-        let arguments = ["--no-config", "-c", &script];
-        let (_, offered, _) = tried("fish", &arguments, folder.path());
-        assert!(offered.contains("--json"), "{line}: {offered}");
-        assert!(!offered.contains("--blockdev"), "{line}: {offered}");
-    }
-}
-
-#[test]
-fn fish_offers_the_arguments_of_a_command() {
-    if !installed("fish") {
-        return;
-    }
-    let folder = completions();
-    for (line, expected) in [
-        ("blockplane help upg", "upgrade"),
-        ("blockplane generate comp", "completions"),
-    ] {
-        let script = format!("source blockplane.fish; complete -C '{line}'");
-        let arguments = ["--no-config", "-c", &script];
-        let (_, offered, _) = tried("fish", &arguments, folder.path());
-        assert_eq!(offered.trim(), expected, "{line}");
+        let offered = offered_by_fish(folder.path(), line);
+        let offers = |option: &str| offered.iter().any(|offered| offered == option);
+        assert!(offers("--json"), "{line}: {offered:?}");
+        assert!(!offers("--blockdev"), "{line}: {offered:?}");
     }
 }
 

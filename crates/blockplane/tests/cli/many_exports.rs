@@ -1,32 +1,32 @@
 //! A hundred exports in one process.
 
 use std::fs;
-use std::os::unix::net::UnixStream;
 
-use crate::front_end::FrontEnd;
+use test_support::vhost_user::queue::Queue;
+use test_support::vhost_user::ring::Ring;
+use test_support::vhost_user::wire::*;
+use virtqueue::RingFeatures;
+use virtqueue::testing::TestMemory;
+
 use crate::process::{Folder, Process};
+use crate::{capacity, num_queues};
 
 const EXPORTS: u32 = 100;
 const QUEUES: u32 = 32;
 
 /// The options for all nodes and exports.
-fn arguments(folder: &Folder) -> Vec<String> {
-    let mut arguments = vec!["--pidfile".to_owned(), "pid".to_owned()];
-    for i in 0..EXPORTS {
-        let socket = folder.join(&format!("s{i}"));
-        arguments.push("--blockdev".into());
-        arguments.push(format!(
-            "null-co,node-name=d{i},size={}",
-            u64::from(i + 1) << 20
-        ));
-        arguments.push("--export".into());
-        arguments.push(format!(
-            "vhost-user-blk,id=e{i},node-name=d{i},addr.type=unix,addr.path={},num-queues={QUEUES},\
-             writable=on",
-            socket.display()
-        ));
-    }
-    arguments
+fn arguments() -> Vec<String> {
+    let of_export = |i| {
+        let size = u64::from(i + 1) << 20;
+        let node = format!("null-co,node-name=d{i},size={size}");
+        let export = format!(
+            "vhost-user-blk,id=e{i},node-name=d{i},addr.type=unix,addr.path=s{i},num-queues={QUEUES},writable=on"
+        );
+        ["--blockdev".to_owned(), node, "--export".to_owned(), export]
+    };
+    let pidfile = ["--pidfile".to_owned(), "pid".to_owned()];
+    let exports = (0..EXPORTS).flat_map(of_export);
+    pidfile.into_iter().chain(exports).collect()
 }
 
 /// Each queue has descriptors of its own: far more than the usual soft limit.
@@ -34,27 +34,35 @@ fn arguments(folder: &Folder) -> Vec<String> {
 fn hundred_exports_of_32_queues_start_serve_and_stop() {
     let folder = Folder::new();
     let script = r#"ulimit -Sn 256; exec "$0" "$@""#;
-    let mut server = Process::spawn(folder.command_after(script, arguments(&folder)));
+    let mut server = Process::spawn(folder.command_after(script, arguments()));
     server.wait_until("all is started", || folder.has("pid"));
-    let front_ends: Vec<FrontEnd> = (0..EXPORTS)
-        .map(|i| FrontEnd::connect(&folder.join(&format!("s{i}"))))
-        .collect();
-    for (sectors, front_end) in (2048..).step_by(2048).zip(&front_ends) {
-        assert_eq!(front_end.capacity(), sectors);
-        assert_eq!(front_end.num_queues(), u64::from(QUEUES));
-        front_end.start_queues(QUEUES);
-    }
-    let open = fs::read_dir(format!("/proc/{}/fd", server.pid()))
-        .unwrap()
-        .count();
-    assert!(
-        open > usize::try_from(2 * EXPORTS * QUEUES).unwrap(),
-        "{open} descriptors"
-    );
+    // All queues are this one, since none is used.
+    let memory = TestMemory::new(64 << 10);
+    let queue = Queue::new(Ring::new(&memory, 8, RingFeatures::default()));
+    let connect = |i: u32| {
+        let socket = format!("s{i}");
+        assert_eq!(capacity(&folder, &socket), u64::from(i + 1) << 20);
+        assert_eq!(num_queues(&folder, &socket), u64::from(QUEUES));
+        let wire = Wire::connect(&folder.join(&socket));
+        // `MQ`, `REPLY_ACK`; `VHOST_USER_F_PROTOCOL_FEATURES`, `VIRTIO_F_VERSION_1`
+        wire.begin_session(1 | 1 << 3).unwrap();
+        let features = u64s(&[1 << 30 | 1 << 32]);
+        wire.must(SET_FEATURES, &features, &[]).unwrap();
+        wire.share_memory(&memory).unwrap();
+        for index in 0..QUEUES {
+            queue.set_up(&wire, &memory, index, 0).unwrap();
+            queue.start(&wire, index).unwrap();
+            wire.enable(index, true).unwrap();
+        }
+        wire
+    };
+    let wires: Vec<Wire> = (0..EXPORTS).map(connect).collect();
+    let open = fs::read_dir(format!("/proc/{}/fd", server.pid()));
+    let open = open.unwrap().count();
+    let at_least = usize::try_from(2 * EXPORTS * QUEUES).unwrap();
+    assert!(open > at_least, "{open} descriptors");
     server.stop().assert_success();
-    for front_end in &front_ends {
-        front_end.wait_for_hang_up();
-    }
+    wires.iter().for_each(Wire::wait_for_hang_up);
     assert_eq!(folder.names(), [""; 0]);
 }
 
@@ -64,17 +72,12 @@ fn soft_limit_of_descriptors_is_raised_to_the_hard_limit() {
     let script = r#"ulimit -Sn 64; exec "$0" "$@""#;
     let args = ["serve", "null-co:", "--socket", "s"];
     let mut server = Process::spawn(folder.command_after(script, args));
-    server.wait_until("it accepts", || {
-        UnixStream::connect(folder.join("s")).is_ok()
-    });
+    server.wait_until_accepting(&folder.join("s"));
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
-    let line = limits
-        .lines()
-        .find(|line| line.starts_with("Max open files"))
-        .unwrap();
-    let fields: Vec<&str> = line.split_whitespace().collect();
-    let [soft, hard] = [fields[3], fields[4]];
-    assert_eq!(soft, hard, "{line}");
-    assert_ne!(soft, "64");
+    let mut lines = limits.lines();
+    let line = lines.find(|line| line.starts_with("Max open files"));
+    let fields: Vec<&str> = line.unwrap().split_whitespace().collect();
+    assert_eq!(fields[3], fields[4], "{limits}");
+    assert_ne!(fields[3], "64");
     server.stop();
 }

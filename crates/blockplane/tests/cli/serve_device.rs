@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::front_end::FrontEnd;
+use crate::num_queues;
 use crate::process::Folder;
 
 const MIB: u64 = 1 << 20;
@@ -13,6 +13,13 @@ fn absolute(folder: &Folder, name: &str) -> String {
     path.display().to_string()
 }
 
+#[track_caller]
+fn assert_contains_all(stdout: &str, expected: &[&str]) {
+    for expected in expected {
+        assert!(stdout.contains(expected), "no '{expected}' in: {stdout}");
+    }
+}
+
 #[test]
 fn disks_behind_virtio_scsi_are_created_and_announced_with_their_addresses() {
     let folder = Folder::new();
@@ -21,21 +28,17 @@ fn disks_behind_virtio_scsi_are_created_and_announced_with_their_addresses() {
     let server = folder.start(line, "new.img.sock");
     assert_eq!(fs::metadata(folder.join("new.img")).unwrap().len(), MIB);
     // With those for control and events.
-    let front_end = FrontEnd::connect(&folder.join("new.img.sock"));
-    assert_eq!(front_end.num_queues(), 5);
-    let stdout = server.stop().stdout;
+    assert_eq!(num_queues(&folder, "new.img.sock"), 5);
     let socket = absolute(&folder, "new.img.sock");
-    for expected in [
-        format!("serving a virtio SCSI controller on {socket} (up to 3 queues)\n"),
-        "  target 0, LUN 0: new.img, new\n".to_owned(),
-        "  target 0, LUN 1: old.img\n".to_owned(),
-        "  target 0, LUN 2: null-co:\n".to_owned(),
-        format!("-chardev socket,id=scsi,path={socket} -device vhost-user-scsi-pci,chardev=scsi\n"),
-        "<qemu:arg value='-device'/><qemu:arg value='vhost-user-scsi-pci,chardev=scsi'/>\n"
-            .to_owned(),
-    ] {
-        assert!(stdout.contains(&expected), "no '{expected}' in: {stdout}");
-    }
+    let expected = [
+        &*format!("serving a virtio SCSI controller on {socket} (up to 3 queues)\n"),
+        "  target 0, LUN 0: new.img, new\n  target 0, LUN 1: old.img\n  target 0, LUN 2: null-co:\n",
+        &*format!(
+            "-chardev socket,id=scsi,path={socket} -device vhost-user-scsi-pci,chardev=scsi\n"
+        ),
+        "<qemu:arg value='-device'/><qemu:arg value='vhost-user-scsi-pci,chardev=scsi'/>\n",
+    ];
+    assert_contains_all(&server.stop().stdout, &expected);
 }
 
 #[test]
@@ -44,38 +47,39 @@ fn disks_behind_an_lsi_are_announced_with_vfio_user_options() {
     let line = "serve --device lsi53c895a null-co: null-co: --read-only --socket it's.sock";
     let stdout = folder.start(line, "it's.sock").stop().stdout;
     let socket = absolute(&folder, "it's.sock");
-    let (shell, xml) = (
-        socket.replace('\'', r"'\''"),
-        socket.replace('\'', "&apos;"),
-    );
-    let device = |socket: &str| {
+    let device = |quote: &str| {
+        let socket = socket.replace('\'', quote);
         format!(r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#)
     };
-    for expected in [
-        format!("serving an LSI 53C895A on {socket}\n"),
-        "  target 0, LUN 0: null-co:, read-only\n  target 1, LUN 0: null-co:, read-only\n"
-            .to_owned(),
-        "  QEMU, from 11.1 on\n".to_owned(),
-        format!("    -device '{}'\n", device(&shell)),
-        format!(
-            "<qemu:arg value='-device'/><qemu:arg value='{}'/>\n",
-            device(&xml)
-        ),
-    ] {
-        assert!(stdout.contains(&expected), "no '{expected}' in: {stdout}");
-    }
+    let (shell, xml) = (device(r"'\''"), device("&apos;"));
+    let expected = [
+        &*format!("serving an LSI 53C895A on {socket}\n"),
+        "  target 0, LUN 0: null-co:, read-only\n  target 1, LUN 0: null-co:, read-only\n",
+        "  QEMU, from 11.1 on\n",
+        &*format!("    -device '{shell}'\n"),
+        &*format!("<qemu:arg value='-device'/><qemu:arg value='{xml}'/>\n"),
+    ];
+    assert_contains_all(&stdout, &expected);
 }
 
 /// None of the new ones would be whole without the others.
 #[test]
-fn all_created_disks_are_removed_when_one_cannot_be_served() {
+fn created_disks_are_removed_when_the_start_fails() {
     let folder = Folder::new();
     folder.image("old.img", MIB);
-    folder
-        .run("serve --device virtio-scsi a.img old.img b.img --size 2M")
-        .assert_fails_naming(&["old.img", "1048576", "2097152"]);
-    folder
-        .run("serve --device virtio-scsi a.img no/such.img --size 2M")
-        .assert_fails_naming(&["no/such.img"]);
-    assert_eq!(folder.names(), ["old.img"]);
+    fs::create_dir(folder.join("s")).unwrap();
+    for (line, words) in [
+        (
+            "serve --device virtio-scsi a.img old.img b.img --size 2M",
+            &["old.img", "1048576", "2097152"][..],
+        ),
+        (
+            "serve --device virtio-scsi a.img no/such.img --size 2M",
+            &["no/such.img"],
+        ),
+        ("serve new.img --size 1M --socket s", &["no socket"]),
+    ] {
+        folder.run(line).assert_fails_naming(words);
+        assert_eq!(folder.names(), ["old.img", "s"]);
+    }
 }

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal};
 use test_support::deadline::{Deadline, eventually};
 use test_support::threads::threads_named;
 
-use crate::process::{Folder, Process, STUCK_AFTER, words};
+use crate::process::{Folder, Process, STUCK_AFTER, text, words};
 
 const LINE: &str = "--object iothread,id=io0 --blockdev null-co,node-name=d,size=1M \
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,iothread=io0";
@@ -22,52 +22,56 @@ impl Manager {
         Manager(socket)
     }
 
-    fn in_folder(folder: &Folder) -> Self {
-        Self::new(UnixDatagram::bind(folder.join("notify")).unwrap())
-    }
-
     /// The next notification.
     #[track_caller]
     fn receive(&self) -> String {
-        self.receive_before(Deadline::default(), "a message")
-    }
-
-    /// The next notification, which must come before the deadline.
-    #[track_caller]
-    fn receive_before(&self, deadline: Deadline, what: &str) -> String {
-        let mut buffer = [0; 4096];
-        let received = loop {
-            deadline.check(what);
+        let (mut buffer, deadline) = ([0; 4096], Deadline::default());
+        loop {
+            deadline.check("a message");
             match self.0.recv(&mut buffer) {
+                Ok(bytes) => return String::from_utf8(buffer[..bytes].to_vec()).unwrap(),
                 // A test that holds a thread of the daemon is interrupted by that.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                received => break received,
+                Err(error) => panic!("a message: {error}"),
             }
-        };
-        let bytes = received.unwrap_or_else(|error| panic!("{what}: {error}"));
-        String::from_utf8(buffer[..bytes].to_vec()).unwrap()
+        }
     }
 
     /// Waits for this notification; earlier ones are dropped.
     #[track_caller]
     fn receive_until(&self, message: &str) {
         let deadline = Deadline::default();
-        while self.receive_before(deadline, message) != message {}
+        while self.receive() != message {
+            deadline.check(message);
+        }
     }
 
     /// All notifications that have arrived.
     fn receive_all(&self) -> Vec<String> {
         self.0.set_nonblocking(true).unwrap();
         let mut buffer = [0; 4096];
-        let (mut heard, deadline) = (Vec::new(), Deadline::default());
         // It does not sleep, so nothing interrupts it.
-        while let Ok(bytes) = self.0.recv(&mut buffer) {
-            deadline.check("the end of the messages");
-            heard.push(String::from_utf8(buffer[..bytes].to_vec()).unwrap());
-        }
+        let next = std::iter::from_fn(|| {
+            let bytes = self.0.recv(&mut buffer).ok()?;
+            Some(String::from_utf8(buffer[..bytes].to_vec()).unwrap())
+        });
+        let heard = next.take(1000).collect();
         self.0.set_nonblocking(false).unwrap();
         heard
     }
+}
+
+/// The manager's address in a folder.
+fn address(folder: &Folder) -> String {
+    folder.join("notify").to_str().unwrap().to_owned()
+}
+
+/// The program with further variables under a manager in the folder.
+fn managed(folder: &Folder, line: &str, variables: &[(&str, &str)]) -> (Manager, Process) {
+    let manager = Manager::new(UnixDatagram::bind(folder.join("notify")).unwrap());
+    let notify = address(folder);
+    let variables = [&[("NOTIFY_SOCKET", &*notify)], variables].concat();
+    (manager, under(folder, line, &variables))
 }
 
 /// The program with variables that describe a service manager.
@@ -77,37 +81,27 @@ fn under(folder: &Folder, line: &str, variables: &[(&str, &str)]) -> Process {
     Process::spawn(command)
 }
 
-fn address(folder: &Folder) -> String {
-    folder.join("notify").to_str().unwrap().to_owned()
-}
-
 #[test]
 fn service_is_ready_when_every_socket_accepts_and_announces_its_end() {
-    let folder = Folder::new();
-    let manager = Manager::in_folder(&folder);
-    let process = under(&folder, LINE, &[("NOTIFY_SOCKET", &address(&folder))]);
-    assert_eq!(manager.receive(), "READY=1");
-    UnixStream::connect(folder.join("s")).unwrap();
-    assert_eq!(manager.receive(), "STATUS=serving 1 export, on 1 iothread");
-    process.stop();
-    let last = manager.receive();
-    assert!(last.starts_with("STOPPING=1\nSTATUS="), "{last}");
-    assert_eq!(
-        manager.receive_all(),
-        [""; 0],
-        "and no watchdog notification, because none was configured"
-    );
-}
-
-#[test]
-fn serve_notifies_the_service_manager() {
-    let folder = Folder::new();
-    let manager = Manager::in_folder(&folder);
-    let line = "serve null-co: --socket s";
-    let process = under(&folder, line, &[("NOTIFY_SOCKET", &address(&folder))]);
-    assert_eq!(manager.receive(), "READY=1");
-    UnixStream::connect(folder.join("s")).unwrap();
-    process.stop();
+    for (line, status) in [
+        (LINE, "STATUS=serving 1 export, on 1 iothread"),
+        ("serve null-co: --socket s", "STATUS=serving 1 export"),
+    ] {
+        let folder = Folder::new();
+        let (manager, process) = managed(&folder, line, &[]);
+        assert_eq!(manager.receive(), "READY=1");
+        UnixStream::connect(folder.join("s")).unwrap();
+        let serving = manager.receive();
+        assert!(serving.starts_with(status), "{serving}");
+        process.stop();
+        let last = manager.receive();
+        assert!(last.starts_with("STOPPING=1\nSTATUS="), "{last}");
+        assert_eq!(
+            manager.receive_all(),
+            [""; 0],
+            "and no watchdog notification, because none was configured"
+        );
+    }
 }
 
 #[test]
@@ -124,9 +118,8 @@ fn notify_socket_may_be_abstract() {
 #[test]
 fn failed_start_is_never_ready() {
     let folder = Folder::new();
-    let manager = Manager::in_folder(&folder);
     let line = format!("{LINE} --blockdev file,node-name=f,filename=missing.img");
-    let process = under(&folder, &line, &[("NOTIFY_SOCKET", &address(&folder))]);
+    let (manager, process) = managed(&folder, &line, &[]);
     process.ended().assert_fails_naming(&["missing.img"]);
     assert_eq!(manager.receive_all(), [""; 0]);
 }
@@ -134,25 +127,16 @@ fn failed_start_is_never_ready() {
 #[test]
 fn background_daemon_reports_its_process_id() {
     let folder = Folder::new();
-    let manager = Manager::in_folder(&folder);
     let line = format!("{LINE} --daemonize --pidfile pid");
-    let daemon = crate::daemonize::Daemon::adopt(&folder, "pid", || {
-        let process = under(&folder, &line, &[("NOTIFY_SOCKET", &address(&folder))]);
+    let mut manager = None;
+    let daemon = crate::daemonize::Daemon::adopt(&folder, || {
+        let (listening, process) = managed(&folder, &line, &[]);
         process.ended().assert_success();
+        manager = Some(listening);
     });
-    assert_eq!(
-        manager.receive(),
-        format!("READY=1\nMAINPID={}", daemon.pid)
-    );
+    let expected = format!("READY=1\nMAINPID={}", daemon.pid);
+    assert_eq!(manager.unwrap().receive(), expected);
     daemon.stop();
-}
-
-#[test]
-fn daemon_outlives_the_notify_socket() {
-    let folder = Folder::new();
-    let mut process = under(&folder, LINE, &[("NOTIFY_SOCKET", &address(&folder))]);
-    process.wait_until_accepting(&folder.join("s"));
-    process.stop();
 }
 
 #[test]
@@ -164,6 +148,7 @@ fn unreachable_notify_socket_does_not_prevent_the_start() {
         process.stop().stderr
     };
     assert_eq!(log_with(""), "", "as good as not there");
+    log_with(&address(&folder));
     for address in ["vsock:2:1234", "relative"] {
         let log = log_with(address);
         for word in ["unsupported NOTIFY_SOCKET", address, "Type=exec"] {
@@ -173,34 +158,17 @@ fn unreachable_notify_socket_does_not_prevent_the_start() {
 }
 
 #[test]
-fn short_watchdog_interval_is_served() {
+fn watchdog_interval_may_be_short_and_must_be_a_number_of_microseconds() {
     let folder = Folder::new();
-    let manager = Manager::in_folder(&folder);
-    let variables = [
-        ("NOTIFY_SOCKET", &*address(&folder)),
-        ("WATCHDOG_USEC", "1"),
-    ];
-    let process = under(&folder, LINE, &variables);
+    let refused = under(&folder, LINE, &[("WATCHDOG_USEC", "soon")]).ended();
+    refused.assert_fails_naming(&["WATCHDOG_USEC", "'soon'", "microseconds"]);
+    assert!(!folder.has("s"));
+    let (manager, process) = managed(&folder, LINE, &[("WATCHDOG_USEC", "1")]);
     manager.receive_until("WATCHDOG=1");
     let log = process.stop().stderr;
     let warned = log.matches("WATCHDOG_USEC is too short");
     assert_eq!(warned.count(), 1, "{log}");
     assert!(log.contains("WatchdogSec="), "{log}");
-}
-
-#[test]
-fn invalid_service_variables_are_refused() {
-    let folder = Folder::new();
-    let refused = |variables: &[(&str, &str)], words: &[&str]| {
-        under(&folder, LINE, variables)
-            .ended()
-            .assert_fails_naming(words);
-    };
-    refused(
-        &[("WATCHDOG_USEC", "soon")],
-        &["WATCHDOG_USEC", "'soon'", "microseconds"],
-    );
-    assert!(!folder.has("s"));
 }
 
 /// An iothread that a debugger has stopped.
@@ -244,12 +212,7 @@ fn thread_named(process: &Process, name: &str) -> Pid {
 #[test]
 fn watchdog_is_not_notified_while_an_iothread_hangs() {
     let folder = Folder::new();
-    let manager = Manager::in_folder(&folder);
-    let variables = [
-        ("NOTIFY_SOCKET", &*address(&folder)),
-        ("WATCHDOG_USEC", "100000"),
-    ];
-    let mut process = under(&folder, LINE, &variables);
+    let (manager, mut process) = managed(&folder, LINE, &[("WATCHDOG_USEC", "100000")]);
     for _ in 0..2 {
         manager.receive_until("WATCHDOG=1");
     }
@@ -257,15 +220,12 @@ fn watchdog_is_not_notified_while_an_iothread_hangs() {
     // An answer may have been under way; then there is one more round.
     let log = process.stderr_file();
     process.wait_until("the log names it", || {
-        crate::process::text(&log).contains("does not respond")
+        text(&log).contains("does not respond")
     });
     manager.receive_all();
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(
-        manager.receive_all(),
-        [""; 0],
-        "kept alive though it is stuck"
-    );
+    let heard = manager.receive_all();
+    assert_eq!(heard, [""; 0], "kept alive though it is stuck");
     stopped.resume();
     assert_eq!(manager.receive(), "WATCHDOG=1");
     process.signal(Signal::TERM);
@@ -275,13 +235,8 @@ fn watchdog_is_not_notified_while_an_iothread_hangs() {
 #[test]
 fn watchdog_of_another_process_is_ignored() {
     let folder = Folder::new();
-    let manager = Manager::in_folder(&folder);
-    let variables = [
-        ("NOTIFY_SOCKET", &*address(&folder)),
-        ("WATCHDOG_USEC", "1000"),
-        ("WATCHDOG_PID", "1"),
-    ];
-    let mut process = under(&folder, LINE, &variables);
+    let variables = [("WATCHDOG_USEC", "1000"), ("WATCHDOG_PID", "1")];
+    let (manager, mut process) = managed(&folder, LINE, &variables);
     process.wait_until_accepting(&folder.join("s"));
     process.stop();
     assert!(!manager.receive_all().contains(&"WATCHDOG=1".to_owned()));
@@ -290,9 +245,8 @@ fn watchdog_of_another_process_is_ignored() {
 #[test]
 fn full_notify_socket_does_not_block_the_daemon() {
     let folder = Folder::new();
-    let _manager = Manager::in_folder(&folder);
     let line = "serve null-co: --socket s --monitor m";
-    let mut process = under(&folder, line, &[("NOTIFY_SOCKET", &address(&folder))]);
+    let (_manager, mut process) = managed(&folder, line, &[]);
     process.wait_until_accepting(&folder.join("m"));
     // Each changes the status. The manager's socket takes some ten.
     for _ in 0..15 {

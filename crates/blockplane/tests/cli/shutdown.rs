@@ -1,76 +1,95 @@
 //! Shutdown by signals: the first completes requests, the second ends the program at once.
 
+use std::io::Write;
+use std::os::fd::AsFd;
+
 use rustix::process::Signal;
 use test_support::deadline::Deadline;
+use test_support::events::event;
+use test_support::sockets::connect;
+use test_support::vhost_user::queue::Queue;
+use test_support::vhost_user::ring::Ring;
+use test_support::vhost_user::wire::*;
+use virtqueue::RingFeatures;
+use virtqueue::testing::TestMemory;
 
-use crate::front_end::{FrontEnd, GET_ID, READ};
+use crate::front_end;
+use crate::guest::{GET_ID, Guest, IN};
 use crate::process::{Folder, Process, text};
 
-/// A disk whose reads take this long.
-fn slow_disk(folder: &Folder, latency_ns: u64) -> Process {
-    folder.start(
+/// A disk whose reads take this long, with a read in flight: the request behind it is answered already.
+fn read_in_flight(folder: &Folder, latency_ns: u64) -> (Process, Guest) {
+    let server = folder.start(
         &format!(
             "--blockdev null-co,node-name=d,size=1M,latency-ns={latency_ns} \
              --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s"
         ),
         "s",
-    )
+    );
+    let mut guest = front_end(folder, "s", 1);
+    guest.add(0, 0, IN, 0, 0);
+    guest.ask(0, 1, GET_ID, 0, 0);
+    guest.wait(0, 1);
+    assert!(!guest.is_answered(0, 0));
+    (server, guest)
 }
 
-/// A request of which it is certain that it is in flight: one that was made after it, in the same
-/// kick, is answered.
-fn read_in_flight(folder: &Folder) -> FrontEnd {
-    let front_end = FrontEnd::connect(&folder.join("s"));
-    front_end.start_queues(1);
-    front_end.submit(&[READ, GET_ID]);
-    front_end.wait_until_completed(1);
-    assert_eq!(front_end.completed(), [1]);
-    front_end
-}
-
-#[test]
-fn sigterm_sigint_and_sighup_shut_down_cleanly() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let folder = Folder::new();
-        let server = folder.start("serve null-co: --socket s --quiet --pidfile pid", "s");
-        server.signal(signal);
-        server.ended().assert_success();
-        assert_eq!(folder.names(), [""; 0], "{signal:?}");
-    }
+/// Its requests are complete when a front-end is disconnected: one that comes back goes on where the used index stood at that
+/// moment, and what was in flight would be done twice.
+fn assert_completed_and_disconnected(mut guest: Guest) {
+    guest.wait_for_hang_up();
+    assert!(guest.is_answered(0, 0));
+    assert_eq!(guest.status(0, 0), 0);
 }
 
 #[test]
-fn connected_front_end_does_not_delay_shutdown() {
+fn sigterm_sigint_and_sighup_shut_down_cleanly_with_and_without_a_front_end() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let folder = Folder::new();
-        let server = folder.start("serve null-co: --socket s --quiet --num-queues 4", "s");
-        let front_end = FrontEnd::connect(&folder.join("s"));
-        front_end.start_queues(4);
-        server.signal(signal);
-        server.ended().assert_success();
-        front_end.wait_for_hang_up();
-        assert_eq!(folder.names(), [""; 0], "{signal:?}");
+        for queues in [None, Some(4)] {
+            let folder = Folder::new();
+            let line = "serve null-co: --socket s --quiet --num-queues 4 --pidfile pid";
+            let server = folder.start(line, "s");
+            let guest = queues.map(|queues| front_end(&folder, "s", queues));
+            server.signal(signal);
+            server.ended().assert_success();
+            if let Some(guest) = guest {
+                guest.wait_for_hang_up();
+            }
+            assert_eq!(folder.names(), [""; 0], "{signal:?}");
+        }
     }
 }
 
-/// A front-end that sends nothing, or stops in the middle of a message, does not delay it either.
+/// A front-end that stops in the middle of a message does not delay it either.
 #[test]
 fn incomplete_message_does_not_delay_shutdown() {
-    use std::io::Write;
     let folder = Folder::new();
     let server = folder.start("serve null-co: --socket s --quiet", "s");
-    let mut stream = test_support::sockets::connect(&folder.join("s"));
+    let mut stream = connect(&folder.join("s"));
     stream.write_all(&[1, 0, 0]).unwrap();
     server.stop().assert_success();
 }
 
-/// A front-end that does not read its error descriptor does not delay it either.
+/// A front-end that does not read its error descriptor, so that its writer would wait for ever, does not delay it either.
 #[test]
 fn full_error_eventfd_does_not_delay_shutdown() {
     let folder = Folder::new();
     let mut server = folder.start("serve null-co: --socket s", "s");
-    let front_end = FrontEnd::connect(&folder.join("s"));
-    front_end.start_to_fail_unheard();
+    let wire = Wire::connect(&folder.join("s"));
+    let memory = TestMemory::new(64 << 10);
+    let queue = Queue::new(Ring::new(&memory, 8, RingFeatures::default()));
+    wire.begin_session(1 << 3).unwrap();
+    wire.share_memory(&memory).unwrap();
+    let send = |request, payload: &[u8]| wire.message(request, VERSION, payload, &[]);
+    let no_power_of_two = 3;
+    send(SET_VRING_NUM, &u32s(&[0, no_power_of_two]));
+    send(SET_VRING_ADDR, &queue.addresses(&memory, 0, 0));
+    let full = event();
+    rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    rustix::fs::fcntl_setfl(&full, rustix::fs::OFlags::empty()).unwrap();
+    for (request, fd) in [(SET_VRING_ERR, &full), (SET_VRING_KICK, &queue.kick)] {
+        wire.message(request, VERSION, &u64s(&[0]), &[fd.as_fd()]);
+    }
     let log = server.stderr_file();
     server.wait_until("the queue was refused", || {
         text(&log).contains("not started")
@@ -79,21 +98,22 @@ fn full_error_eventfd_does_not_delay_shutdown() {
     assert_eq!(folder.names(), [""; 0]);
 }
 
+/// timeout(1) tells the process and then its group: meant as one.
 #[test]
-fn shutdown_completes_requests_in_flight() {
-    let folder = Folder::new();
-    let server = slow_disk(&folder, 300_000_000);
-    let front_end = read_in_flight(&folder);
-    server.stop().assert_success();
-    assert_eq!(front_end.completed(), [1, 0]);
-    assert_eq!([front_end.status(0), front_end.status(1)], [0, 0]);
+fn shutdown_completes_requests_in_flight_also_when_a_signal_is_repeated_within_a_moment() {
+    for signals in 1..=2 {
+        let folder = Folder::new();
+        let (server, guest) = read_in_flight(&folder, 500_000_000);
+        (0..signals).for_each(|_| server.signal(Signal::TERM));
+        assert_completed_and_disconnected(guest);
+        server.ended().assert_success();
+    }
 }
 
 #[test]
 fn second_signal_ends_the_wait_for_requests() {
     let folder = Folder::new();
-    let mut server = slow_disk(&folder, 3_600_000_000_000);
-    let front_end = read_in_flight(&folder);
+    let (mut server, mut guest) = read_in_flight(&folder, 3_600_000_000_000);
     // An impatient operator.
     let deadline = Deadline::default();
     while server.is_running() {
@@ -103,30 +123,5 @@ fn second_signal_ends_the_wait_for_requests() {
     let ended = server.ended();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("second signal"), "{ended:?}");
-    assert_eq!(front_end.completed(), [1]);
-}
-
-/// timeout(1) tells the process and then its group: meant as one.
-#[test]
-fn repeated_signal_within_a_moment_counts_once() {
-    let folder = Folder::new();
-    let server = slow_disk(&folder, 500_000_000);
-    let front_end = read_in_flight(&folder);
-    server.signal(Signal::TERM);
-    server.signal(Signal::TERM);
-    server.ended().assert_success();
-    assert_eq!(front_end.completed(), [1, 0]);
-}
-
-/// A front-end that comes back goes on where the used index stood when it was hung up on: at that
-/// moment nothing may be in flight any more, or it would be done twice.
-#[test]
-fn front_end_is_disconnected_after_its_requests_complete() {
-    let folder = Folder::new();
-    let server = slow_disk(&folder, 300_000_000);
-    let front_end = read_in_flight(&folder);
-    server.signal(Signal::TERM);
-    front_end.wait_for_hang_up();
-    assert_eq!(front_end.completed(), [1, 0]);
-    server.ended().assert_success();
+    assert!(!guest.is_answered(0, 0));
 }

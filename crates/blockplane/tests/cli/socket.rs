@@ -4,33 +4,36 @@ use std::os::unix::net::{UnixListener, UnixStream};
 
 use rustix::process::Signal;
 
-use crate::front_end::FrontEnd;
+use crate::num_queues;
 use crate::process::{Folder, Process};
+
+const SERVE: &str = "serve null-co: --socket s";
 
 #[test]
 fn a_socket_left_by_a_killed_server_is_replaced() {
     let folder = Folder::new();
-    let killed = folder.start("serve null-co: --socket s", "s");
+    let killed = folder.start(SERVE, "s");
     killed.signal(Signal::KILL);
     assert_eq!(killed.ended().code, None);
     assert!(folder.has("s"), "the killed process could not remove it");
-    folder.start("serve null-co: --socket s", "s").stop();
+    folder.start(SERVE, "s").stop();
     assert!(!folder.has("s"));
 }
 
 #[test]
 fn socket_with_a_listener_is_refused() {
     let folder = Folder::new();
-    let first = folder.start("serve null-co: --socket s", "s");
-    folder
-        .run("serve null-co: --socket s")
-        .assert_fails_naming(&["s: another server"]);
-    FrontEnd::connect(&folder.join("s")).num_queues();
+    let first = folder.start(SERVE, "s");
+    let is_refused = || {
+        folder
+            .run(SERVE)
+            .assert_fails_naming(&["s: another server"])
+    };
+    is_refused();
+    num_queues(&folder, "s");
     first.stop();
     let _other = UnixListener::bind(folder.join("s")).unwrap();
-    folder
-        .run("serve null-co: --socket s")
-        .assert_fails_naming(&["s: another server"]);
+    is_refused();
     UnixStream::connect(folder.join("s")).unwrap();
 }
 
@@ -39,17 +42,9 @@ fn socket_with_a_listener_is_refused() {
 fn socket_used_twice_by_one_daemon_is_refused_as_such() {
     let folder = Folder::new();
     let absolute = folder.join("s");
-    folder
-        .run(&format!(
-            "serve null-co: --socket s --monitor {}",
-            absolute.display()
-        ))
-        .assert_fails_naming(&["s: this daemon listens on this socket already"]);
+    let ended = folder.run(&format!("{SERVE} --monitor {}", absolute.display()));
+    ended.assert_fails_naming(&["s: this daemon listens on this socket already"]);
     assert_eq!(folder.names(), [""; 0]);
-    let line = "serve null-co: --socket s --monitor ./s";
-    folder
-        .run(line)
-        .assert_fails_naming(&["--socket and --monitor are the same path"]);
 }
 
 /// The remedy is the same wherever descriptors run out.
@@ -73,18 +68,16 @@ fn exhausted_descriptors_are_reported_with_the_limit() {
 #[test]
 fn file_that_is_no_socket_is_never_replaced() {
     let folder = Folder::new();
-    std::fs::write(folder.join("precious"), "data").unwrap();
-    folder
-        .run("serve null-co: --socket precious")
-        .assert_fails_naming(&["precious", "no socket"]);
-    assert_eq!(std::fs::read(folder.join("precious")).unwrap(), b"data");
+    std::fs::write(folder.join("s"), "data").unwrap();
+    folder.run(SERVE).assert_fails_naming(&["s", "no socket"]);
+    assert_eq!(std::fs::read(folder.join("s")).unwrap(), b"data");
 }
 
 /// While it runs, another process may replace its socket.
 #[test]
 fn socket_of_another_process_is_not_removed() {
     let folder = Folder::new();
-    let server = folder.start("serve null-co: --socket s", "s");
+    let server = folder.start(SERVE, "s");
     std::fs::remove_file(folder.join("s")).unwrap();
     let _other = UnixListener::bind(folder.join("s")).unwrap();
     server.stop();
@@ -94,14 +87,12 @@ fn socket_of_another_process_is_not_removed() {
 #[test]
 fn too_long_socket_path_is_refused() {
     let folder = Folder::new();
-    let long = "x".repeat(108);
-    folder
-        .run(&format!("serve null-co: --socket {long}"))
-        .assert_fails_naming(&["--socket", "107"]);
+    let long = folder.run(&format!("serve null-co: --socket {}", "x".repeat(108)));
+    long.assert_fails_naming(&["--socket", "107"]);
     let longest = "x".repeat(107);
     // Relative to the folder, so that the test itself need not name it in full.
     let server = folder.command(["serve", "null-co:", "--socket", &longest]);
-    let mut server = crate::process::Process::spawn(server);
+    let mut server = Process::spawn(server);
     server.wait_until("listens", || folder.has(&longest));
     server.stop();
 }

@@ -8,17 +8,19 @@ use crate::process::{Folder, Process};
 const QUEUES: u32 = 4;
 const BLOCKS: u64 = 64;
 
-/// A disk of [`BLOCKS`] blocks on two iothreads; `blockdev` are further keys of its node.
-fn start(folder: &Folder, blockdev: &str) -> Process {
+/// A disk of [`BLOCKS`] blocks on two iothreads, and its guest; `blockdev` are the driver of its node and further keys.
+fn start(folder: &Folder, blockdev: &str) -> (Process, Guest) {
     folder.image("disk.img", BLOCKS * BLOCK as u64);
     let line = format!(
-        "--object iothread,id=a --object iothread,id=b \
-         --blockdev file,node-name=d,filename=disk.img{blockdev} \
+        "--object iothread,id=a --object iothread,id=b --blockdev {blockdev},node-name=d \
          --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on,\
          num-queues={QUEUES},iothread.0=a,iothread.1=b"
     );
-    folder.start(&line, "s")
+    let server = folder.start(&line, "s");
+    (server, connect(folder))
 }
+
+const FILE: &str = "file,filename=disk.img";
 
 fn connect(folder: &Folder) -> Guest {
     Guest::connect(&folder.join("s"), QUEUES)
@@ -33,38 +35,38 @@ fn block(queue: u32, slot: usize) -> u64 {
     slot as u64 * u64::from(QUEUES) + u64::from(queue)
 }
 
+/// All queues, for each of so many slots.
+fn queues_and_slots(slots: usize) -> impl Iterator<Item = (u32, usize)> {
+    (0..slots).flat_map(|slot| (0..QUEUES).map(move |queue| (queue, slot)))
+}
+
+/// Begins a write on all queues at once.
+fn begin_writes(guest: &mut Guest, round: u64, slots: usize) {
+    for (queue, slot) in queues_and_slots(slots) {
+        let byte = byte(round, queue, slot);
+        guest.ask(queue, slot, OUT, block(queue, slot), byte);
+    }
+}
+
 /// What is written on one queue and answered, is read on another.
 fn write_here_read_there(blockdev: &str) {
     let folder = Folder::new();
-    let server = start(&folder, blockdev);
-    let mut guest = connect(&folder);
+    let (server, mut guest) = start(&folder, blockdev);
     for round in 0..50 {
-        // All queues are busy at once.
-        for slot in 0..SLOTS {
-            for queue in 0..QUEUES {
-                let byte = byte(round, queue, slot);
-                guest.ask(queue, slot, OUT, block(queue, slot), byte);
-            }
-        }
-        for slot in 0..SLOTS {
-            for queue in 0..QUEUES {
-                guest.wait(queue, slot);
-            }
+        begin_writes(&mut guest, round, SLOTS);
+        for (queue, slot) in queues_and_slots(SLOTS) {
+            guest.wait(queue, slot);
         }
         for distance in 1..QUEUES {
-            for slot in 0..SLOTS {
-                for queue in 0..QUEUES {
-                    let there = (queue + distance) % QUEUES;
-                    guest.ask(there, slot, IN, block(queue, slot), 0);
-                }
+            let there = |queue| (queue + distance) % QUEUES;
+            for (queue, slot) in queues_and_slots(SLOTS) {
+                guest.ask(there(queue), slot, IN, block(queue, slot), 0);
             }
-            for slot in 0..SLOTS {
-                for queue in 0..QUEUES {
-                    let there = (queue + distance) % QUEUES;
-                    guest.wait(there, slot);
-                    let wanted = vec![byte(round, queue, slot); BLOCK];
-                    assert!(guest.data(there, slot) == wanted, "{round} {queue} {slot}");
-                }
+            for (queue, slot) in queues_and_slots(SLOTS) {
+                guest.wait(there(queue), slot);
+                let wanted = [byte(round, queue, slot); BLOCK];
+                let found = guest.data(there(queue), slot);
+                assert!(found == wanted, "{round} {queue} {slot}");
             }
         }
         // Any queue's flush is good for all.
@@ -73,56 +75,41 @@ fn write_here_read_there(blockdev: &str) {
     drop(guest);
     server.stop();
     let image = fs::read(folder.join("disk.img")).unwrap();
-    for slot in 0..SLOTS {
-        for queue in 0..QUEUES {
-            let from = usize::try_from(block(queue, slot)).unwrap() * BLOCK;
-            let wanted = vec![byte(49, queue, slot); BLOCK];
-            assert!(image[from..from + BLOCK] == wanted, "{queue} {slot}");
-        }
+    for (queue, slot) in queues_and_slots(SLOTS) {
+        let from = usize::try_from(block(queue, slot)).unwrap() * BLOCK;
+        let wanted = [byte(49, queue, slot); BLOCK];
+        assert!(image[from..from + BLOCK] == wanted, "{queue} {slot}");
     }
 }
 
 #[test]
 fn writes_of_one_queue_are_visible_to_all() {
-    write_here_read_there("");
+    write_here_read_there(FILE);
 }
 
 #[test]
 fn writes_of_one_queue_are_visible_to_all_through_the_page_cache() {
-    write_here_read_there(",cache.direct=off");
+    write_here_read_there(&format!("{FILE},cache.direct=off"));
 }
 
 #[test]
 fn queue_restarts_while_others_are_busy() {
+    const USED_SLOTS: usize = 3;
     let folder = Folder::new();
-    let server = start(&folder, "");
-    let mut guest = connect(&folder);
+    let (server, mut guest) = start(&folder, FILE);
     for round in 0..100 {
         let stopped = u32::try_from(round % 4).unwrap();
-        let slots = [0, 1, 2];
-        for slot in slots {
-            for queue in 0..QUEUES {
-                guest.ask(
-                    queue,
-                    slot,
-                    OUT,
-                    block(queue, slot),
-                    byte(round, queue, slot),
-                );
-            }
-        }
+        begin_writes(&mut guest, round, USED_SLOTS);
         let base = guest.stop(stopped);
         // What was not taken before the stop is taken after the start.
         guest.start(stopped, base);
-        for slot in slots {
-            for queue in 0..QUEUES {
-                let (there, free) = ((queue + 1) % QUEUES, slots.len());
-                guest.wait(queue, slot);
-                guest.ask(there, free, IN, block(queue, slot), 0);
-                guest.wait(there, free);
-                let wanted = vec![byte(round, queue, slot); BLOCK];
-                assert!(guest.data(there, free) == wanted, "{round}");
-            }
+        for (queue, slot) in queues_and_slots(USED_SLOTS) {
+            let there = (queue + 1) % QUEUES;
+            guest.wait(queue, slot);
+            guest.ask(there, USED_SLOTS, IN, block(queue, slot), 0);
+            guest.wait(there, USED_SLOTS);
+            let wanted = [byte(round, queue, slot); BLOCK];
+            assert!(guest.data(there, USED_SLOTS) == wanted, "{round}");
         }
     }
     drop(guest);
@@ -132,7 +119,8 @@ fn queue_restarts_while_others_are_busy() {
 #[test]
 fn disconnect_under_load_leaves_nothing_behind() {
     let folder = Folder::new();
-    let server = start(&folder, "");
+    let (server, guest) = start(&folder, FILE);
+    drop(guest);
     // One front-end is served at a time: with one connected, none before it has left something.
     let descriptors = || {
         let guest = connect(&folder);
@@ -140,13 +128,8 @@ fn disconnect_under_load_leaves_nothing_behind() {
         (guest, open.count())
     };
     let (_, before) = descriptors();
-    for _ in 0..20 {
-        let mut guest = connect(&folder);
-        for slot in 0..SLOTS {
-            for queue in 0..QUEUES {
-                guest.ask(queue, slot, OUT, block(queue, slot), 7);
-            }
-        }
+    for round in 0..20 {
+        begin_writes(&mut connect(&folder), round, SLOTS);
     }
     let (mut guest, after) = descriptors();
     assert_eq!(after, before);
@@ -163,8 +146,7 @@ fn disconnect_under_load_leaves_nothing_behind() {
 #[test]
 fn blocked_signal_stops_neither_its_iothread_nor_the_other() {
     let folder = Folder::new();
-    let server = start(&folder, "");
-    let mut guest = connect(&folder);
+    let (server, mut guest) = start(&folder, FILE);
     guest.request(0, OUT, 0, 1);
     guest.block_signal(0);
     guest.ask(0, 0, IN, 0, 0);
@@ -191,14 +173,7 @@ fn blocked_signal_stops_neither_its_iothread_nor_the_other() {
 fn write_cache_turns_off_after_earlier_writes_complete() {
     const WRITE_CACHE: u32 = 32;
     let folder = Folder::new();
-    let line = format!(
-        "--object iothread,id=a --object iothread,id=b \
-         --blockdev null-co,node-name=d,latency-ns=300000000 \
-         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on,\
-         num-queues={QUEUES},iothread.0=a,iothread.1=b"
-    );
-    let server = folder.start(&line, "s");
-    let mut guest = connect(&folder);
+    let (server, mut guest) = start(&folder, "null-co,latency-ns=300000000");
     for (round, write_cache) in [0, 1, 0].into_iter().enumerate() {
         for queue in 0..QUEUES {
             guest.ask(queue, 0, OUT, block(queue, round), 1);

@@ -1,26 +1,37 @@
 //! Options of an iothread take effect in the kernel.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use test_support::deadline::{Deadline, eventually};
+use test_support::report::{has_io_uring, installed};
 use test_support::threads::threads_named;
 
 use crate::guest::{BLOCK, Guest, IN, SLOTS};
 use crate::process::{Folder, Process};
 
-/// One queue of a file on an iothread with these settings. Its log is that of debugging.
-fn start(folder: &Folder, iothread: &str, blockdev: &str) -> (Process, Guest) {
-    folder.image("disk.img", 64 * BLOCK as u64);
+/// A file on an iothread with these settings. Its log is that of debugging. `script` is a line of shell before it starts.
+fn start(folder: &Folder, script: &str, iothread: &str, blockdev: &str, export: &str) -> Process {
     let line = format!(
-        "--object iothread,id=a,{iothread} \
+        "--object iothread,id=a{iothread} \
          --blockdev file,node-name=d,filename=disk.img,{blockdev} \
-         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,iothread=a,request-merging=off"
+         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,iothread=a,{export}"
     );
-    let mut command = folder.command(line.split_whitespace());
+    let mut command = folder.command_after(script, line.split_whitespace());
     command.env("BLOCKPLANE_LOG", "debug");
     let mut server = Process::spawn(command);
     server.wait_until_accepting(&folder.join("s"));
+    server
+}
+
+const EXEC: &str = r#"exec "$0" "$@""#;
+
+/// One queue of such a file.
+fn one_queue(folder: &Folder, iothread: &str, blockdev: &str) -> (Process, Guest) {
+    folder.image("disk.img", 64 * BLOCK as u64);
+    let iothread = format!(",{iothread}");
+    let server = start(folder, EXEC, &iothread, blockdev, "request-merging=off");
     let guest = Guest::connect(&folder.join("s"), 1);
     (server, guest)
 }
@@ -36,44 +47,42 @@ fn all_at_once(guest: &mut Guest) {
     }
 }
 
-/// The most requests that went to the kernel in one call, when as many as possible were there at once.
-fn largest_batch(iothread: &str) -> usize {
-    let folder = Folder::new();
-    let (server, mut guest) = start(&folder, iothread, "aio=native");
-    all_at_once(&mut guest);
-    drop(guest);
-    let log = server.stop().stderr;
-    let (_, after) = log.split_once("largest_batch=").expect(&log);
+/// A number in a log.
+#[track_caller]
+fn number_after(log: &str, name: &str) -> usize {
+    let (_, after) = log.split_once(name).expect(log);
     let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap()
 }
 
 #[test]
-fn aio_max_batch_limits_submissions() {
-    // No call is larger than what the disk has to do already: four, and four more.
-    assert_eq!(largest_batch("aio-max-batch=0"), SLOTS / 2);
-    assert_eq!(largest_batch("aio-max-batch=3"), 3);
+fn aio_max_batch_and_aio_max_events_limit_submissions() {
+    for (iothread, largest_batch) in [
+        // No call is larger than what the disk has to do already: four, and four more.
+        ("aio-max-batch=0", SLOTS / 2),
+        ("aio-max-batch=3", 3),
+        ("aio-max-events=3", 3),
+    ] {
+        let folder = Folder::new();
+        let (server, mut guest) = one_queue(&folder, iothread, "aio=native");
+        all_at_once(&mut guest);
+        drop(guest);
+        let log = server.stop().stderr;
+        let found = number_after(&log, "largest_batch=");
+        assert_eq!(found, largest_batch, "{iothread}");
+    }
 }
 
-#[test]
-fn aio_max_events_limits_submissions() {
-    assert_eq!(largest_batch("aio-max-events=3"), 3);
-}
-
-fn tasks(server: &Process, name: &str) -> Vec<std::path::PathBuf> {
+fn tasks(server: &Process, name: &str) -> Vec<PathBuf> {
     threads_named(server.pid(), name)
 }
 
 #[test]
 fn thread_pool_limits_set_the_number_of_workers() {
     let folder = Folder::new();
-    let (server, mut guest) = start(
-        &folder,
-        "thread-pool-min=2,thread-pool-max=3",
-        "cache.direct=off",
-    );
-    // Also before there is anything to do.
-    // Threads give themselves their names.
+    let pool = "thread-pool-min=2,thread-pool-max=3";
+    let (server, mut guest) = one_queue(&folder, pool, "cache.direct=off");
+    // Also before there is anything to do. Threads give themselves their names.
     eventually("two workers", || tasks(&server, "worker a").len() == 2);
     for _ in 0..50 {
         all_at_once(&mut guest);
@@ -93,52 +102,39 @@ fn is_awake(server: &Process) -> bool {
 
 /// Whether the iothread is awake, or asleep, some milliseconds after each of ten requests in a row. (A busy
 /// machine may see to it that it is not asleep yet.)
-#[track_caller]
-fn check(iothread: &str, awake: bool) {
-    let folder = Folder::new();
-    let (server, mut guest) = start(&folder, iothread, "aio=native");
-    let (deadline, mut seen) = (Deadline::default(), 0);
-    while seen < 10 {
-        deadline.check(format_args!("{iothread}: awake is {awake}"));
-        guest.request(0, IN, 0, 0);
-        std::thread::sleep(Duration::from_millis(5));
-        seen = if is_awake(&server) == awake {
-            seen + 1
-        } else {
-            0
-        };
+#[test]
+fn poll_max_ns_turns_polling_on_and_poll_cpu_max_limits_it() {
+    let polls = "poll-max-ns=30000000000,poll-grow=10000000";
+    for (iothread, awake) in [
+        (polls, true),
+        ("poll-max-ns=0", false),
+        (&*format!("{polls},poll-cpu-max=0"), false),
+    ] {
+        let folder = Folder::new();
+        let (server, mut guest) = one_queue(&folder, iothread, "aio=native");
+        let (deadline, mut seen) = (Deadline::default(), 0);
+        while seen < 10 {
+            deadline.check(format_args!("{iothread}: awake is {awake}"));
+            guest.request(0, IN, 0, 0);
+            std::thread::sleep(Duration::from_millis(5));
+            seen = if is_awake(&server) == awake {
+                seen + 1
+            } else {
+                0
+            };
+        }
+        drop(guest);
+        server.stop();
     }
-    drop(guest);
-    server.stop();
 }
 
-#[test]
-fn poll_max_ns_turns_polling_on() {
-    check("poll-max-ns=30000000000,poll-grow=10000000", true);
-    check("poll-max-ns=0", false);
-}
-
-#[test]
-fn poll_cpu_max_limits_polling() {
-    check(
-        "poll-max-ns=30000000000,poll-grow=10000000,poll-cpu-max=0",
-        false,
-    );
-}
-
-/// A disk whose guest memory is to be pinned, verified by `blockplane-bench run`; what the server logged. `limits`
+/// A disk whose guest memory is to be pinned, verified by `blockplane-bench run`; what the server logged. `script`
 /// is a line of shell before it starts.
-fn verified_with_fixed_buffers(limits: &str) -> String {
+fn verified_with_fixed_buffers(script: &str) -> String {
     let folder = Folder::new();
     folder.image("disk.img", 16 << 20);
-    let line = "--object iothread,id=a --blockdev file,node-name=d,filename=disk.img,aio=io_uring \
-                --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,iothread=a,\
-                writable=on,num-queues=2,fixed-buffers=on";
-    let script = format!(r#"{limits} "$0" "$@""#);
-    let mut command = folder.command_after(&script, line.split_whitespace());
-    command.env("BLOCKPLANE_LOG", "debug");
-    let mut server = Process::spawn(command);
-    server.wait_until_accepting(&folder.join("s"));
+    let export = "writable=on,num-queues=2,fixed-buffers=on";
+    let server = start(&folder, script, "", "aio=io_uring", export);
     let ended = folder.measure(
         "run s --pattern randrw --depth 128 --queues 2 --time 300ms --verify --destroy-data",
     );
@@ -146,36 +142,31 @@ fn verified_with_fixed_buffers(limits: &str) -> String {
     server.stop().stderr
 }
 
-/// A number of the statistics at the end.
-fn counted(log: &str, name: &str) -> u64 {
+/// Numbers of the statistics at the end: requests with registered buffers, and all.
+fn fixed_and_completed(log: &str) -> [usize; 2] {
     let (_, end) = log.rsplit_once("io_uring in all").expect(log);
-    let (_, after) = end.split_once(&format!(" {name}=")).expect(log);
-    let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().unwrap()
+    [" fixed=", " completed="].map(|name| number_after(end, name))
 }
 
 #[test]
 fn fixed_buffers_carry_the_right_data() {
-    if !test_support::report::has_io_uring() {
+    if !has_io_uring() {
         return;
     }
-    let log = verified_with_fixed_buffers("exec");
+    let log = verified_with_fixed_buffers(EXEC);
     assert!(!log.contains("WARN"), "{log}");
     // All but the flushes.
-    let (fixed, completed) = (counted(&log, "fixed"), counted(&log, "completed"));
+    let [fixed, completed] = fixed_and_completed(&log);
     assert!(fixed > 0 && fixed * 10 > completed * 9, "{log}");
 }
 
 #[test]
 fn fixed_buffers_fall_back_without_memlock_permission() {
-    if !test_support::report::has_io_uring() {
-        return;
-    }
-    if rustix::process::getuid().is_root() && !test_support::report::installed("setpriv") {
+    if !has_io_uring() || rustix::process::getuid().is_root() && !installed("setpriv") {
         return;
     }
     let limits = "ulimit -l 512; test $(id -u) -ne 0 || \
-                  exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock \"$0\" \"$@\"; exec";
+                  exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock \"$0\" \"$@\"; exec \"$0\" \"$@\"";
     // The kernel counts the rings of all programs of a user: those of other tests may leave no room for this one's.
     let deadline = Deadline::default();
     let log = loop {
@@ -187,6 +178,7 @@ fn fixed_buffers_fall_back_without_memlock_permission() {
     };
     assert_eq!(log.matches("WARN").count(), 1, "{log}");
     assert!(log.contains("ulimit -l"), "{log}");
-    assert_eq!(counted(&log, "fixed"), 0, "{log}");
-    assert!(counted(&log, "completed") > 0, "{log}");
+    let [fixed, completed] = fixed_and_completed(&log);
+    assert_eq!(fixed, 0, "{log}");
+    assert!(completed > 0, "{log}");
 }
