@@ -1,9 +1,6 @@
 //! Dirty bitmaps are handed over with all bits, and record in the new process from its first request on.
 
-use serde_json::{Value, json};
-
 use crate::blocks::BLOCK;
-use crate::client::Client;
 use crate::daemon::Daemon;
 use crate::guest::{Guest, OUT, SLOTS};
 use crate::process::Folder;
@@ -12,25 +9,17 @@ const LINE: &str = "--blockdev file,node-name=d,filename=disk.img,cache.direct=o
     --blockdev raw,node-name=w,file=d,offset=8192 \
     --export vhost-user-blk,id=e,node-name=w,addr.type=unix,addr.path=s,writable=on";
 
-/// The bitmaps of the file's node.
-fn bitmaps(client: &mut Client) -> Vec<Value> {
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    let mut nodes = nodes.as_array().unwrap().iter();
-    let node = nodes.find(|node| node["node-name"] == "d").unwrap();
-    node["dirty-bitmaps"].as_array().unwrap().clone()
-}
-
 #[test]
 fn dirty_bitmaps_are_handed_over_and_miss_no_write() {
     let folder = Folder::new();
     folder.image("disk.img", 1 << 20);
     let mut daemon = Daemon::start_in(folder, LINE, &[]);
     let mut client = daemon.client();
-    for (name, granularity, disabled) in [("a", 512, false), ("b", 4096, false), ("c", 512, true)] {
-        let arguments = json!({"node": "d", "name": name, "granularity": granularity,
-            "disabled": disabled, "persistent": name == "a"});
-        client.done("block-dirty-bitmap-add", arguments);
-    }
+    client.execute(
+        "block-dirty-bitmap-add node=d name=a granularity=512 persistent=true
+        block-dirty-bitmap-add node=d name=b granularity=4096
+        block-dirty-bitmap-add node=d name=c granularity=512 disabled=true",
+    );
     let mut guest = Guest::connect(&daemon.folder.join("s"), 1);
     let mut written = 0;
     for _ in 0..3 {
@@ -47,7 +36,8 @@ fn dirty_bitmaps_are_handed_over_and_miss_no_write() {
             guest.watch(0, slot);
             assert_eq!(guest.status(0, slot), 0);
         }
-        let found = bitmaps(&mut client);
+        let found = client.node("d")["dirty-bitmaps"].take();
+        let found = found.as_array().unwrap();
         assert_eq!(found[0]["recording"], false);
         assert_eq!(found[0]["count"], 0);
         for bitmap in &found[1..] {
@@ -55,9 +45,6 @@ fn dirty_bitmaps_are_handed_over_and_miss_no_write() {
         }
         assert!(found[1..].iter().all(|bitmap| bitmap["recording"] == true));
     }
-    client.done(
-        "block-dirty-bitmap-remove",
-        json!({"node": "d", "name": "b"}),
-    );
+    client.execute("block-dirty-bitmap-remove node=d name=b");
     daemon.stop();
 }

@@ -136,6 +136,24 @@ impl Daemon {
         said
     }
 
+    /// Upgrades to a program that may have few descriptors: with `step` more each time it comes a step further, until it takes over.
+    /// What is said of each failure; `tried` is called after each attempt.
+    pub fn fail_at_each_step(&mut self, step: usize, mut tried: impl FnMut()) -> Vec<String> {
+        let program = program().display();
+        let mut failures = Vec::new();
+        for limit in (12..200).step_by(step) {
+            self.replace_program(&format!("ulimit -n {limit}; exec {program} \"$@\""));
+            let said = self.folder.run("upgrade qmp");
+            tried();
+            if said.code == Some(0) {
+                self.forget_first();
+                return failures;
+            }
+            failures.push(said.stderr);
+        }
+        panic!("{failures:?}");
+    }
+
     /// From now on a script stands where the program was.
     pub fn replace_program(&self, script: &str) {
         use std::os::unix::fs::PermissionsExt;

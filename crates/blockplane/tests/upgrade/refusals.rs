@@ -1,9 +1,7 @@
 //! Tests of live upgrades that are refused.
 
-use serde_json::json;
-
 use crate::daemon::Daemon;
-use crate::process::Folder;
+use crate::process::{Folder, program};
 
 #[test]
 fn upgrade_names_objects_that_cannot_be_handed_over() {
@@ -13,17 +11,14 @@ fn upgrade_names_objects_that_cannot_be_handed_over() {
     let said = daemon.fails_to_upgrade();
     assert!(said.contains("node 'rules' is a blkdebug filter"), "{said}");
     assert!(said.contains("restart instead"), "{said}");
-    daemon
-        .client()
-        .done("blockdev-del", json!({"node-name": "rules"}));
+    daemon.client().execute("blockdev-del node-name=rules");
     daemon.upgrade();
     daemon.stop();
 }
 
 #[test]
 fn upgrade_to_another_binary_requires_no_sandbox() {
-    let program = env!("CARGO_BIN_EXE_blockplane");
-    let line = format!("upgrade qmp --binary {program}");
+    let line = format!("upgrade qmp --binary {}", program().display());
     let confined = Daemon::with_image(Folder::new(), "num-queues=1", "");
     let said = confined.folder.run(&line);
     said.assert_fails_naming(&["sandbox", "--sandbox off"]);

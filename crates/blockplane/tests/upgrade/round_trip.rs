@@ -2,7 +2,7 @@
 //! upgrades.
 //!
 //! There is one of each kind with no options, and one with all. Where the two do not differ a test could not see that a setting
-//! is lost: what is listed as [`COMMON`] is none. (Options by themselves have a test of their own in `options`: `describe`.)
+//! is lost: what is listed as [`COMMON`] is none. (Options by themselves have a test of their own in `options`: `golden`.)
 
 use std::collections::BTreeMap;
 use std::io::Read;

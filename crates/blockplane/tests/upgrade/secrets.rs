@@ -27,12 +27,12 @@ fn secrets_survive_upgrades_with_the_contents_that_their_files_had() {
         let mut client = daemon.client();
         for id in ["from-file", "given"] {
             // Only a secret with this content is refused like this.
-            let node = json!({"driver": "rbd", "node-name": "n", "pool": "p", "image": "i", "key-secret": id});
-            let refused = client.fails("blockdev-add", node);
+            let add = format!("blockdev-add driver=rbd node-name=n pool=p image=i key-secret={id}");
+            let refused = client.error_of(&add);
             assert!(refused.contains("is a key of Ceph in base64"), "{refused}");
         }
-        let file = json!({"path": "/objects/from-file", "property": "file"});
-        assert_eq!(client.done("qom-get", file), "key");
+        let file = client.execute("qom-get path=/objects/from-file property=file");
+        assert_eq!(file, "key");
     }
     daemon.stop();
 }

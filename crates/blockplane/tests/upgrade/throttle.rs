@@ -15,8 +15,7 @@ const LINE: &str = "--object throttle-group,id=g,limits.iops-size=4096,limits.io
     --export vhost-user-blk,id=e,node-name=t,addr.type=unix,addr.path=s,writable=on";
 
 fn limits(client: &mut Client, group: &str) -> Value {
-    let path = format!("/objects/{group}");
-    client.done("qom-get", json!({"path": path, "property": "limits"}))
+    client.execute(&format!("qom-get path=/objects/{group} property=limits"))
 }
 
 /// Requests that wait, once all of the queue but the first do.
@@ -27,7 +26,7 @@ fn fill_queue(client: &mut Client, guest: &mut Guest) {
     guest.submit(0);
     guest.watch(0, 0);
     eventually_ok("all others wait", || {
-        let stats = client.done("query-blockstats", json!({}))[0].take();
+        let stats = client.block_stats("e");
         let all_wait = stats["throttle"][0]["waiting"] == SLOTS - 1;
         all_wait.then_some(()).ok_or(stats)
     });
@@ -39,10 +38,10 @@ fn changed_limits_are_handed_over_and_waiting_requests_do_not_delay_it() {
     folder.image("disk.img", 1 << 20);
     let mut daemon = Daemon::start_in(folder, LINE, &[]);
     let mut client = daemon.client();
-    let unused = json!({"qom-type": "throttle-group", "id": "unused", "limits": {"bps-read": 5, "bps-read-max": 7}});
-    client.done("object-add", unused);
-    let changes = json!({"path": "/objects/g", "property": "limits", "value": {"bps-total": 1}});
-    client.done("qom-set", changes);
+    client.execute(
+        "object-add qom-type=throttle-group id=unused limits.bps-read=5 limits.bps-read-max=7
+        qom-set path=/objects/g property=limits value.bps-total=1",
+    );
     let mut guest = Guest::connect(&daemon.folder.join("s"), 1);
     let expected = ["g", "unused"].map(|group| limits(&mut client, group));
     assert_eq!(expected[0]["iops-total"], 1_000_000);
@@ -56,18 +55,13 @@ fn changed_limits_are_handed_over_and_waiting_requests_do_not_delay_it() {
             guest.watch(0, slot);
             assert_eq!(guest.status(0, slot), 0);
         }
-        assert_eq!(
-            ["g", "unused"].map(|group| limits(&mut client, group)),
-            expected
-        );
-        let nodes = client.done("query-named-block-nodes", json!({}));
-        assert_eq!(
-            (&nodes[0]["group"], &nodes[0]["bps"]),
-            (&json!("g"), &json!(1))
-        );
-        let in_use = client.fails("object-del", json!({"id": "g"}));
+        let found = ["g", "unused"].map(|group| limits(&mut client, group));
+        assert_eq!(found, expected);
+        let node = client.node("t");
+        assert_eq!((&node["group"], &node["bps"]), (&json!("g"), &json!(1)));
+        let in_use = client.error_of("object-del id=g");
         assert!(in_use.contains("node 't' is a member"), "{in_use}");
     }
-    client.done("object-del", json!({"id": "unused"}));
+    client.execute("object-del id=unused");
     daemon.stop();
 }
