@@ -64,7 +64,7 @@ impl SlowServer {
 /// Writes to a disk whose server is silent, and gives the write up. The connection is ending afterwards.
 fn give_up_write(mut rig: Rig) {
     let group = RequestGroup::new(rig.queue.disk());
-    rig.start_for(Some(&group));
+    rig.group = Some(group.clone());
     let given_up = rig.start_write(0, &[1; 512]);
     rig.iterate(Duration::ZERO);
     let _cancellation = Cancellation::begin(&group).unwrap();

@@ -1,15 +1,15 @@
 //! Requests that are given up, because their source stops or their job is cancelled, while the server is silent.
 
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::{Errno, Op};
 use nbd::client::{Cancellation, ClientOptions, MAX_IN_FLIGHT, RequestGroup};
-use nbd::wire::reply_flag;
+use nbd::wire::{STRUCTURED_REPLY_MAGIC, StructuredReply, chunk, reply_flag};
 
 use super::rig::{Buffer, Rig};
-use super::server::{Offer, Peer, Received, Server, apply};
+use super::server::{Offer, Server, apply};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -25,20 +25,24 @@ fn start_silent_server(count: usize) -> (Server, Sender<()>) {
     let disk = Mutex::new(vec![5; 16 << 20]);
     let server = Server::start(Offer::default(), move |number, mut peer| {
         if number == 0 {
-            answer_late(&mut peer, &disk, count, &may_speak);
+            let requests: Vec<_> = (0..count).map_while(|_| peer.receive()).collect();
+            let _ = may_speak.recv();
+            for request in requests {
+                let data = apply(&mut disk.lock().unwrap(), &request);
+                peer.answer(&request, &data);
+            }
         }
         peer.serve(&disk);
     });
     (server, speak)
 }
 
-fn answer_late(peer: &mut Peer, disk: &Mutex<Vec<u8>>, count: usize, may_speak: &Receiver<()>) {
-    let requests: Vec<Received> = (0..count).map_while(|_| peer.receive()).collect();
-    let _ = may_speak.recv();
-    for request in requests {
-        let data = apply(&mut disk.lock().unwrap(), &request);
-        peer.answer(&request, &data);
-    }
+/// A queue of this server's disk, and the group of a job whose requests are sent from now on.
+fn open_for_job(options: &ClientOptions) -> (Rig, Arc<RequestGroup>) {
+    let mut rig = Rig::open(options);
+    let group = RequestGroup::new(rig.queue.disk());
+    rig.group = Some(group.clone());
+    (rig, group)
 }
 
 #[test]
@@ -47,9 +51,9 @@ fn a_stopped_source_waits_for_a_silent_server_for_a_bounded_time() {
     let options = server.options(Duration::ZERO);
     let mut rig = Rig::open(&options);
     let begun = Instant::now();
-    rig.start_as(7);
+    rig.source = 7;
     let of_other = rig.start_read(0, &[512]);
-    rig.start_as(0);
+    rig.source = 0;
     let stuck = rig.start_read(0, &[512]);
     rig.iterate(Duration::ZERO);
     rig.queue.end_unbounded_waits(0);
@@ -72,9 +76,9 @@ fn requests_of_a_cancelled_job_fail_and_others_wait() {
     let disk = rig.queue.disk().clone();
     let [cancelled, other] = [(); 2].map(|()| RequestGroup::new(&disk));
     let of_guest = rig.start_read(0, &[512]);
-    rig.start_for(Some(&other));
+    rig.group = Some(other.clone());
     let of_other = rig.start_read(0, &[512]);
-    rig.start_for(Some(&cancelled));
+    rig.group = Some(cancelled.clone());
     let of_job = [rig.start_read(0, &[512]), rig.start_write(0, &[1; 512])];
     rig.iterate(Duration::ZERO);
     let cancellation = Cancellation::begin(&cancelled).unwrap();
@@ -100,7 +104,7 @@ fn requests_of_a_cancelled_job_fail_at_once_without_a_connection() {
     let disk = rig.queue.disk().clone();
     let group = RequestGroup::new(&disk);
     let of_guest = rig.start_read(0, &[512]);
-    rig.start_for(Some(&group));
+    rig.group = Some(group.clone());
     let before = rig.start_read(0, &[512]);
     while disk.connected_queues() > 0 {
         rig.iterate(Duration::from_millis(10));
@@ -127,15 +131,15 @@ fn requests_of_a_cancelled_job_that_were_not_sent_fail_at_once() {
     let group = RequestGroup::new(rig.queue.disk());
     let of_guest = rig.start_read(0, &[512]);
     rig.iterate(Duration::ZERO);
-    rig.start_for(Some(&group));
+    rig.group = Some(group.clone());
     let unsent = rig.start_read(0, &[512]);
     let _cancellation = Cancellation::begin(&group).unwrap();
     assert!(rig.has_completed(unsent));
-    rig.start_for(None);
+    rig.group = None;
     while rig.queue.room() > 0 {
         rig.start_read(0, &[512]);
     }
-    rig.start_for(Some(&group));
+    rig.group = Some(group.clone());
     let without_place = rig.start_read(0, &[512]);
     assert_eq!(rig.wait(without_place), Err(Errno::IO));
     assert!(!rig.has_completed(of_guest));
@@ -151,27 +155,26 @@ fn late_data_of_a_read_does_not_reach_its_memory() {
     let server = Server::start(Offer::default(), move |_, mut peer| {
         let [half, whole, hole] = [(); 3].map(|()| peer.receive().unwrap());
         let len = u32::try_from(BLOCK).unwrap();
-        let mut header = Vec::new();
-        header.extend(0x668e_33ef_u32.to_be_bytes());
-        header.extend(reply_flag::DONE.to_be_bytes());
-        header.extend(1_u16.to_be_bytes());
-        header.extend(half.cookie.to_be_bytes());
-        header.extend((len + 8).to_be_bytes());
-        header.extend(half.offset.to_be_bytes());
-        peer.send(&[&header[..], &[1; BLOCK / 2]].concat());
+        let header = StructuredReply {
+            magic: STRUCTURED_REPLY_MAGIC,
+            flags: reply_flag::DONE,
+            chunk: chunk::OFFSET_DATA,
+            cookie: half.cookie,
+            length: len + 8,
+        };
+        let offset = half.offset.to_be_bytes();
+        peer.send(&[&header.encode()[..], &offset, &[1; BLOCK / 2]].concat());
         sender.send(()).unwrap();
         may_speak.recv().unwrap();
         peer.send(&[1; BLOCK / 2]);
         peer.answer(&whole, &[1; BLOCK]);
         let payload = [&hole.offset.to_be_bytes()[..], &len.to_be_bytes()].concat();
-        peer.chunk(hole.cookie, reply_flag::DONE, 2, &payload);
+        peer.chunk(hole.cookie, reply_flag::DONE, chunk::OFFSET_HOLE, &payload);
         while let Some(request) = peer.receive() {
             peer.answer(&request, &[9; 512]);
         }
     });
-    let mut rig = Rig::open(&server.options(Duration::ZERO));
-    let group = RequestGroup::new(rig.queue.disk());
-    rig.start_for(Some(&group));
+    let (mut rig, group) = open_for_job(&server.options(Duration::ZERO));
     let reads = [0, 1 << 20, 2 << 20].map(|offset| rig.start_read(offset, &[1000, BLOCK - 1000]));
     rig.iterate(Duration::ZERO);
     has_sent_half.recv().unwrap();
@@ -181,7 +184,7 @@ fn late_data_of_a_read_does_not_reach_its_memory() {
         assert_eq!(rig.wait(read), Err(Errno::IO));
         rig.reuse_memory(read, 7);
     }
-    rig.start_for(None);
+    rig.group = None;
     speak.send(()).unwrap();
     assert_eq!(rig.read(0, 512), Ok(vec![9; 512]));
     for read in reads {
@@ -203,9 +206,7 @@ fn a_write_that_was_sent_in_part_is_sent_to_its_end() {
             let _ = sender.send(request.payload);
         }
     });
-    let mut rig = Rig::open(&server.options(Duration::ZERO));
-    let group = RequestGroup::new(rig.queue.disk());
-    rig.start_for(Some(&group));
+    let (mut rig, group) = open_for_job(&server.options(Duration::ZERO));
     let data: Vec<u8> = (0..LEN).map(|at| u8::try_from(at % 251).unwrap()).collect();
     let buffer = Buffer::with_data(&[1000, LEN - 1000], &data);
     let first = rig.start(Op::Write, false, 0, LEN as u64, buffer);
@@ -216,7 +217,7 @@ fn a_write_that_was_sent_in_part_is_sent_to_its_end() {
         assert_eq!(rig.wait(token), Err(Errno::IO));
         rig.reuse_memory(token, 7);
     }
-    rig.start_for(None);
+    rig.group = None;
     speak.send(()).unwrap();
     assert_eq!(rig.read(0, 512), Ok(vec![9; 512]));
     assert!(received.recv().unwrap() == data);
@@ -243,14 +244,12 @@ fn a_write_waits_for_an_overlapping_one_that_was_given_up() {
         peer.answer(&given_up, &[]);
         peer.serve(&of_server);
     });
-    let mut rig = Rig::open(&server.options(LONG));
-    let group = RequestGroup::new(rig.queue.disk());
-    rig.start_for(Some(&group));
+    let (mut rig, group) = open_for_job(&server.options(LONG));
     let given_up = rig.start_write(BLOCK as u64, &[1; BLOCK]);
     rig.iterate(Duration::ZERO);
     let _cancellation = Cancellation::begin(&group).unwrap();
     assert_eq!(rig.wait(given_up), Err(Errno::IO));
-    rig.start_for(None);
+    rig.group = None;
     let newer = rig.start_write(BLOCK as u64 * 3 / 2, &[2; BLOCK]);
     let elsewhere = rig.start_write(1 << 20, &[3; BLOCK]);
     assert_eq!(rig.wait(elsewhere), Ok(()), "others do not wait");
@@ -271,7 +270,7 @@ fn a_connection_with_many_given_up_requests_is_replaced() {
     let mut rig = Rig::open(&server.options(LONG));
     let group = RequestGroup::new(rig.queue.disk());
     let of_guest = rig.start_read(0, &[512]);
-    rig.start_for(Some(&group));
+    rig.group = Some(group.clone());
     let of_job: Vec<u64> = (0..200).map(|_| rig.start_read(0, &[512])).collect();
     rig.iterate(Duration::ZERO);
     let _cancellation = Cancellation::begin(&group).unwrap();

@@ -1,5 +1,7 @@
 //! Servers that send what no server may: they are disconnected, and a request is sent again to the next one.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -8,6 +10,8 @@ use nbd::wire::*;
 
 use super::rig::Rig;
 use super::server::{Offer, Peer, Received, Server};
+
+const LONG: Duration = Duration::from_secs(60);
 
 /// What a server sends instead of the reply to a read of 4096 bytes.
 type Nonsense = fn(&mut Peer, &Received);
@@ -113,19 +117,11 @@ const NONSENSE: &[(&str, Nonsense)] = &[
 #[test]
 fn a_server_that_sends_nonsense_is_disconnected_and_the_request_sent_again() {
     for (name, nonsense) in NONSENSE {
-        let disk = Mutex::new(vec![5; 1 << 20]);
-        let offer = Offer {
-            size: 1 << 20,
-            ..Offer::default()
-        };
-        let server = Server::start(offer, move |number, mut peer| match number {
-            0 => {
-                let request = peer.receive().unwrap();
-                nonsense(&mut peer, &request);
-            }
-            _ => peer.serve(&disk),
+        let server = Server::start_with_first(vec![5; 1 << 20], |peer| {
+            let request = peer.receive().unwrap();
+            nonsense(peer, &request);
         });
-        let mut rig = Rig::open(&server.options(Duration::from_secs(60)));
+        let mut rig = Rig::open(&server.options(LONG));
         let read = rig.start_read(8192, &[96, 4000]);
         assert_eq!(rig.wait(read), Ok(()), "{name}");
         assert!(rig.data(read).iter().all(|byte| *byte == 5), "{name}");
@@ -135,38 +131,27 @@ fn a_server_that_sends_nonsense_is_disconnected_and_the_request_sent_again() {
 
 #[test]
 fn data_for_a_write_is_refused() {
-    let disk = Mutex::new(vec![5; 16 << 20]);
-    let server = Server::start(Offer::default(), move |number, mut peer| match number {
-        0 => {
-            let request = peer.receive().unwrap();
-            peer.data_chunk(request.cookie, 1, request.offset, &[9; 512]);
-        }
-        _ => peer.serve(&disk),
+    let server = Server::start_with_first(vec![5; 1 << 20], |peer| {
+        let request = peer.receive().unwrap();
+        peer.data_chunk(request.cookie, 1, request.offset, &[9; 512]);
     });
-    let mut rig = Rig::open(&server.options(Duration::from_secs(60)));
+    let mut rig = Rig::open(&server.options(LONG));
     let write = rig.start_write(0, &[1; 512]);
     assert_eq!(rig.wait(write), Ok(()));
-    assert_eq!(
-        rig.data(write),
-        [1; 512],
-        "the data of a write is not written"
-    );
+    let data = rig.data(write);
+    assert_eq!(data, [1; 512], "the data of a write is not written");
     assert_eq!(rig.queue.disk().reconnections(), 1);
 }
 
 #[test]
 fn a_second_reply_does_not_reach_the_next_request_in_its_place() {
-    let disk = Mutex::new(vec![5; 16 << 20]);
-    let server = Server::start(Offer::default(), move |number, mut peer| match number {
-        0 => {
-            let first = peer.receive().unwrap();
-            peer.answer(&first, &[5; 512]);
-            let _ = peer.receive().unwrap();
-            peer.answer(&first, &[6; 512]);
-        }
-        _ => peer.serve(&disk),
+    let server = Server::start_with_first(vec![5; 1 << 20], |peer| {
+        let first = peer.receive().unwrap();
+        peer.answer(&first, &[5; 512]);
+        let _ = peer.receive().unwrap();
+        peer.answer(&first, &[6; 512]);
     });
-    let mut rig = Rig::open(&server.options(Duration::from_secs(60)));
+    let mut rig = Rig::open(&server.options(LONG));
     for _ in 0..2 {
         assert_eq!(rig.read(0, 512), Ok(vec![5; 512]));
     }
@@ -190,9 +175,9 @@ fn a_request_that_breaks_each_connection_fails_at_last() {
     assert_eq!(rig.read(512, 512), Ok(vec![5; 512]));
 }
 
+/// The second connection is to a server whose export is smaller, with the old handshake, which is short.
 #[test]
 fn an_export_that_has_changed_is_not_used() {
-    let sizes = [1_u64 << 20, 1 << 19, 1 << 20];
     let (mut number, disk) = (0, Mutex::new(vec![5; 1 << 20]));
     let offer = Offer {
         size: 1 << 20,
@@ -209,8 +194,6 @@ fn an_export_that_has_changed_is_not_used() {
             if number != 2 {
                 return true;
             }
-            // A server whose export is smaller: the old handshake, which is short.
-            use std::io::{Read, Write};
             let greeting = Greeting {
                 magic: NBD_MAGIC,
                 option_magic: OPTION_MAGIC,
@@ -220,35 +203,43 @@ fn an_export_that_has_changed_is_not_used() {
             let mut option = [0; 4 + 16 + 4];
             stream.read_exact(&mut option).unwrap();
             let reply = ExportNameReply {
-                size: sizes[1],
+                size: 1 << 19,
                 flags: transmission_flag::HAS_FLAGS,
             };
-            stream.write_all(&reply.encode()).unwrap();
-            stream.write_all(&[0; EXPORT_NAME_ZEROES]).unwrap();
+            let reply = [&reply.encode()[..], &[0; EXPORT_NAME_ZEROES]].concat();
+            stream.write_all(&reply).unwrap();
             let closed = stream.read(&mut option);
             assert_eq!(closed.unwrap(), 0, "the client has left");
             false
         },
     );
-    let mut rig = Rig::open(&server.options(Duration::from_secs(60)));
+    let mut rig = Rig::open(&server.options(LONG));
     assert_eq!(rig.read(0, 512), Ok(vec![5; 512]));
 }
 
-/// The error of opening at a server that sends this and then nothing.
-fn open_error(bytes: &'static [u8]) -> String {
-    let server = Server::start_raw(
-        Offer::default(),
-        |_, _| {},
-        move |stream| {
-            use std::io::Write;
-            let _ = stream.write_all(bytes);
-            false
-        },
-    );
-    match Disk::open(&server.options(Duration::ZERO)) {
-        Ok(_) => panic!("opened"),
-        Err(error) => error.to_string(),
-    }
+/// The error of opening within so long at a server that sends these parts and no handshake.
+fn open_error(
+    timeout: Duration,
+    parts: impl Iterator<Item = &'static [u8]> + Clone + Send + 'static,
+) -> String {
+    let refuse = move |stream: &mut UnixStream| {
+        for part in parts.clone() {
+            if stream.write_all(part).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        false
+    };
+    let server = Server::start_raw(Offer::default(), |_, _| {}, refuse);
+    let options = ClientOptions {
+        attempt_timeout: timeout,
+        ..server.options(Duration::ZERO)
+    };
+    let Err(error) = Disk::open(&options) else {
+        panic!("opened");
+    };
+    error.to_string()
 }
 
 #[test]
@@ -265,7 +256,7 @@ fn errors_of_the_handshake_say_what_the_server_has_sent() {
         (b"NBDMAGICgarbage!!!", "follows NBDMAGIC, not IHAVEOPT"),
     ];
     for (bytes, expected) in cases {
-        let error = open_error(bytes);
+        let error = open_error(LONG, std::iter::once(bytes));
         assert!(error.contains(expected), "{error}");
         assert!(error.contains("export 'disk' of /"), "{error}");
     }
@@ -273,24 +264,7 @@ fn errors_of_the_handshake_say_what_the_server_has_sent() {
 
 #[test]
 fn a_server_that_sends_slowly_for_ever_does_not_keep_the_opener() {
-    let server = Server::start_raw(
-        Offer::default(),
-        |_, _| {},
-        |stream| {
-            use std::io::Write;
-            for byte in b"NBDMAGICIHAVEOPT\x00\x03".iter().cycle() {
-                if stream.write_all(&[*byte]).is_err() {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            false
-        },
-    );
-    let options = ClientOptions {
-        attempt_timeout: Duration::from_millis(500),
-        ..server.options(Duration::ZERO)
-    };
-    let error = Disk::open(&options).err().unwrap();
-    assert!(error.to_string().contains("in time"), "{error}");
+    let slowly = b"NBDMAGICIHAVEOPT\x00\x03".chunks(1).cycle();
+    let error = open_error(Duration::from_millis(500), slowly);
+    assert!(error.contains("in time"), "{error}");
 }

@@ -1,7 +1,7 @@
 //! Connections that break after a write was answered: the server may have crashed and lost it, and flushes succeed afterwards.
 
+use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::Op;
@@ -12,7 +12,7 @@ use super::server::{Offer, Server};
 
 /// A server that ends its first connection after `count` requests, and reports that.
 fn start_server(count: usize) -> (Server, Receiver<()>) {
-    let disk = Arc::new(Mutex::new(vec![0; 1 << 20]));
+    let disk = Mutex::new(vec![0; 1 << 20]);
     let (sender, has_ended) = mpsc::channel();
     let server = Server::start(Offer::default(), move |number, mut peer| {
         if number > 0 {
@@ -36,8 +36,7 @@ fn a_job_learns_that_its_connection_was_replaced_before_its_last_flush() {
     let group = RequestGroup::new(&disk);
     rig.write(0, &[1; 512]).unwrap();
     assert!(!group.may_have_lost_writes());
-    let flush = rig.start_without_data(Op::Flush, false, 0, 0);
-    assert_eq!(rig.wait(flush), Ok(()));
+    rig.carry_out(Op::Flush, false, 0, 0, &[]);
     assert!(group.may_have_lost_writes());
     let next = RequestGroup::new(&disk);
     rig.write(0, &[2; 512]).unwrap();
@@ -65,15 +64,7 @@ fn a_job_learns_that_the_connection_broke_when_its_requests_had_ended() {
 /// The node was added long before, and its server was started again since.
 #[test]
 fn a_connection_that_broke_before_the_job_is_replaced() {
-    let (sender, has_ended) = mpsc::channel();
-    let disk = Mutex::new(vec![0; 1 << 20]);
-    let server = Server::start(Offer::default(), move |number, mut peer| match number {
-        0 => {
-            drop(peer);
-            sender.send(()).unwrap();
-        }
-        _ => peer.serve(&disk),
-    });
+    let (server, has_ended) = start_server(0);
     let disk = Disk::open(&server.options(Duration::ZERO)).unwrap();
     has_ended.recv().unwrap();
     let group = RequestGroup::new(&disk);
@@ -91,9 +82,7 @@ fn a_job_has_lost_nothing_while_its_connection_lasts() {
     rig.write(0, &[1; 512]).unwrap();
     drop(rig);
     disk.flush_blocking().unwrap();
-    let mut rig = Rig::of_disk(disk.clone());
-    rig.write(0, &[1; 512]).unwrap();
-    drop(rig);
+    Rig::of_disk(disk.clone()).write(0, &[1; 512]).unwrap();
     disk.flush_blocking().unwrap();
     assert!(!group.may_have_lost_writes());
 }

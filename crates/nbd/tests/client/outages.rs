@@ -7,8 +7,8 @@ use engine::Op;
 use nbd::client::Disk;
 use nbd::wire::{command, transmission_flag};
 
-use super::rig::{Buffer, Rig};
-use super::server::{ALL_FLAGS, Offer, Server};
+use super::rig::Rig;
+use super::server::{ALL_FLAGS, Offer, Server, apply};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -26,7 +26,7 @@ fn unanswered_requests_are_sent_again_in_their_order() {
             let mut commands = Vec::new();
             while let Some(request) = peer.receive() {
                 commands.push((request.command, request.offset));
-                let data = super::server::apply(&mut disk.lock().unwrap(), &request);
+                let data = apply(&mut disk.lock().unwrap(), &request);
                 peer.answer(&request, &data);
                 if commands.len() == 4 {
                     sender.send(commands.clone()).unwrap();
@@ -72,13 +72,15 @@ fn requests_fail_at_once_without_a_delay_until_there_is_a_connection_again() {
 
 #[test]
 fn requests_fail_when_the_delay_is_over() {
-    let server = Server::start_raw(Offer::default(), |_, mut peer| drop(peer.receive()), {
-        let mut count = 0;
+    let mut count = 0;
+    let server = Server::start_raw(
+        Offer::default(),
+        |_, mut peer| drop(peer.receive()),
         move |_| {
             count += 1;
             count == 1
-        }
-    });
+        },
+    );
     let delay = Duration::from_millis(300);
     let mut rig = Rig::open(&server.options(delay));
     let begun = Instant::now();
@@ -103,11 +105,11 @@ fn a_write_waits_for_an_overlapping_one_that_was_sent_again() {
             sender.send(resent.offset).unwrap();
             while let Some(other) = peer.receive() {
                 sender.send(other.offset).unwrap();
-                super::server::apply(&mut of_server.lock().unwrap(), &other);
+                apply(&mut of_server.lock().unwrap(), &other);
                 peer.answer(&other, &[]);
                 if other.offset == 1 << 20 {
                     answers.recv().unwrap();
-                    super::server::apply(&mut of_server.lock().unwrap(), &resent);
+                    apply(&mut of_server.lock().unwrap(), &resent);
                     peer.answer(&resent, &[]);
                 }
             }
@@ -115,9 +117,7 @@ fn a_write_waits_for_an_overlapping_one_that_was_sent_again() {
     });
     let mut rig = Rig::open(&server.options(LONG));
     let resent = rig.start_write(4096, &[1; 4096]);
-    while rig.queue.disk().reconnections() == 0 {
-        rig.iterate(Duration::from_millis(10));
-    }
+    rig.wait_for_reconnection();
     let newer = rig.start_write(6144, &[2; 4096]);
     let elsewhere = rig.start_write(1 << 20, &[3; 4096]);
     assert_eq!(rig.wait(elsewhere), Ok(()), "others do not wait");
@@ -205,9 +205,7 @@ fn a_flush_outside_of_queues_reaches_the_server_after_a_write() {
     let disk = Disk::open(&server.options(LONG)).unwrap();
     disk.flush_blocking().unwrap();
     let mut rig = Rig::of_disk(disk.clone());
-    let buffer = Buffer::with_data(&[512], &[1; 512]);
-    let write = rig.start(Op::Write, false, 0, 512, buffer);
-    assert_eq!(rig.wait(write), Ok(()));
+    rig.write(0, &[1; 512]).unwrap();
     drop(rig);
     disk.flush_blocking().unwrap();
     disk.flush_blocking().unwrap();
@@ -259,21 +257,14 @@ fn a_stable_write_that_was_not_flushed_is_sent_again_to_a_server_without_fua() {
         }
     });
     let mut rig = Rig::open(&server.options(LONG));
-    let write = rig.start(
-        Op::Write,
-        true,
-        0,
-        2 << 20,
-        Buffer::with_data(&[2 << 20], &vec![1; 2 << 20]),
-    );
-    assert_eq!(rig.wait(write), Ok(()));
-    let expected = [command::WRITE, command::WRITE, command::FLUSH];
+    rig.carry_out(Op::Write, true, 0, 2 << 20, &vec![1; 2 << 20]);
     for number in 0..2 {
         let sent: Vec<_> = received.try_iter().take(3).collect();
-        let offsets = [0, 1 << 20, 0];
-        let expected: Vec<_> = (0..3)
-            .map(|index| (number, expected[index], offsets[index]))
-            .collect();
+        let expected = [
+            (number, command::WRITE, 0),
+            (number, command::WRITE, 1 << 20),
+            (number, command::FLUSH, 0),
+        ];
         assert_eq!(sent, expected);
     }
 }

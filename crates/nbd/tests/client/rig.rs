@@ -1,6 +1,7 @@
 //! A queue on an event loop like that of an iothread: edges of the sockets' descriptor, and wake-ups.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,67 +20,61 @@ const CANARY: u8 = 0xc5;
 /// Memory of a request: segments with canaries between them.
 pub struct Buffer {
     memory: Vec<u8>,
-    lengths: Vec<usize>,
+    segments: Vec<Range<usize>>,
     pub iov: Vec<iovec>,
 }
 
 impl Buffer {
     pub fn new(lengths: &[usize]) -> Self {
-        let total = GUARD + lengths.iter().map(|len| len + GUARD).sum::<usize>();
-        let mut memory = vec![CANARY; total];
-        let mut at = GUARD;
+        let mut end = GUARD;
+        let segments = lengths.iter().map(|len| {
+            let begin = end;
+            end += len + GUARD;
+            begin..begin + len
+        });
+        let segments: Vec<Range<usize>> = segments.collect();
+        let mut memory = vec![CANARY; end];
         let base = memory.as_mut_ptr();
-        let iov = lengths.iter().map(|&iov_len| {
-            let iov_base = base.wrapping_add(at).cast();
-            at += iov_len + GUARD;
-            iovec { iov_base, iov_len }
+        let iov = segments.iter().map(|segment| iovec {
+            iov_base: base.wrapping_add(segment.start).cast(),
+            iov_len: segment.len(),
         });
         let iov = iov.collect();
         Buffer {
             memory,
-            lengths: lengths.to_vec(),
+            segments,
             iov,
         }
     }
 
-    pub fn with_data(lengths: &[usize], data: &[u8]) -> Self {
+    pub fn with_data(lengths: &[usize], mut data: &[u8]) -> Self {
         let mut buffer = Self::new(lengths);
-        let (mut at, mut from) = (GUARD, 0);
-        for len in lengths {
-            buffer.memory[at..][..*len].copy_from_slice(&data[from..][..*len]);
-            at += len + GUARD;
-            from += len;
+        for segment in &buffer.segments {
+            let (of_segment, rest) = data.split_at(segment.len());
+            buffer.memory[segment.clone()].copy_from_slice(of_segment);
+            data = rest;
         }
-        assert_eq!(from, data.len());
+        assert!(data.is_empty());
         buffer
     }
 
     fn fill(&mut self, byte: u8) {
-        let mut at = GUARD;
-        for len in &self.lengths {
-            self.memory[at..][..*len].fill(byte);
-            at += len + GUARD;
+        for segment in &self.segments {
+            self.memory[segment.clone()].fill(byte);
         }
     }
 
     /// The data, after a check of the canaries.
     pub fn data(&self) -> Vec<u8> {
-        let (mut at, mut data) = (0, Vec::new());
-        let check = |at: &mut usize| {
-            assert!(
-                self.memory[*at..][..GUARD]
-                    .iter()
-                    .all(|byte| *byte == CANARY),
-                "nothing is written outside of the segments"
-            );
-            *at += GUARD;
-        };
-        for len in &self.lengths {
-            check(&mut at);
-            data.extend_from_slice(&self.memory[at..][..*len]);
-            at += len;
+        let (mut data, mut at) = (Vec::new(), 0);
+        let end = self.memory.len()..self.memory.len();
+        for segment in self.segments.iter().chain([&end]) {
+            let guard = &self.memory[at..segment.start];
+            let is_intact = guard.iter().all(|byte| *byte == CANARY);
+            assert!(is_intact, "nothing is written outside of the segments");
+            data.extend_from_slice(&self.memory[segment.clone()]);
+            at = segment.end;
         }
-        check(&mut at);
         data
     }
 }
@@ -91,8 +86,10 @@ pub struct Rig {
     buffers: HashMap<u64, Buffer>,
     completed: Vec<Completion>,
     next_token: u64,
-    source: u32,
-    group: Option<Arc<RequestGroup>>,
+    /// Requests are of the source at this place.
+    pub source: u32,
+    /// Requests are of a job with this group, or of none.
+    pub group: Option<Arc<RequestGroup>>,
 }
 
 impl Rig {
@@ -140,21 +137,9 @@ impl Rig {
         token
     }
 
-    /// Later requests are of the source at this place.
-    pub fn start_as(&mut self, source: u32) {
-        self.source = source;
-    }
-
-    /// Later requests are of a job with this group, or of none.
-    pub fn start_for(&mut self, group: Option<&Arc<RequestGroup>>) {
-        self.group = group.cloned();
-    }
-
     /// Uses the memory of a completed request for something else.
     pub fn reuse_memory(&mut self, token: u64, byte: u8) {
-        assert!(!self.buffers[&token].data().is_empty());
-        let buffer = self.buffers.get_mut(&token).unwrap();
-        buffer.fill(byte);
+        self.buffers.get_mut(&token).unwrap().fill(byte);
     }
 
     pub fn start_read(&mut self, offset: u64, lengths: &[usize]) -> u64 {
@@ -191,10 +176,8 @@ impl Rig {
     /// Runs the loop until a request has completed, without a timer that would make up for an event that is missing.
     pub fn wait_by_events_alone(&mut self, token: u64) {
         while !self.completed.iter().any(|done| done.token == token) {
-            assert!(
-                self.iterate(Duration::from_secs(20)),
-                "no event says that the loop could go on"
-            );
+            let has_event = self.iterate(Duration::from_secs(20));
+            assert!(has_event, "no event says that the loop could go on");
         }
         self.completed.retain(|done| done.token != token);
     }
@@ -207,10 +190,8 @@ impl Rig {
             if let Some(index) = found {
                 return self.completed.swap_remove(index).result;
             }
-            assert!(
-                Instant::now() < give_up,
-                "request {token} does not complete"
-            );
+            let is_late = Instant::now() >= give_up;
+            assert!(!is_late, "request {token} does not complete");
             // The loop's timer, if there is one, is not later.
             self.iterate(Duration::from_millis(100));
         }
@@ -227,6 +208,21 @@ impl Rig {
     /// The data of a completed read.
     pub fn data(&self, token: u64) -> Vec<u8> {
         self.buffers[&token].data()
+    }
+
+    /// A request without data, or with this data, from its start to its completion.
+    pub fn carry_out(&mut self, op: Op, fua: bool, offset: u64, len: u64, data: &[u8]) {
+        let lengths = [data.len()];
+        let buffer = Buffer::with_data(&lengths[data.is_empty().into()..], data);
+        let token = self.start(op, fua, offset, len, buffer);
+        assert_eq!(self.wait(token), Ok(()), "{op:?}");
+    }
+
+    /// Waits until the disk has made a new connection.
+    pub fn wait_for_reconnection(&mut self) {
+        while self.queue.disk().reconnections() == 0 {
+            self.iterate(Duration::from_millis(10));
+        }
     }
 
     pub fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {

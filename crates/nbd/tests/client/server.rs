@@ -66,28 +66,29 @@ impl Peer {
     /// The next request; `None` at the end.
     pub fn receive(&mut self) -> Option<Received> {
         let stream = &mut self.stream;
-        let mut received = if self.offer.extended {
+        let (magic, header) = if self.offer.extended {
             let header = ExtendedRequest::decode(&read_array(stream).ok()?);
-            assert_eq!(header.magic, EXTENDED_REQUEST_MAGIC);
-            Received {
-                command: header.command,
-                flags: header.flags,
-                cookie: header.cookie,
-                offset: header.offset,
-                length: header.length,
-                payload: Vec::new(),
-            }
+            (header.magic == EXTENDED_REQUEST_MAGIC, header)
         } else {
             let header = Request::decode(&read_array(stream).ok()?);
-            assert_eq!(header.magic, REQUEST_MAGIC);
-            Received {
-                command: header.command,
+            let extended = ExtendedRequest {
+                magic: EXTENDED_REQUEST_MAGIC,
                 flags: header.flags,
+                command: header.command,
                 cookie: header.cookie,
                 offset: header.offset,
                 length: header.length.into(),
-                payload: Vec::new(),
-            }
+            };
+            (header.magic == REQUEST_MAGIC, extended)
+        };
+        assert!(magic, "{header:?}");
+        let mut received = Received {
+            command: header.command,
+            flags: header.flags,
+            cookie: header.cookie,
+            offset: header.offset,
+            length: header.length,
+            payload: Vec::new(),
         };
         if received.command == command::WRITE {
             received.payload = vec![0; usize::try_from(received.length).unwrap()];
@@ -192,6 +193,22 @@ impl Server {
         Self::start_raw(offer, script, |_| true)
     }
 
+    /// A server with this disk whose first connection runs `first` instead of serving it.
+    pub fn start_with_first(
+        disk: Vec<u8>,
+        mut first: impl FnMut(&mut Peer) + Send + 'static,
+    ) -> Self {
+        let offer = Offer {
+            size: disk.len() as u64,
+            ..Offer::default()
+        };
+        let disk = Mutex::new(disk);
+        Self::start(offer, move |number, mut peer| match number {
+            0 => first(&mut peer),
+            _ => peer.serve(&disk),
+        })
+    }
+
     /// As [`start`](Self::start); `accepts` has each stream before the handshake, and may refuse it.
     pub fn start_raw(
         offer: Offer,
@@ -205,7 +222,7 @@ impl Server {
             let script = Arc::new(Mutex::new(script));
             let mut number = 0;
             while let Ok((mut stream, _)) = listener.accept() {
-                if !accepts(&mut stream) || !handshake(&mut stream, offer) {
+                if !accepts(&mut stream) || handshake(&mut stream, offer).is_err() {
                     continue;
                 }
                 // One connection after the other: a test's script decides when the next may begin.
@@ -253,12 +270,8 @@ impl Server {
     }
 }
 
-/// The server's handshake; false if the client has left.
-fn handshake(stream: &mut UnixStream, offer: Offer) -> bool {
-    try_handshake(stream, offer).is_ok()
-}
-
-fn try_handshake(stream: &mut UnixStream, offer: Offer) -> std::io::Result<()> {
+/// The server's handshake; an error if the client has left.
+fn handshake(stream: &mut UnixStream, offer: Offer) -> std::io::Result<()> {
     let greeting = Greeting {
         magic: NBD_MAGIC,
         option_magic: OPTION_MAGIC,

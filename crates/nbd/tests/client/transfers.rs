@@ -139,40 +139,23 @@ fn an_event_says_when_a_full_socket_has_room() {
 fn operations_are_sent_with_their_flags() {
     let (server, received, _) = memory_server(Offer::default());
     let mut rig = Rig::open(&server.options(NO_DELAY));
-    let cases = [
-        (
-            Op::WriteZeroes { unmap: true },
-            false,
-            command::WRITE_ZEROES,
-            0,
-        ),
-        (
-            Op::WriteZeroes { unmap: false },
-            false,
-            command::WRITE_ZEROES,
-            command_flag::NO_HOLE,
-        ),
-        (
-            Op::WriteZeroes { unmap: true },
-            true,
-            command::WRITE_ZEROES,
-            command_flag::FUA,
-        ),
-        (Op::Discard, false, command::TRIM, 0),
-        (Op::Flush, false, command::FLUSH, 0),
-    ];
-    for (op, fua, command, flags) in cases {
-        let len = if op == Op::Flush { 0 } else { 8192 };
-        let token = rig.start_without_data(op, fua, 0, len);
-        assert_eq!(rig.wait(token), Ok(()));
+    let zeroes = |unmap| Op::WriteZeroes { unmap };
+    let none = 0;
+    let (fua, no_hole) = (command_flag::FUA, command_flag::NO_HOLE);
+    for (op, is_stable, len, command, flags) in [
+        (zeroes(true), false, 8192, command::WRITE_ZEROES, none),
+        (zeroes(false), false, 8192, command::WRITE_ZEROES, no_hole),
+        (zeroes(true), true, 8192, command::WRITE_ZEROES, fua),
+        (Op::Discard, false, 8192, command::TRIM, none),
+        (Op::Flush, false, 0, command::FLUSH, none),
+        (Op::Write, true, 512, command::WRITE, fua),
+    ] {
+        let data = if op == Op::Write { &[1; 512][..] } else { &[] };
+        rig.carry_out(op, is_stable, 0, len, data);
         let request = received.recv().unwrap();
-        assert_eq!((request.command, request.flags), (command, flags), "{op:?}");
-        assert_eq!(request.length, len, "{op:?}");
+        let found = (request.command, request.flags, request.length);
+        assert_eq!(found, (command, flags, len), "{op:?}");
     }
-    let buffer = Buffer::with_data(&[512], &[1; 512]);
-    let write = rig.start(Op::Write, true, 0, 512, buffer);
-    assert_eq!(rig.wait(write), Ok(()));
-    assert_eq!(received.recv().unwrap().flags, command_flag::FUA);
 }
 
 #[test]
@@ -182,9 +165,7 @@ fn a_stable_write_is_followed_by_a_flush_at_a_server_without_fua() {
         ..Offer::default()
     });
     let mut rig = Rig::open(&server.options(NO_DELAY));
-    let buffer = Buffer::with_data(&[512], &[1; 512]);
-    let write = rig.start(Op::Write, true, 0, 512, buffer);
-    assert_eq!(rig.wait(write), Ok(()));
+    rig.carry_out(Op::Write, true, 0, 512, &[1; 512]);
     let commands = [received.recv(), received.recv()].map(|request| request.unwrap().command);
     assert_eq!(commands, [command::WRITE, command::FLUSH]);
 }
@@ -197,8 +178,7 @@ fn zeroes_are_sent_to_a_server_that_cannot_write_them() {
     });
     let mut rig = Rig::open(&server.options(NO_DELAY));
     disk.lock().unwrap().fill(9);
-    let zeroes = rig.start_without_data(Op::WriteZeroes { unmap: true }, false, 512, 3 << 20);
-    assert_eq!(rig.wait(zeroes), Ok(()));
+    rig.carry_out(Op::WriteZeroes { unmap: true }, false, 512, 3 << 20, &[]);
     let end = 512 + (3 << 20);
     let disk = disk.lock().unwrap();
     assert!(disk[512..end].iter().all(|byte| *byte == 0));

@@ -1,8 +1,6 @@
 //! Configuration files: directives, and options beside a file. Problems of files are in `golden/files.txt`.
 
-use options::{
-    ConfigError, DaemonSettingsAndDirectives, Directive, Invocation,
-};
+use options::{ConfigError, DaemonSettingsAndDirectives, Directive, Invocation};
 
 use crate::invocation;
 
