@@ -134,6 +134,23 @@ impl Client {
         serde_json::from_str(&line).unwrap()
     }
 
+    /// Sends a request again and again until both sockets are full: else the server would collect requests, or responses, for ever.
+    /// How many were sent in full.
+    fn write_until_full(&mut self, request: &Value) -> usize {
+        let stream = self.0.get_mut();
+        let (request, start, mut count) = (request.to_string(), Instant::now(), 0);
+        stream.set_nonblocking(true).unwrap();
+        while stream
+            .write(request.as_bytes())
+            .is_ok_and(|bytes| bytes == request.len())
+        {
+            count += 1;
+            assert!(start.elapsed() < STUCK_AFTER, "requests are read for ever");
+        }
+        stream.set_nonblocking(false).unwrap();
+        count
+    }
+
     fn at_end(&mut self) -> bool {
         let mut rest = Vec::new();
         // Unread data, then the end of the stream or a reset.
@@ -143,6 +160,27 @@ impl Client {
     fn check_is_served(&mut self) {
         self.send(&json!({"exec-oob": "query-version", "id": "v"}));
         assert_eq!(self.recv()["id"], "v");
+    }
+}
+
+/// A connection of a client that is to be accepted later.
+struct Waiting(UnixStream);
+
+impl Waiting {
+    fn connect(program: &Program) -> Self {
+        let stream = UnixStream::connect(&program.socket).unwrap();
+        stream.set_read_timeout(Some(STUCK_AFTER)).unwrap();
+        Waiting(stream)
+    }
+
+    fn assert_not_greeted(&self) {
+        self.0.set_nonblocking(true).unwrap();
+        assert!((&self.0).read(&mut [0]).is_err(), "not greeted yet");
+        self.0.set_nonblocking(false).unwrap();
+    }
+
+    fn assert_greeted(&self) {
+        assert_eq!((&self.0).read(&mut [0]).unwrap(), 1);
     }
 }
 
@@ -252,33 +290,12 @@ fn events_go_to_negotiated_sessions_only() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_disconnected_and_holds_up_no_other() {
-    let program = Program::start();
-    let mut slow = program.client();
-    let mut client = program.client();
-    let text = "x".repeat(100_000);
-    for _ in 0..100 {
-        program.handle.emit("TICK", json!({"text": text}));
-        assert_eq!(client.recv()["event"], "TICK");
-    }
-    assert!(slow.at_end());
-    client.check_is_served();
-}
-
-#[test]
 fn requests_of_a_client_that_reads_no_responses_are_not_read() {
     let program = Program::start();
     let mut slow = program.client();
-    slow.0.get_mut().set_nonblocking(true).unwrap();
-    let request = json!({"execute": "query-qmp-schema"}).to_string();
-    let start = Instant::now();
-    // Ends when both sockets are full: else the server would collect answers for ever.
-    while slow.0.get_mut().write(request.as_bytes()).is_ok() {
-        assert!(start.elapsed() < STUCK_AFTER, "requests are read for ever");
-    }
+    slow.write_until_full(&json!({"execute": "query-qmp-schema"}));
     program.client().check_is_served();
     // When it reads at last, it gets its responses.
-    slow.0.get_mut().set_nonblocking(false).unwrap();
     for _ in 0..100 {
         assert!(slow.recv()["return"].is_array());
     }
@@ -322,32 +339,21 @@ fn a_client_that_closes_its_sending_side_still_gets_all_responses() {
 }
 
 #[test]
-fn a_hundred_clients_are_served_at_once_and_again() {
-    let mut program = Program::start();
-    for _ in 0..3 {
-        let mut clients: Vec<Client> = (0..100).map(|_| program.client()).collect();
-        for client in &mut clients {
-            client.send(&json!({"execute": "count"}));
-        }
-        (0..100).for_each(|_| program.step());
-        for client in &mut clients {
-            assert!(client.recv()["return"].is_u64());
-        }
-    }
-}
-
-#[test]
 fn a_client_beyond_the_limit_waits_until_another_disconnects() {
-    let program = Program::start();
+    let mut program = Program::start();
     let mut clients: Vec<Client> = (0..MAX_CLIENTS).map(|_| program.client()).collect();
-    let late = UnixStream::connect(&program.socket).unwrap();
-    late.set_nonblocking(true).unwrap();
+    for client in &mut clients {
+        client.send(&json!({"execute": "count"}));
+    }
+    (0..MAX_CLIENTS).for_each(|_| program.step());
+    for client in &mut clients {
+        assert!(client.recv()["return"].is_u64());
+    }
+    let late = Waiting::connect(&program);
     clients[0].check_is_served();
-    assert!((&late).read(&mut [0]).is_err(), "not greeted yet");
+    late.assert_not_greeted();
     clients.pop();
-    late.set_nonblocking(false).unwrap();
-    late.set_read_timeout(Some(STUCK_AFTER)).unwrap();
-    assert_eq!((&late).read(&mut [0]).unwrap(), 1);
+    late.assert_greeted();
 }
 
 #[test]
@@ -356,16 +362,13 @@ fn new_clients_wait_while_accepting_is_paused_and_others_are_served() {
     let mut client = program.client();
     let server = program.server.as_ref().unwrap();
     server.set_accepting_paused(true);
-    let late = UnixStream::connect(&program.socket).unwrap();
-    late.set_nonblocking(true).unwrap();
+    let late = Waiting::connect(&program);
     for _ in 0..100 {
         client.check_is_served();
     }
-    assert!((&late).read(&mut [0]).is_err(), "not greeted yet");
+    late.assert_not_greeted();
     server.set_accepting_paused(false);
-    late.set_nonblocking(false).unwrap();
-    late.set_read_timeout(Some(STUCK_AFTER)).unwrap();
-    assert_eq!((&late).read(&mut [0]).unwrap(), 1);
+    late.assert_greeted();
 }
 
 #[test]

@@ -44,22 +44,8 @@ fn a_client_with_as_many_waiting_requests_as_allowed_is_not_read() {
     let mut slow = program.client();
     slow.send(&json!({"execute": "wait"}));
     program.step();
-    slow.0.get_mut().set_nonblocking(true).unwrap();
-    let request = json!({"execute": "query-version"}).to_string();
-    let start = Instant::now();
-    let mut request_count = 0;
-    // Ends when the socket is full: else the server would collect requests for ever.
-    while slow
-        .0
-        .get_mut()
-        .write(request.as_bytes())
-        .is_ok_and(|bytes| bytes == request.len())
-    {
-        request_count += 1;
-        assert!(start.elapsed() < STUCK_AFTER, "requests are read for ever");
-    }
+    let request_count = slow.write_until_full(&json!({"execute": "query-version"}));
     program.client().check_is_served();
-    slow.0.get_mut().set_nonblocking(false).unwrap();
     let reply = program.state.replies.pop().unwrap();
     reply.send(Ok(json!({})));
     for _ in 0..=request_count {
