@@ -129,11 +129,13 @@ impl Client {
         self.fails(&name, arguments)
     }
 
-    /// Asserts that each of these [commands in words](command) fails with an error that contains the text beside it.
+    /// Asserts that each of these [commands in words](command) fails with an error that contains the text behind it; lines are
+    /// `COMMAND => TEXT`.
     #[track_caller]
-    pub fn assert_errors(&mut self, cases: &[(&str, &str)]) {
-        for (line, expected) in cases {
-            let error = self.error_of(line);
+    pub fn assert_errors(&mut self, lines: &str) {
+        for line in lines.lines() {
+            let (command, expected) = line.split_once(" => ").expect(line);
+            let error = self.error_of(command);
             assert!(error.contains(expected), "{line}: {error}");
         }
     }

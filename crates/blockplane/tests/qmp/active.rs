@@ -2,34 +2,29 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
 use test_support::deadline::eventually;
 use test_support::guest::{Guest, IN, OUT};
 
 use crate::client::Client;
 use crate::process::{Folder, Process, words};
-use crate::{MONITOR, start};
-
-const MIB: u64 = 1 << 20;
+use crate::{MIB, MONITOR, start, start_with_disk};
 
 /// A file, and a node in front of it.
 const LINE: &str = "--blockdev file,node-name=d,filename=disk,active=off \
     --blockdev raw,node-name=r,file=d,active=off";
 
-fn started(line: &str) -> (Folder, Process, Client) {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    let (program, client) = start(&folder, line);
-    (folder, program, client)
-}
-
-fn set_active(node: &str, active: bool) -> Value {
-    json!({"node-name": node, "active": active})
-}
+/// Another node with the same image.
+const ADD_OTHER: &str = "blockdev-add driver=file node-name=other filename=disk";
+const REMOVE_OTHER: &str = "blockdev-del node-name=other";
+const ACTIVATE: &str = "blockdev-set-active node-name=r active=true";
+const INACTIVATE: &str = "blockdev-set-active node-name=r active=false";
+const INACTIVATE_ALL: &str = "blockdev-set-active active=false";
+const EXPORT: &str =
+    "block-export-add type=vhost-user-blk id=e node-name=r addr.type=unix addr.path=e.sock";
 
 /// Names of active nodes, newest first.
 fn active(client: &mut Client) -> Vec<String> {
-    let nodes = client.done("query-named-block-nodes", json!({}));
+    let nodes = client.execute("query-named-block-nodes");
     let nodes = nodes.as_array().unwrap().iter();
     let active = nodes.filter(|node| node["active"] == true);
     active
@@ -37,156 +32,118 @@ fn active(client: &mut Client) -> Vec<String> {
         .collect()
 }
 
-fn other_user() -> Value {
-    json!({"driver": "file", "node-name": "other", "filename": "disk"})
-}
-
-fn export() -> Value {
-    json!({"type": "vhost-user-blk", "id": "e", "node-name": "r",
-        "addr": {"type": "unix", "path": "e.sock"}})
+/// Whether no node is active, and another one can have the image.
+fn is_free(client: &mut Client) -> bool {
+    if !active(client).is_empty() {
+        return false;
+    }
+    client.execute(ADD_OTHER);
+    client.execute(REMOVE_OTHER);
+    true
 }
 
 #[test]
 fn an_image_is_locked_while_its_node_is_active_and_only_then() {
-    let (_folder, program, mut client) = started(LINE);
+    let (_folder, program, mut client) = start_with_disk(LINE);
     assert_eq!(active(&mut client), [""; 0]);
-    client.done("blockdev-add", other_user());
-    let error = client.fails("blockdev-set-active", set_active("r", true));
-    assert!(error.contains("disk"), "{error}");
+    client.execute(ADD_OTHER);
+    client.assert_errors(&format!("{ACTIVATE} => disk"));
+    // It is reopened without a lock, and has none then.
+    client.reopen("driver=file node-name=d filename=disk cache.direct=false");
     assert_eq!(active(&mut client), ["other"]);
-    client.done("blockdev-del", json!({"node-name": "other"}));
-    client.done("blockdev-add", other_user());
-    client.done("blockdev-del", json!({"node-name": "other"}));
-    client.done("blockdev-set-active", set_active("r", true));
+    client.error_of(ACTIVATE);
+    client.execute(REMOVE_OTHER);
+    client.execute(ACTIVATE);
     assert_eq!(active(&mut client), ["r", "d"], "what is below comes first");
-    client.fails("blockdev-add", other_user());
-    client.done("blockdev-set-active", set_active("r", false));
-    assert_eq!(active(&mut client), [""; 0]);
-    client.done("blockdev-add", other_user());
+    client.error_of(ADD_OTHER);
+    client.execute(INACTIVATE);
+    assert!(is_free(&mut client));
     program.stop();
 }
 
 #[test]
 fn a_node_stays_active_while_something_uses_it() {
-    let (folder, program, mut client) = started(LINE);
-    client.done("block-export-add", export());
+    let (folder, program, mut client) = start_with_disk(LINE);
+    client.execute(EXPORT);
     assert_eq!(active(&mut client), ["r", "d"], "the export needs them");
     Guest::connect(&folder.join("e.sock"), 1).request(0, IN, 0, 0);
-    for (node, reason) in [
-        ("d", "Node 'd' has active parent node 'r'"),
-        ("r", "Node 'r' is in use by export 'e'"),
-        ("nope", "Failed to find node with node-name='nope'"),
-    ] {
-        let error = client.fails("blockdev-set-active", set_active(node, false));
-        assert_eq!(error, reason);
-    }
-    client.fails("blockdev-set-active", json!({"active": false}));
+    client.assert_errors(&format!(
+        "blockdev-set-active node-name=d active=false => Node 'd' has active parent node 'r'
+         {INACTIVATE} => Node 'r' is in use by export 'e'
+         blockdev-set-active node-name=nope active=false => Failed to find node with node-name='nope'
+         {INACTIVATE_ALL} => in use by export 'e'"
+    ));
     assert_eq!(active(&mut client), ["r", "d"]);
-    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    client.execute("block-export-del id=e mode=hard");
     client.event("BLOCK_EXPORT_DELETED", "e");
     // Another node in front of it keeps the file active.
-    let second = json!({"driver": "raw", "node-name": "second", "file": "d"});
-    client.done("blockdev-add", second);
-    client.done("blockdev-set-active", set_active("r", false));
+    client.execute("blockdev-add driver=raw node-name=second file=d");
+    client.execute(INACTIVATE);
     assert_eq!(active(&mut client), ["second", "d"]);
-    client.done("blockdev-set-active", json!({"active": false}));
+    client.execute(INACTIVATE_ALL);
     assert_eq!(active(&mut client), [""; 0]);
-    client.done("blockdev-set-active", json!({"active": true}));
+    client.execute("blockdev-set-active active=true");
     assert_eq!(active(&mut client), ["second", "r", "d"]);
     program.stop();
 }
 
 #[test]
 fn active_node_cannot_use_an_inactive_one() {
-    let (_folder, program, mut client) = started(LINE);
-    let node = json!({"driver": "raw", "node-name": "second", "file": "d"});
-    let error = client.fails("blockdev-add", node);
-    assert!(error.starts_with("Inactive 'd' can't be"), "{error}");
-    let null = json!({"driver": "null-co", "node-name": "n", "size": MIB});
-    client.done("blockdev-add", null);
-    let on_null = json!({"driver": "raw", "node-name": "second", "file": "n"});
-    client.done("blockdev-add", on_null);
-    let onto = json!({"driver": "raw", "node-name": "second", "file": "d"});
-    let file = json!({"driver": "file", "node-name": "d", "filename": "disk"});
-    for options in [json!([onto]), json!([onto, file])] {
-        let error = client.fails("blockdev-reopen", json!({"options": options}));
-        assert!(error.starts_with("Inactive 'd' can't be"), "{error}");
+    const REFUSED: &str = "Inactive 'd' can't be";
+    let (_folder, program, mut client) = start_with_disk(LINE);
+    let second = "driver=raw node-name=second file=d";
+    client.assert_errors(&format!(
+        "blockdev-add {second} => {REFUSED}
+         blockdev-add driver=raw node-name=third active=false file.driver=raw file.active=true file.file=d => {REFUSED}"
+    ));
+    client.execute(
+        "blockdev-add driver=null-co node-name=n
+         blockdev-add driver=raw node-name=second file=n",
+    );
+    let with_file = format!("{second}\ndriver=file node-name=d filename=disk");
+    for nodes in [second, &with_file] {
+        let error = client.reopen_error(nodes);
+        assert!(error.starts_with(REFUSED), "{error}");
     }
-    // The one in front of it is written in place.
-    let inside = json!({"driver": "raw", "active": true, "file": "d"});
-    let outside = json!({"driver": "raw", "node-name": "third", "active": false, "file": inside});
-    let error = client.fails("blockdev-add", outside);
-    assert!(error.starts_with("Inactive 'd' can't be"), "{error}");
-    program.stop();
-}
-
-/// It has no lock before, and none after.
-#[test]
-fn inactive_node_is_reopened_without_its_lock() {
-    let (_folder, program, mut client) = started(LINE);
-    client.done("blockdev-add", other_user());
-    let file = json!({"driver": "file", "node-name": "d", "filename": "disk",
-        "cache": {"direct": false}});
-    client.done("blockdev-reopen", json!({"options": [file]}));
-    assert_eq!(active(&mut client), ["other"]);
-    client.fails("blockdev-set-active", set_active("d", true));
-    client.done("blockdev-del", json!({"node-name": "other"}));
-    client.done("blockdev-set-active", set_active("d", true));
-    client.fails("blockdev-add", other_user());
     program.stop();
 }
 
 #[test]
 fn inactive_node_cannot_be_resized() {
-    let (folder, program, mut client) = started(LINE);
+    let (folder, program, mut client) = start_with_disk(LINE);
     let size = || fs::metadata(folder.join("disk")).unwrap().len();
-    for node in ["d", "r"] {
-        let to = json!({"node-name": node, "size": 2 * MIB});
-        let error = client.fails("block_resize", to);
-        assert!(error.contains("is inactive"), "{error}");
-    }
+    client.assert_errors(
+        "block_resize node-name=d size=2097152 => is inactive
+         block_resize node-name=r size=2097152 => is inactive",
+    );
     assert_eq!(size(), MIB);
-    client.done("blockdev-set-active", set_active("r", true));
-    client.done("block_resize", json!({"node-name": "r", "size": 2 * MIB}));
+    client.execute(ACTIVATE);
+    client.execute("block_resize node-name=r size=2097152");
     assert_eq!(size(), 2 * MIB);
     program.stop();
 }
 
-/// An export that leaves its nodes inactive until it needs them.
-fn lazy_export() -> Value {
-    let mut export = export();
-    export["allow-inactive"] = true.into();
-    export["writable"] = true.into();
-    export["num-queues"] = 2.into();
-    export
-}
-
-/// Whether another node can have the image.
-fn is_free(client: &mut Client) -> bool {
-    let is_free = client
-        .ask("blockdev-add", other_user())
-        .get("error")
-        .is_none();
-    if is_free {
-        client.done("blockdev-del", json!({"node-name": "other"}));
-    }
-    is_free
-}
-
 #[test]
 fn an_export_with_allow_inactive_has_its_image_while_queues_run() {
-    let (folder, program, mut client) = started(LINE);
-    client.done("block-export-add", lazy_export());
-    assert!(active(&mut client).is_empty() && is_free(&mut client));
-    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    let (folder, program, mut client) = start_with_disk(LINE);
+    let socket = folder.join("e.sock");
+    client.execute(&format!(
+        "{EXPORT} allow-inactive=true writable=true num-queues=2"
+    ));
+    assert!(is_free(&mut client));
+    // No queue starts without the image.
+    client.execute(ADD_OTHER);
+    Guest::connect_refused(&socket);
+    assert_eq!(active(&mut client), ["other"]);
+    client.execute(REMOVE_OTHER);
+    let mut guest = Guest::connect(&socket, 2);
     guest.request(0, OUT, 0, 1);
     assert_eq!(active(&mut client), ["r", "d"]);
-    assert!(!is_free(&mut client));
-    for arguments in [set_active("r", false), json!({"active": false})] {
-        client.fails("blockdev-set-active", arguments);
+    for refused in [ADD_OTHER, INACTIVATE, INACTIVATE_ALL] {
+        client.error_of(refused);
     }
     let bases = [guest.stop(0), guest.stop(1)];
-    assert!(active(&mut client).is_empty() && is_free(&mut client));
+    assert!(is_free(&mut client));
     guest.start(0, bases[0]);
     guest.request(0, IN, 0, 0);
     assert_eq!(guest.stop(1), bases[1], "it does not run");
@@ -195,38 +152,24 @@ fn an_export_with_allow_inactive_has_its_image_while_queues_run() {
     client.event("BLOCK_EXPORT_DISCONNECTED", "e");
     assert_eq!(active(&mut client), [""; 0]);
     // By hand, as long as no queue runs.
-    for is_active in [true, false] {
-        client.done("blockdev-set-active", set_active("r", is_active));
-        assert_eq!(active(&mut client).is_empty(), !is_active);
-    }
-    program.stop();
-}
-
-#[test]
-fn queues_do_not_start_without_the_image() {
-    let (folder, program, mut client) = started(LINE);
-    client.done("block-export-add", lazy_export());
-    client.done("blockdev-add", other_user());
-    Guest::connect_refused(&folder.join("e.sock"));
-    assert_eq!(active(&mut client), ["other"]);
-    client.done("blockdev-del", json!({"node-name": "other"}));
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-    guest.request(0, OUT, 0, 1);
+    client.execute(ACTIVATE);
     assert_eq!(active(&mut client), ["r", "d"]);
+    client.execute(INACTIVATE);
+    assert_eq!(active(&mut client), [""; 0]);
     program.stop();
 }
 
 #[test]
 fn an_export_without_allow_inactive_gives_its_image_up_to_a_migration_only() {
-    let (folder, program, mut client) = started(LINE);
-    client.done("block-export-add", export());
+    let (folder, program, mut client) = start_with_disk(LINE);
+    client.execute(EXPORT);
     let guest = Guest::connect(&folder.join("e.sock"), 1);
     let base = guest.stop(0);
     assert_eq!(active(&mut client), ["r", "d"], "its driver resets it");
     guest.start(0, base);
     guest.log_dirty_pages(true);
     let base = guest.stop(0);
-    assert!(active(&mut client).is_empty() && is_free(&mut client));
+    assert!(is_free(&mut client));
     // The migration is cancelled.
     guest.start(0, base);
     assert_eq!(active(&mut client), ["r", "d"]);
@@ -244,14 +187,14 @@ fn an_export_without_allow_inactive_gives_its_image_up_to_a_migration_only() {
 fn the_image_moves_with_a_guest_to_another_daemon() {
     let folder = Folder::new();
     folder.image("disk", MIB);
-    let line = |more: &str, allow: &str, socket: &str| {
+    let line = |active: &str, allow: &str, socket: &str| {
         format!(
-            "--blockdev file,node-name=d,filename=disk{more} --blockdev raw,node-name=r,file=d{more} \
+            "--blockdev file,node-name=d,filename=disk{active} --blockdev raw,node-name=r,file=d{active} \
              --export vhost-user-blk,id=e,node-name=r,writable=on,addr.type=unix,addr.path={socket}{allow}"
         )
     };
     let (here, mut here_client) = start(&folder, &line("", "", "here.sock"));
-    std::fs::rename(folder.join("qmp"), folder.join("qmp-here")).unwrap();
+    fs::rename(folder.join("qmp"), folder.join("qmp-here")).unwrap();
     let line = line(",active=off", ",allow-inactive=on", "there.sock");
     let mut command = folder.command(words(&format!("{line} {MONITOR}")));
     command.env("BLOCKPLANE_LOG", "info");

@@ -14,12 +14,15 @@ use test_support::verifying::guest::Guest as VerifyingGuest;
 use test_support::verifying::random::Random;
 use test_support::vhost_user::wire::Wire;
 
-use crate::client::Client;
-use crate::process::Folder;
-use crate::start;
+use crate::client::{Client, arguments};
+use crate::process::{Folder, Process};
+use crate::{start, start_with_disk};
 
 const BLOCKS: u64 = 8192;
 const QUEUES: usize = 4;
+
+/// A new bitmap of node `d`, up to its name.
+const NEW: &str = "granularity=4096 node=d name";
 
 /// A file, a window onto it, and an export of that on two iothreads.
 fn line(kind: &str) -> String {
@@ -32,31 +35,14 @@ iothread.0=io0,iothread.1=io1,addr.type=unix,addr.path=e.sock"
     )
 }
 
-fn bitmap(name: &str) -> Value {
-    json!({"node": "d", "name": name})
-}
-
-fn new_bitmap(name: &str) -> Value {
-    json!({"node": "d", "name": name, "granularity": BLOCK})
-}
-
-fn switch(old: &str, new: &str) -> Value {
-    json!({"actions": [
-        {"type": "block-dirty-bitmap-add", "data": new_bitmap(new)},
-        {"type": "block-dirty-bitmap-disable", "data": bitmap(old)},
-    ]})
-}
-
 /// The bitmaps of a node.
-fn bitmaps(client: &mut Client, node: &str) -> Vec<Value> {
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    let mut nodes = nodes.as_array().unwrap().iter();
-    let found = nodes.find(|found| found["node-name"] == node).unwrap();
-    let bitmaps = found.get("dirty-bitmaps").and_then(Value::as_array);
+pub fn bitmaps(client: &mut Client, node: &str) -> Vec<Value> {
+    let node = client.node(node);
+    let bitmaps = node.get("dirty-bitmaps").and_then(Value::as_array);
     bitmaps.cloned().unwrap_or_default()
 }
 
-/// Dirty blocks of a bitmap.
+/// Dirty blocks of a bitmap of node `d`.
 fn dirty_blocks(client: &mut Client, name: &str) -> u64 {
     let bitmaps = bitmaps(client, "d");
     let found = bitmaps.iter().find(|bitmap| bitmap["name"] == name);
@@ -106,8 +92,9 @@ fn no_write_is_missing(kind: &str, device: Device, first_before_load: bool) {
     let folder = Folder::new();
     folder.image("disk.img", BLOCKS * BLOCK as u64);
     let (program, mut client) = start(&folder, &line(kind));
+    let add_first = format!("block-dirty-bitmap-add {NEW}=b0");
     if first_before_load {
-        client.done("block-dirty-bitmap-add", new_bitmap("0"));
+        client.execute(&add_first);
     }
     let load = Load::begin(&folder, device);
     let (mut most, mut least) = (BLOCKS, BLOCKS);
@@ -116,17 +103,21 @@ fn no_write_is_missing(kind: &str, device: Device, first_before_load: bool) {
             load.answered.load(Ordering::SeqCst) > BLOCKS / 8
         });
         most -= load.answered.load(Ordering::SeqCst);
-        client.done("block-dirty-bitmap-add", new_bitmap("0"));
+        client.execute(&add_first);
         least -= load.asked.load(Ordering::SeqCst);
         assert!(least > 0, "writes follow");
     }
     let mut found = 0;
     for turn in 0.. {
         let is_last = load.thread.is_finished();
-        let (old, new) = (turn.to_string(), (turn + 1).to_string());
-        client.done("transaction", switch(&old, &new));
+        let (old, new) = (format!("b{turn}"), format!("b{}", turn + 1));
+        let switch = json!({"actions": [
+            {"type": "block-dirty-bitmap-add", "data": arguments(&format!("{NEW}={new}"))},
+            {"type": "block-dirty-bitmap-disable", "data": {"node": "d", "name": old}},
+        ]});
+        client.done("transaction", switch);
         found += dirty_blocks(&mut client, &old);
-        client.done("block-dirty-bitmap-remove", bitmap(&old));
+        client.execute(&format!("block-dirty-bitmap-remove node=d name={old}"));
         if is_last {
             break;
         }
@@ -140,34 +131,25 @@ fn no_write_is_missing(kind: &str, device: Device, first_before_load: bool) {
 }
 
 #[test]
-fn each_write_of_a_virtio_disk_is_in_one_of_the_bitmaps_that_are_switched() {
+fn each_write_of_a_disk_is_in_one_of_the_bitmaps_that_are_switched() {
     no_write_is_missing("vhost-user-blk", Device::Blk, true);
-}
-
-#[test]
-fn each_write_of_a_scsi_disk_is_in_one_of_the_bitmaps_that_are_switched() {
     no_write_is_missing("vhost-user-scsi", Device::Scsi, true);
 }
 
 #[test]
-fn bitmap_that_is_added_under_load_misses_no_later_write_of_a_virtio_disk() {
+fn bitmap_that_is_added_under_load_misses_no_later_write() {
     no_write_is_missing("vhost-user-blk", Device::Blk, false);
-}
-
-#[test]
-fn bitmap_that_is_added_under_load_misses_no_later_write_of_a_scsi_disk() {
     no_write_is_missing("vhost-user-scsi", Device::Scsi, false);
 }
 
-/// A filter with these faults is above the node with the bitmap.
-fn filtered(folder: &Folder, faults: Value) -> (crate::process::Process, Client, Guest) {
+/// A filter with a fault is above the node with the bitmap.
+fn filtered(folder: &Folder, fault: &str) -> (Process, Client, Guest) {
     folder.image("disk.img", BLOCKS * BLOCK as u64);
     let (program, mut client) = start(folder, &line("vhost-user-blk"));
-    let filter =
-        json!({"driver": "blkdebug", "node-name": "f", "image": "d", "inject-error": faults});
-    client.done("blockdev-add", filter);
-    let above = json!({"options": [{"driver": "raw", "node-name": "disk", "file": "f"}]});
-    client.done("blockdev-reopen", above);
+    client.execute(&format!(
+        "blockdev-add driver=blkdebug node-name=f image=d {fault}"
+    ));
+    client.reopen("driver=raw node-name=disk file=f");
     let guest = Guest::connect(&folder.join("e.sock"), 2);
     (program, client, guest)
 }
@@ -176,21 +158,22 @@ fn filtered(folder: &Folder, faults: Value) -> (crate::process::Process, Client,
 #[test]
 fn bitmap_is_added_when_writes_that_it_misses_have_ended() {
     let folder = Folder::new();
-    let delay = Duration::from_secs(1);
-    let faults = json!([{"action": "delay", "delay-ns": delay.as_nanos(), "iotype": "write"}]);
-    let (program, mut client, mut guest) = filtered(&folder, faults);
+    let delay = Duration::from_millis(500);
+    let delay_ns = delay.as_nanos();
+    let fault = format!(
+        "inject-error.0.action=delay inject-error.0.iotype=write inject-error.0.delay-ns={delay_ns}"
+    );
+    let (program, mut client, mut guest) = filtered(&folder, &fault);
     let begin = Instant::now();
     guest.ask(0, 0, OUT, 0, 1);
     eventually("the write is under way", || {
-        let stats = client.done("query-blockstats", json!({}));
-        stats[0]["queues"][0]["depth"] == 1
+        client.block_stats("e")["queues"][0]["depth"] == 1
     });
-    client.done("block-dirty-bitmap-add", new_bitmap("b"));
+    client.execute(&format!("block-dirty-bitmap-add {NEW}=b"));
     assert!(begin.elapsed() >= delay, "the write is in flight");
     guest.watch(0, 0);
     assert_eq!(dirty_blocks(&mut client, "b"), 0);
-    guest.ask(1, 0, OUT, 5, 1);
-    guest.watch(1, 0);
+    assert_eq!(guest.status_of(1, OUT, 5, 1), 0);
     assert_eq!(dirty_blocks(&mut client, "b"), 1);
     program.stop();
 }
@@ -198,15 +181,14 @@ fn bitmap_is_added_when_writes_that_it_misses_have_ended() {
 #[test]
 fn failed_write_is_dirty_in_a_bitmap_above_the_fault_and_clean_below() {
     let folder = Folder::new();
-    let fails = json!([{"errno": 5, "iotype": "write"}]);
-    let (program, mut client, mut guest) = filtered(&folder, fails);
+    let fault = "inject-error.0.errno=5 inject-error.0.iotype=write";
+    let (program, mut client, mut guest) = filtered(&folder, fault);
     for node in ["d", "f", "disk"] {
-        let arguments = json!({"node": node, "name": "b", "granularity": BLOCK});
-        client.done("block-dirty-bitmap-add", arguments);
+        client.execute(&format!(
+            "block-dirty-bitmap-add node={node} name=b granularity={BLOCK}"
+        ));
     }
-    guest.ask(0, 0, OUT, 0, 1);
-    guest.watch(0, 0);
-    assert_ne!(guest.status(0, 0), 0);
+    assert_ne!(guest.status_of(0, OUT, 0, 1), 0);
     for (node, count) in [("d", 0), ("f", BLOCK), ("disk", BLOCK)] {
         let found = bitmaps(&mut client, node);
         assert_eq!(found[0]["count"], count, "{node}");
@@ -217,25 +199,21 @@ fn failed_write_is_dirty_in_a_bitmap_above_the_fault_and_clean_below() {
 #[test]
 fn bitmap_stays_with_a_node_that_is_reopened_or_gets_a_filter_or_another_size() {
     let folder = Folder::new();
-    let (program, mut client, mut guest) = filtered(&folder, json!([]));
-    client.done("block-dirty-bitmap-add", new_bitmap("b"));
-    guest.ask(0, 0, OUT, 0, 1);
-    guest.watch(0, 0);
-    let reopened = json!({"options": [
-        {"driver": "file", "node-name": "d", "filename": "disk.img", "cache": {"direct": false, "no-flush": true}},
-        {"driver": "raw", "node-name": "disk", "file": "d"},
-    ]});
-    client.done("blockdev-reopen", reopened);
+    let (program, mut client, mut guest) = filtered(&folder, "");
+    client.execute(&format!("block-dirty-bitmap-add {NEW}=b"));
+    assert_eq!(guest.status_of(0, OUT, 0, 1), 0);
+    client.reopen(
+        "driver=file node-name=d filename=disk.img cache.direct=false cache.no-flush=true
+         driver=raw node-name=disk file=d",
+    );
     assert_eq!(dirty_blocks(&mut client, "b"), 1);
-    guest.ask(0, 0, OUT, 8, 1);
-    guest.watch(0, 0);
+    assert_eq!(guest.status_of(0, OUT, 8, 1), 0);
     assert_eq!(dirty_blocks(&mut client, "b"), 2);
     let size = (BLOCKS + 3) * BLOCK as u64;
-    client.done("block_resize", json!({"node-name": "d", "size": size}));
+    client.execute(&format!("block_resize node-name=d size={size}"));
     assert_eq!(dirty_blocks(&mut client, "b"), 5, "the new end is dirty");
-    client.done("block-dirty-bitmap-disable", bitmap("b"));
-    guest.ask(0, 0, OUT, 16, 1);
-    guest.watch(0, 0);
+    client.execute("block-dirty-bitmap-disable node=d name=b");
+    assert_eq!(guest.status_of(0, OUT, 16, 1), 0);
     assert_eq!(dirty_blocks(&mut client, "b"), 5, "it does not record");
     program.stop();
 }
@@ -243,19 +221,17 @@ fn bitmap_stays_with_a_node_that_is_reopened_or_gets_a_filter_or_another_size() 
 /// Another program may write to a disk while its node is inactive.
 #[test]
 fn bitmaps_of_a_node_that_was_inactive_are_inconsistent() {
-    let folder = Folder::new();
-    folder.image("disk.img", 1 << 20);
-    let line = "--blockdev file,node-name=d,filename=disk.img,cache.direct=off";
-    let (program, mut client) = start(&folder, line);
-    client.done("block-dirty-bitmap-add", new_bitmap("b"));
+    let line = "--blockdev file,node-name=d,filename=disk,cache.direct=off";
+    let (_folder, program, mut client) = start_with_disk(line);
+    client.execute("block-dirty-bitmap-add node=d name=b");
     assert_eq!(bitmaps(&mut client, "d")[0]["recording"], true);
-    for active in [false, true] {
-        let set = json!({"node-name": "d", "active": active});
-        client.done("blockdev-set-active", set);
-    }
+    client.execute(
+        "blockdev-set-active node-name=d active=false
+         blockdev-set-active node-name=d active=true",
+    );
     let after = bitmaps(&mut client, "d");
     assert_eq!(after[0]["inconsistent"], true, "{after:?}");
-    client.fails("block-dirty-bitmap-clear", bitmap("b"));
-    client.done("block-dirty-bitmap-remove", bitmap("b"));
+    client.error_of("block-dirty-bitmap-clear node=d name=b");
+    client.execute("block-dirty-bitmap-remove node=d name=b");
     program.stop();
 }

@@ -3,17 +3,26 @@
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
-use crate::client::Client;
+use crate::client::{Client, arguments, reopen_arguments};
 use crate::guest::{Guest, IN};
 use crate::process::{Folder, Process};
-use crate::start;
 use crate::stopped_thread::StoppedThread;
-
-const MIB: u64 = 1 << 20;
+use crate::{MIB, start};
 
 const LINE: &str = "--blockdev file,node-name=d,filename=disk \
     --blockdev file,node-name=other,filename=other \
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock,writable=on";
+
+/// A client whose command is going to wait, and another client.
+fn started() -> (Folder, Process, [Client; 2]) {
+    let folder = Folder::new();
+    for name in ["disk", "other", "slow"] {
+        folder.image(name, MIB);
+    }
+    let (program, waits) = start(&folder, LINE);
+    let client = Client::connect(&folder.join("qmp"));
+    (folder, program, [waits, client])
+}
 
 /// Makes the disk's iothread hang, with a request in flight.
 fn hang(guest: &mut Guest, program: &Process) -> StoppedThread {
@@ -26,12 +35,11 @@ fn hang(guest: &mut Guest, program: &Process) -> StoppedThread {
 /// Waits until another client's command uses the disk, and returns the error that other clients get then.
 fn until_busy(client: &mut Client, command: &str) -> String {
     let busy = format!("Node 'd' is busy: a {command} waits");
-    let export = json!({"type": "vhost-user-blk", "id": "f", "node-name": "d",
-        "addr": {"type": "unix", "path": "f.sock"}});
+    let export = "type=vhost-user-blk id=f node-name=d addr.type=unix addr.path=f.sock";
     eventually(format_args!("a {command} is at work"), || {
-        let answer = client.ask("block-export-add", export.clone());
+        let answer = client.ask("block-export-add", arguments(export));
         let Some(text) = answer["error"]["desc"].as_str() else {
-            client.done("block-export-del", json!({"id": "f"}));
+            client.execute("block-export-del id=f");
             return false;
         };
         assert!(text.starts_with(&busy), "{text}");
@@ -40,88 +48,53 @@ fn until_busy(client: &mut Client, command: &str) -> String {
     busy
 }
 
-/// Sends a command while the disk's iothread hangs, and returns the reply once the iothread continues.
-fn while_it_hangs(command: &str, arguments: &Value) -> Value {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    folder.image("other", MIB);
-    let (program, mut waits) = start(&folder, LINE);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-    let iothread = hang(&mut guest, &program);
-    waits.send(command, arguments);
-    // Of one client commands are answered in their order.
-    waits.send("query-named-block-nodes", &json!({}));
-    let mut client = Client::connect(&folder.join("qmp"));
-    let busy = until_busy(&mut client, command);
-    let same = json!({"node-name": "d", "size": 2 * MIB});
-    for refused in [
-        ("block_resize", same.clone()),
-        (
-            "blockdev-reopen",
-            json!({"options": [{"driver": "file", "node-name": "d", "filename": "disk"}]}),
-        ),
-        (
-            "blockdev-add",
-            json!({"driver": "raw", "node-name": "part", "file": "d"}),
-        ),
-    ] {
-        let text = client.fails(refused.0, refused.1);
-        assert!(text.starts_with(&busy), "{}: {text}", refused.0);
-    }
-    // Other disks are nothing to it.
-    client.done(
-        "block_resize",
-        json!({"node-name": "other", "size": 2 * MIB}),
-    );
-    client.done("blockdev-del", json!({"node-name": "other"}));
-    assert_eq!(
-        client.done("query-named-block-nodes", json!({}))[0]["node-name"],
-        "d"
-    );
-    assert!(!waits.is_answered());
-    iothread.resume();
-    let answer = waits.answer();
-    assert!(waits.answer()["return"][0]["image"].is_object());
-    // It is free again.
-    client.done("block_resize", same);
-    drop(guest);
-    program.stop();
-    answer
-}
-
 #[test]
-fn resize_of_a_hanging_disk_blocks_its_own_client_only() {
+fn resizing_or_reopening_a_hanging_disk_blocks_its_own_client_only() {
+    let reopen = reopen_arguments("driver=file node-name=d filename=disk aio=threads");
     let shrink = json!({"node-name": "d", "size": MIB / 2});
-    assert_eq!(
-        while_it_hangs("block_resize", &shrink),
-        json!({"return": {}})
-    );
-}
-
-#[test]
-fn reopening_a_hanging_disk_blocks_its_own_client_only() {
-    let node = json!({"driver": "file", "node-name": "d", "filename": "disk", "aio": "threads"});
-    let reopen = json!({"options": [node]});
-    assert_eq!(
-        while_it_hangs("blockdev-reopen", &reopen),
-        json!({"return": {}})
-    );
+    for (command, arguments) in [("block_resize", shrink), ("blockdev-reopen", reopen)] {
+        let (folder, program, [mut waits, mut client]) = started();
+        let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+        let iothread = hang(&mut guest, &program);
+        waits.send(command, &arguments);
+        // Of one client commands are answered in their order.
+        waits.send("query-named-block-nodes", &json!({}));
+        let busy = until_busy(&mut client, command);
+        let same = "block_resize node-name=d size=2097152";
+        let refused = client.reopen_error("driver=file node-name=d filename=disk");
+        assert!(refused.starts_with(&busy), "{refused}");
+        client.assert_errors(&format!(
+            "{same} => {busy}
+             blockdev-add driver=raw node-name=part file=d => {busy}"
+        ));
+        // Other disks are nothing to it.
+        client.execute(
+            "block_resize node-name=other size=2097152
+             blockdev-del node-name=other",
+        );
+        let nodes = client.execute("query-named-block-nodes");
+        assert_eq!(nodes[0]["node-name"], "d");
+        assert!(!waits.is_answered());
+        iothread.resume();
+        assert_eq!(waits.answer(), json!({"return": {}}));
+        assert!(waits.answer()["return"][0]["image"].is_object());
+        // It is free again.
+        client.execute(same);
+        drop(guest);
+        program.stop();
+    }
 }
 
 /// What waits when the end comes is done first; what is behind it hears that it will not be.
 #[test]
 fn shutdown_works_while_a_command_waits_for_a_disk() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    folder.image("other", MIB);
-    let (program, mut waits) = start(&folder, LINE);
+    let (folder, program, [mut waits, mut client]) = started();
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     let iothread = hang(&mut guest, &program);
     waits.send("block_resize", &json!({"node-name": "d", "size": MIB / 2}));
     waits.send("query-block", &json!({}));
-    let mut client = Client::connect(&folder.join("qmp"));
     until_busy(&mut client, "block_resize");
-    client.done("quit", json!({}));
+    client.execute("quit");
     iothread.resume();
     assert_eq!(waits.answer(), json!({"return": {}}));
     let refused = waits.answer();
@@ -131,71 +104,39 @@ fn shutdown_works_while_a_command_waits_for_a_disk() {
     assert_eq!(folder.join("disk").metadata().unwrap().len(), MIB / 2);
 }
 
-#[test]
-fn node_with_an_inline_child_in_use_cannot_be_removed() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    let line = "--blockdev raw,node-name=top,file.driver=file,file.node-name=inside,file.filename=disk \
-        --export vhost-user-blk,id=e,node-name=inside,addr.type=unix,addr.path=e.sock,writable=on";
-    let (program, mut client) = start(&folder, line);
-    let top = json!({"node-name": "top"});
-    let text = client.fails("blockdev-del", top.clone());
-    assert_eq!(text, "Node inside is in use by export 'e'");
-    client.done("block-export-del", json!({"id": "e"}));
-    client.done("blockdev-del", top);
-    assert_eq!(client.done("query-named-block-nodes", json!({})), json!([]));
-    program.stop();
-}
-
 /// As on a server that does not answer: the thread that opens it does not get to it.
 #[test]
 fn opening_a_slow_disk_blocks_its_own_client_only() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    folder.image("other", MIB);
-    folder.image("slow", MIB);
-    let (program, mut waits) = start(&folder, LINE);
-    let mut client = Client::connect(&folder.join("qmp"));
-    let node = json!({"driver": "raw", "node-name": "slow",
-        "file": {"driver": "file", "node-name": "inside", "filename": "slow"}});
+    let (_folder, program, [mut waits, mut client]) = started();
+    let inside = json!({"driver": "file", "node-name": "inside", "filename": "slow"});
+    let node = json!({"driver": "raw", "node-name": "slow", "file": inside});
     let opens = StoppedThread::first_after(program.pid(), || waits.send("blockdev-add", &node));
     waits.send("query-block", &json!({}));
     // Others go on, and its names are taken.
-    client.done("blockdev-del", json!({"node-name": "other"}));
-    let nodes = client.done("query-named-block-nodes", json!({}));
+    client.execute("blockdev-del node-name=other");
+    let nodes = client.execute("query-named-block-nodes");
     assert_eq!(nodes.as_array().unwrap().len(), 1);
     for name in ["slow", "inside"] {
-        let same = json!({"driver": "null-co", "node-name": name});
-        let text = client.fails("blockdev-add", same);
-        assert_eq!(text, format!("Duplicate nodes with node-name='{name}'"));
-        let part = json!({"driver": "raw", "node-name": "part", "file": name});
-        let text = client.fails("blockdev-add", part);
         let busy = format!("Node '{name}' is busy: a blockdev-add waits for its disk");
-        assert!(text.starts_with(&busy), "{text}");
-        let anew = json!({"driver": "file", "node-name": name, "filename": "slow"});
-        for (command, arguments) in [
-            ("blockdev-del", json!({"node-name": name})),
-            ("block_resize", json!({"node-name": name, "size": MIB})),
-            ("blockdev-reopen", json!({"options": [anew]})),
-        ] {
-            let text = client.fails(command, arguments);
-            assert!(text.starts_with(&busy), "{command}: {text}");
-        }
+        client.assert_errors(&format!(
+            "blockdev-add driver=null-co node-name={name} => Duplicate nodes with node-name='{name}'
+             blockdev-add driver=raw node-name=part file={name} => {busy}
+             blockdev-del node-name={name} => {busy}
+             block_resize node-name={name} size=1048576 => {busy}"
+        ));
+        let anew = format!("driver=file node-name={name} filename=slow");
+        let refused = client.reopen_error(&anew);
+        assert!(refused.starts_with(&busy), "{refused}");
     }
     assert!(!waits.is_answered());
     opens.resume();
     assert_eq!(waits.answer(), json!({"return": {}}));
     assert_eq!(waits.answer(), json!({"return": []}));
-    let part = json!({"driver": "raw", "node-name": "part", "file": "slow"});
-    client.done("blockdev-add", part);
+    client.execute("blockdev-add driver=raw node-name=part file=slow");
 
     // One that fails leaves its name to others.
-    let absent = json!({"driver": "file", "node-name": "again", "filename": "absent"});
-    client.fails("blockdev-add", absent);
-    client.done(
-        "blockdev-add",
-        json!({"driver": "null-co", "node-name": "again"}),
-    );
+    client.error_of("blockdev-add driver=file node-name=again filename=absent");
+    client.execute("blockdev-add driver=null-co node-name=again");
     program.stop();
 }
 
@@ -203,19 +144,11 @@ fn opening_a_slow_disk_blocks_its_own_client_only() {
 #[test]
 fn shutdown_works_while_a_disk_is_being_opened() {
     let slow = json!({"driver": "file", "node-name": "slow", "filename": "slow"});
-    let anew = json!({"driver": "file", "node-name": "d", "filename": "disk", "aio": "threads"});
-    for (command, arguments) in [
-        ("blockdev-add", slow),
-        ("blockdev-reopen", json!({"options": [anew]})),
-    ] {
-        let folder = Folder::new();
-        folder.image("disk", MIB);
-        folder.image("other", MIB);
-        folder.image("slow", MIB);
-        let (program, mut waits) = start(&folder, LINE);
-        let mut client = Client::connect(&folder.join("qmp"));
+    let anew = reopen_arguments("driver=file node-name=d filename=disk aio=threads");
+    for (command, arguments) in [("blockdev-add", slow), ("blockdev-reopen", anew)] {
+        let (_folder, program, [mut waits, mut client]) = started();
         let opens = StoppedThread::first_after(program.pid(), || waits.send(command, &arguments));
-        client.done("quit", json!({}));
+        client.execute("quit");
         opens.ended_with_its_process();
         let ended = program.ended();
         assert_eq!(ended.code, Some(0), "{command}: {ended:?}");
@@ -225,44 +158,25 @@ fn shutdown_works_while_a_disk_is_being_opened() {
 /// Its old opening is there meanwhile: guests go on with it, and it stays if the new one cannot be.
 #[test]
 fn reopening_a_slow_disk_keeps_the_old_file_in_use() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    folder.image("other", MIB);
-    let (program, mut waits) = start(&folder, LINE);
-    let mut client = Client::connect(&folder.join("qmp"));
+    let (folder, program, [mut waits, mut client]) = started();
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-    let direct = |client: &mut Client| {
-        let nodes = client.done("query-named-block-nodes", json!({}));
-        let mut nodes = nodes.as_array().unwrap().iter();
-        let node = nodes.find(|node| node["node-name"] == "d").unwrap();
-        node["cache"]["direct"].as_bool().unwrap()
-    };
-    let anew = |changes: Value| {
-        let mut node = json!({"driver": "file", "node-name": "d", "filename": "disk"});
-        node.as_object_mut()
-            .unwrap()
-            .extend(changes.as_object().unwrap().clone());
-        json!({"options": [node]})
-    };
+    let direct = |client: &mut Client| client.node("d")["cache"]["direct"].as_bool().unwrap();
     let before = direct(&mut client);
-    let buffered = anew(json!({"cache": {"direct": !before}}));
+    let anew = format!(
+        "driver=file node-name=d filename=disk cache.direct={}",
+        !before
+    );
     for (options, answer) in [
         (
-            anew(json!({"cache": {"direct": !before}, "read-only": true})),
+            format!("{anew} read-only=true"),
             json!("Read-only block node 'd' cannot support read-write users"),
         ),
-        (buffered, Value::Null),
+        (anew, Value::Null),
     ] {
+        let options = reopen_arguments(&options);
         let opens =
             StoppedThread::first_after(program.pid(), || waits.send("blockdev-reopen", &options));
-        client.done(
-            "block_resize",
-            json!({"node-name": "other", "size": 2 * MIB}),
-        );
-        assert_eq!(
-            until_busy(&mut client, "blockdev-reopen"),
-            "Node 'd' is busy: a blockdev-reopen waits"
-        );
+        until_busy(&mut client, "blockdev-reopen");
         guest.request(0, IN, 0, 0);
         assert_eq!(direct(&mut client), before);
         assert!(!waits.is_answered());
@@ -271,6 +185,6 @@ fn reopening_a_slow_disk_keeps_the_old_file_in_use() {
     }
     assert_eq!(direct(&mut client), !before);
     // It is free again.
-    client.done("block_resize", json!({"node-name": "d", "size": 2 * MIB}));
+    client.execute("block_resize node-name=d size=2097152");
     program.stop();
 }

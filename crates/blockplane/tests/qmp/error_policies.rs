@@ -9,9 +9,7 @@ use crate::client::Client;
 use crate::guest::commands::Data;
 use crate::guest::{BLOCK, DISCARD, FLUSH, Guest, IN, OUT, WRITE_ZEROES};
 use crate::process::Folder;
-use crate::start;
-
-const MIB: u64 = 1 << 20;
+use crate::{MIB, start, start_with_disk};
 
 const READ_POLICIES: [&str; 3] = ["report", "ignore", "stop"];
 const WRITE_POLICIES: [&str; 4] = ["report", "ignore", "stop", "enospc"];
@@ -24,13 +22,7 @@ const ETIMEDOUT: u32 = 110;
 const EDQUOT: u32 = 122;
 
 /// Each in a slot of its own; the first is the one that reads.
-const REQUESTS: [(&str, u32); 5] = [
-    ("read", IN),
-    ("write", OUT),
-    ("flush", FLUSH),
-    ("discard", DISCARD),
-    ("write zeroes", WRITE_ZEROES),
-];
+const REQUESTS: [u32; 5] = [IN, OUT, FLUSH, DISCARD, WRITE_ZEROES];
 
 const OK: u8 = 0;
 const IO_ERROR: u8 = 1;
@@ -62,7 +54,7 @@ fn action(policy: &str, errno: u32) -> &'static str {
     }
 }
 
-/// An export with a policy, in front of a node with faults of its own.
+/// An export with policies for reads and other requests, in front of a node with faults of its own.
 struct Disk {
     id: String,
     policies: [&'static str; 2],
@@ -70,16 +62,9 @@ struct Disk {
 }
 
 impl Disk {
-    /// The policy for a request of [`REQUESTS`].
-    fn policy(&self, slot: usize) -> &'static str {
-        self.policies[usize::from(slot != 0)]
-    }
-
-    fn waiting(&self, errno: u32) -> usize {
-        let slots = 0..REQUESTS.len();
-        slots
-            .filter(|slot| expected(self.policy(*slot), errno) == Outcome::Waits)
-            .count()
+    /// What becomes of each of [`REQUESTS`] when it fails.
+    fn expected(&self, errno: u32) -> [Outcome; REQUESTS.len()] {
+        std::array::from_fn(|slot| expected(self.policies[usize::from(slot != 0)], errno))
     }
 
     fn inject(&self, client: &mut Client, rules: Value) {
@@ -87,43 +72,27 @@ impl Disk {
         client.done("x-blkdebug-set", arguments);
     }
 
-    fn ask_all(&mut self) {
-        for (slot, (_, kind)) in REQUESTS.into_iter().enumerate() {
-            self.guest.add(0, slot, kind, slot as u64, 7);
-        }
-        self.guest.submit(0);
-    }
-
-    fn answered(&mut self) -> Vec<bool> {
-        let slots = 0..REQUESTS.len();
-        slots.map(|slot| self.guest.is_answered(0, slot)).collect()
-    }
-
-    /// Until each request is answered or waits; which are answered.
+    /// Until each request is answered or waits; what became of each, and how the export is shown then.
     #[track_caller]
-    fn settled(&mut self, client: &mut Client) -> (Vec<bool>, Value) {
+    fn settled(&mut self, client: &mut Client) -> ([Outcome; REQUESTS.len()], Value) {
         let deadline = Deadline::default();
         loop {
             // In this order: a parked request is not answered before it is resumed.
-            let shown = shown(client, &self.id);
-            let answered = self.answered();
-            let waiting = shown["waiting-requests"].as_u64().unwrap();
-            let settled = answered.iter().filter(|answered| **answered).count();
-            if settled as u64 + waiting == REQUESTS.len() as u64 {
-                return (answered, shown);
+            let shown = client.export(&self.id);
+            let outcomes = std::array::from_fn(|slot| match self.guest.is_answered(0, slot) {
+                true => Outcome::Answered(self.guest.status(0, slot)),
+                false => Outcome::Waits,
+            });
+            let waiting = outcomes.iter().filter(|one| **one == Outcome::Waits);
+            if shown["waiting-requests"] == waiting.count() {
+                return (outcomes, shown);
             }
             let id = &self.id;
             deadline.pause(format_args!(
-                "{id}: each request is answered or waits: {answered:?}, {shown}"
+                "{id}: each request is answered or waits: {outcomes:?}, {shown}"
             ));
         }
     }
-}
-
-fn shown(client: &mut Client, id: &str) -> Value {
-    let exports = client.done("query-block-exports", json!({}));
-    let mut exports = exports.as_array().unwrap().iter();
-    exports.find(|export| export["id"] == *id).unwrap().clone()
 }
 
 /// All policies for one error: the outcome, the events, and how parked requests resume.
@@ -143,12 +112,10 @@ fn all_policies(errno: u32, reason: &str) {
             all.push((id, [rerror, werror]));
         }
     }
-    let (mut program, mut client) = start(&folder, &line);
+    let (program, mut client) = start(&folder, &line);
     let mut disks: Vec<Disk> = Vec::new();
     for (id, policies) in all {
-        let socket = folder.join(&id);
-        program.wait_until_accepting(&socket);
-        let guest = Guest::connect(&socket, 1);
+        let guest = Guest::connect(&folder.join(&id), 1);
         disks.push(Disk {
             id,
             policies,
@@ -158,44 +125,30 @@ fn all_policies(errno: u32, reason: &str) {
     // The way on for those that wait, and how they are answered then.
     for (action, status) in [("retry", OK), ("report", IO_ERROR)] {
         for disk in &mut disks {
+            let (id, wanted) = (disk.id.clone(), disk.expected(errno));
             disk.inject(&mut client, json!([{"errno": errno}]));
-            disk.ask_all();
-            let (answered, shown) = disk.settled(&mut client);
-            for (slot, (kind, _)) in REQUESTS.into_iter().enumerate() {
-                let found = match answered[slot] {
-                    true => Outcome::Answered(disk.guest.status(0, slot)),
-                    false => Outcome::Waits,
-                };
-                let policy = disk.policy(slot);
-                assert_eq!(
-                    found,
-                    expected(policy, errno),
-                    "{kind} with policy {policy} of {}: {reason}",
-                    disk.id
-                );
+            for (slot, kind) in REQUESTS.into_iter().enumerate() {
+                disk.guest.add(0, slot, kind, slot as u64, 7);
             }
-            let io_status = match (disk.waiting(errno), errno) {
-                (0, _) => "ok",
-                (_, ENOSPC) => "nospace",
-                _ => "failed",
+            disk.guest.submit(0);
+            let (outcomes, shown) = disk.settled(&mut client);
+            assert_eq!(outcomes, wanted, "{REQUESTS:?} of {id}: {reason}");
+            let io_status = match (outcomes.contains(&Outcome::Waits), errno) {
+                (false, _) => "ok",
+                (true, ENOSPC) => "nospace",
+                (true, _) => "failed",
             };
-            assert_eq!(shown["io-status"], io_status, "{}", disk.id);
+            assert_eq!(shown["io-status"], io_status, "{id}");
             disk.inject(&mut client, json!([]));
-            let resume = match action {
-                "retry" => json!({"id": disk.id}),
-                _ => json!({"id": disk.id, "action": action}),
-            };
-            client.done("block-export-resume", resume);
-            for (slot, answered) in answered.into_iter().enumerate() {
+            client.execute(&format!("block-export-resume id={id} action={action}"));
+            for (slot, outcome) in outcomes.into_iter().enumerate() {
                 disk.guest.watch(0, slot);
-                let wanted = match answered {
-                    true => continue,
-                    false => status,
-                };
-                assert_eq!(disk.guest.status(0, slot), wanted, "{}: {action}", disk.id);
+                if outcome == Outcome::Waits {
+                    assert_eq!(disk.guest.status(0, slot), status, "{id}: {action}");
+                }
             }
             let (_, shown) = disk.settled(&mut client);
-            assert_eq!(shown["io-status"], "ok", "{}: {action}", disk.id);
+            assert_eq!(shown["io-status"], "ok", "{id}: {action}");
         }
     }
     check_events(&mut client, &disks, errno, reason);
@@ -229,29 +182,17 @@ fn check_events(client: &mut Client, disks: &[Disk], errno: u32, reason: &str) {
 }
 
 #[test]
-fn io_error_follows_each_policy() {
+fn errors_of_a_disk_follow_each_policy() {
     all_policies(EIO, "Input/output error");
-}
-
-#[test]
-fn full_disk_follows_each_policy() {
-    all_policies(ENOSPC, "No space left on device");
-}
-
-/// `enospc` is about the disk, and this about one user of it.
-#[test]
-fn exhausted_quota_follows_each_policy() {
-    all_policies(EDQUOT, "Disk quota exceeded");
-}
-
-#[test]
-fn read_only_error_follows_each_policy() {
     all_policies(EROFS, "Read-only file system");
+    all_policies(ETIMEDOUT, "Connection timed out");
 }
 
+/// `enospc` is about the disk, and not about a quota, which is one user's.
 #[test]
-fn unreachable_disk_follows_each_policy() {
-    all_policies(ETIMEDOUT, "Connection timed out");
+fn full_disk_and_exhausted_quota_follow_each_policy() {
+    all_policies(ENOSPC, "No space left on device");
+    all_policies(EDQUOT, "Disk quota exceeded");
 }
 
 #[test]
@@ -261,22 +202,15 @@ fn lost_guest_memory_is_reported_under_each_policy() {
 
 #[test]
 fn rerror_rejects_enospc_and_scsi_rejects_policies() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, "--blockdev null-co,node-name=d");
-    let export = |kind: &str, option: &str, policy: &str| {
-        json!({"type": kind, "id": "e", "node-name": "d", option: policy,
-            "addr": {"type": "unix", "path": "e"}})
-    };
-    for (kind, option, policy) in [
-        ("vhost-user-blk", "rerror", "enospc"),
-        ("vhost-user-blk", "werror", "nospace"),
-        ("vhost-user-scsi", "rerror", "stop"),
-        ("vhost-user-scsi", "werror", "stop"),
-        ("vfio-user-lsi53c895a", "werror", "stop"),
-    ] {
-        let text = client.fails("block-export-add", export(kind, option, policy));
-        assert!(text.contains(option), "{kind}: {text}");
-    }
+    let (_folder, program, mut client) = start_with_disk("--blockdev null-co,node-name=d");
+    let add = "block-export-add id=e node-name=d addr.type=unix addr.path=e type";
+    client.assert_errors(&format!(
+        "{add}=vhost-user-blk rerror=enospc => rerror
+         {add}=vhost-user-blk werror=nospace => werror
+         {add}=vhost-user-scsi rerror=stop => rerror
+         {add}=vhost-user-scsi werror=stop => werror
+         {add}=vfio-user-lsi53c895a werror=stop => werror"
+    ));
     program.stop();
 }
 
@@ -288,94 +222,76 @@ const TASK_SET_FULL: u8 = 0x28;
 /// Sense key and additional sense code.
 type Sense = (u8, u16);
 
+const ENODATA: u32 = 61;
+
 /// The table of docs/scsi.md: status, sense key and code, which differ for reads in one case.
-const SCSI_ERRORS: [(u32, &str, u8, Option<Sense>); 13] = [
-    (EIO, "EIO", CHECK_CONDITION, Some((0xb, 0x0006))),
-    (11, "EAGAIN", CHECK_CONDITION, Some((0xb, 0x0006))),
-    (ETIMEDOUT, "ETIMEDOUT", CHECK_CONDITION, Some((0xb, 0x0006))),
-    (61, "ENODATA", CHECK_CONDITION, Some((3, 0x0c00))),
-    (ENOSPC, "ENOSPC", CHECK_CONDITION, Some((7, 0x2707))),
-    (EDQUOT, "EDQUOT", CHECK_CONDITION, Some((7, 0x2707))),
-    (27, "EFBIG", CHECK_CONDITION, Some((7, 0x2707))),
-    (EROFS, "EROFS", CHECK_CONDITION, Some((7, 0x2700))),
-    (123, "ENOMEDIUM", CHECK_CONDITION, Some((2, 0x3a00))),
-    (12, "ENOMEM", CHECK_CONDITION, Some((4, 0x4400))),
-    (121, "EREMOTEIO", CHECK_CONDITION, Some((4, 0x4400))),
-    (52, "EBADE", RESERVATION_CONFLICT, None),
-    (33, "EDOM", TASK_SET_FULL, None),
+const SCSI_ERRORS: [(u32, u8, Option<Sense>); 13] = [
+    (EIO, CHECK_CONDITION, Some((0xb, 0x0006))),
+    // EAGAIN
+    (11, CHECK_CONDITION, Some((0xb, 0x0006))),
+    (ETIMEDOUT, CHECK_CONDITION, Some((0xb, 0x0006))),
+    (ENODATA, CHECK_CONDITION, Some((3, 0x0c00))),
+    (ENOSPC, CHECK_CONDITION, Some((7, 0x2707))),
+    (EDQUOT, CHECK_CONDITION, Some((7, 0x2707))),
+    // EFBIG
+    (27, CHECK_CONDITION, Some((7, 0x2707))),
+    (EROFS, CHECK_CONDITION, Some((7, 0x2700))),
+    // ENOMEDIUM
+    (123, CHECK_CONDITION, Some((2, 0x3a00))),
+    // ENOMEM
+    (12, CHECK_CONDITION, Some((4, 0x4400))),
+    // EREMOTEIO
+    (121, CHECK_CONDITION, Some((4, 0x4400))),
+    // EBADE
+    (52, RESERVATION_CONFLICT, None),
+    // EDOM
+    (33, TASK_SET_FULL, None),
 ];
 
-const TEST_UNIT_READY: [u8; 6] = [0; 6];
 /// The first queue for commands.
 const QUEUE: u32 = 2;
 const UNIT: (u8, u8) = (0, 0);
 
 #[test]
-fn scsi_disk_error_becomes_sense_data_for_every_command() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
+fn scsi_disk_error_becomes_sense_data() {
     let line = "--blockdev file,node-name=n,filename=disk,discard=unmap \
         --blockdev blkdebug,node-name=b,image=n,discard=unmap \
         --export vhost-user-scsi,id=e,node-name=b,addr.type=unix,addr.path=e,writable=on";
-    let (mut program, mut client) = start(&folder, line);
-    program.wait_until_accepting(&folder.join("e"));
+    let (folder, program, mut client) = start_with_disk(line);
     let mut guest = Guest::connect_scsi(&folder.join("e"), 1);
     eventually("the unit is ready", || {
-        guest.command(QUEUE, UNIT, &TEST_UNIT_READY) == GOOD
+        guest.command(QUEUE, UNIT, &[0; 6]) == GOOD
     });
-    let block = [0; BLOCK];
-    // One range of 8 blocks.
+    // UNMAP of one range of 8 blocks.
     let mut ranges = [0; 24];
-    ranges[..8].copy_from_slice(&[0, 22, 0, 16, 0, 0, 0, 0]);
+    ranges[..4].copy_from_slice(&[0, 22, 0, 16]);
     ranges[19] = 8;
-    let commands: [(&str, &[u8], Data<'_>); 5] = [
-        ("READ", &[0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0], Data::In(BLOCK)),
-        (
-            "WRITE",
-            &[0x2a, 0, 0, 0, 0, 0, 0, 0, 8, 0],
-            Data::Out(&block),
-        ),
-        (
-            "SYNCHRONIZE CACHE",
-            &[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-            Data::None,
-        ),
-        (
-            "UNMAP",
-            &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0],
-            Data::Out(&ranges),
-        ),
-        (
-            "WRITE SAME",
-            &[0x41, 0, 0, 0, 0, 0, 0, 0, 8, 0],
-            Data::Out(&block[..512]),
-        ),
-    ];
-    for (errno, name, status, sense) in SCSI_ERRORS {
-        for (command, cdb, data) in commands {
-            let rules = json!({"node-name": "b", "inject-error": [{"errno": errno}]});
-            client.done("x-blkdebug-set", rules);
-            let answer = guest.carry_out(QUEUE, UNIT, cdb, data);
+    let read = ([0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0], Data::In(BLOCK));
+    let write = ([0x2a, 0, 0, 0, 0, 0, 0, 0, 8, 0], Data::Out(&[0; BLOCK]));
+    let flush = ([0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], Data::None);
+    let unmap = ([0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], Data::Out(&ranges));
+    for (errno, status, sense) in SCSI_ERRORS {
+        for (cdb, data) in [read, write, flush, unmap] {
+            let set = "x-blkdebug-set node-name=b inject-error";
+            client.execute(&format!("{set}.0.errno={errno}"));
+            let answer = guest.carry_out(QUEUE, UNIT, &cdb, data);
             let found = (answer.sense.len() >= 14).then(|| {
                 let code = u16::from_be_bytes([answer.sense[12], answer.sense[13]]);
                 (answer.sense[2] & 0xf, code)
             });
-            let sense = match (name, command) {
-                ("ENODATA", "READ") => Some((3, 0x1100)),
+            let sense = match (errno, data) {
+                (ENODATA, Data::In(_)) => Some((3, 0x1100)),
                 _ => sense,
             };
             assert_eq!(
                 (answer.status, found),
                 (status, sense),
-                "{name} of {command}: status, sense key and code"
+                "error {errno} of {cdb:x?}: status, sense key and code"
             );
             // It is over with this command.
-            client.done(
-                "x-blkdebug-set",
-                json!({"node-name": "b", "inject-error": []}),
-            );
-            let answer = guest.carry_out(QUEUE, UNIT, cdb, data);
-            assert_eq!(answer.status, GOOD, "{command} after {name}");
+            client.execute(&format!("{set}=[]"));
+            let answer = guest.carry_out(QUEUE, UNIT, &cdb, data);
+            assert_eq!(answer.status, GOOD, "{cdb:x?} after error {errno}");
         }
     }
     drop(guest);

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::guest::{FLUSH, Guest, IN, OUT, SLOTS};
 use crate::process::Folder;
-use crate::start;
+use crate::{start, start_with_disk};
 
-const SET: &str = "block-latency-histogram-set";
+/// A client sets boundaries of export `e`.
+const SET: &str = "block-latency-histogram-set id=e";
 const SHOWN: [&str; 3] = [
     "rd_latency_histogram",
     "wr_latency_histogram",
@@ -18,22 +19,16 @@ const LINE: &str = "--blockdev null-co,node-name=n,size=1M \
     --export vhost-user-blk,id=e,node-name=n,addr.type=unix,addr.path=e.sock,writable=on,num-queues=2 \
     --export vhost-user-blk,id=f,node-name=n,addr.type=unix,addr.path=f.sock";
 
-/// The statistics of an export.
-#[track_caller]
-fn export(client: &mut Client, id: &str) -> Value {
-    let exports = client.done("query-blockstats", json!({}));
-    let mut exports = exports.as_array().unwrap().iter();
-    exports.find(|found| found["export"] == id).unwrap().clone()
-}
-
-/// Its histograms of reads, writes and flushes.
+/// An export's histograms of reads, writes and flushes.
 fn histograms(client: &mut Client, id: &str) -> [Value; 3] {
-    let export = export(client, id);
+    let export = client.block_stats(id);
     SHOWN.map(|name| export["stats"][name].clone())
 }
 
-fn boundaries(client: &mut Client) -> [Value; 3] {
-    histograms(client, "e").map(|found| found["boundaries"].clone())
+/// Their boundaries.
+fn boundaries(client: &mut Client) -> Value {
+    let found = histograms(client, "e");
+    found.iter().map(|one| one["boundaries"].clone()).collect()
 }
 
 fn bins(of: &Value) -> Vec<u64> {
@@ -42,151 +37,70 @@ fn bins(of: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn histograms_are_set_and_removed_as_in_qemu() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, LINE);
-    let none = json!(null);
-    assert_eq!(boundaries(&mut client), [none.clone(), none.clone(), none]);
+fn histograms_are_set_removed_and_refused_as_in_qemu() {
+    let (_folder, program, mut client) = start_with_disk(LINE);
+    assert_eq!(boundaries(&mut client), json!([null, null, null]));
     // What is said, and the boundaries of reads, writes and flushes that are there then.
-    for (said, reads, writes, flushes) in [
+    for (said, expected) in [
+        ("boundaries=[10,20]", json!([[10, 20], [10, 20], [10, 20]])),
         (
-            json!({"boundaries": [10, 20]}),
-            json!([10, 20]),
-            json!([10, 20]),
-            json!([10, 20]),
+            "boundaries=[10] boundaries-read=[5]",
+            json!([[5], [10], [10]]),
         ),
         (
-            json!({"boundaries": [10], "boundaries-read": [5]}),
-            json!([5]),
-            json!([10]),
-            json!([10]),
+            "boundaries-write=[7,8] boundaries-read=[]",
+            json!([[], [7, 8], [10]]),
         ),
         (
-            json!({"boundaries-write": [7, 8], "boundaries-read": []}),
-            json!([]),
-            json!([7, 8]),
-            json!([10]),
+            "boundaries-flush=[5,-1]",
+            json!([[], [7, 8], [5, u64::MAX]]),
         ),
         (
-            json!({"boundaries-flush": [5, -1]}),
-            json!([]),
-            json!([7, 8]),
-            json!([5, u64::MAX]),
+            "boundaries=[-9223372036854775808]",
+            json!([[1_u64 << 63], [1_u64 << 63], [1_u64 << 63]]),
         ),
-        (
-            json!({"boundaries": [i64::MIN]}),
-            json!([1_u64 << 63]),
-            json!([1_u64 << 63]),
-            json!([1_u64 << 63]),
-        ),
-        (json!({}), json!(null), json!(null), json!(null)),
-        (
-            json!({"boundaries-read": [1]}),
-            json!([1]),
-            json!(null),
-            json!(null),
-        ),
+        ("", json!([null, null, null])),
+        ("boundaries-read=[1]", json!([[1], null, null])),
     ] {
-        let mut arguments = said.clone();
-        arguments["id"] = "e".into();
-        assert_eq!(client.done(SET, arguments), json!({}));
-        assert_eq!(boundaries(&mut client), [reads, writes, flushes], "{said}");
+        assert_eq!(client.execute(&format!("{SET} {said}")), json!({}));
+        assert_eq!(boundaries(&mut client), expected, "{said}");
     }
     let shown = histograms(&mut client, "e");
     assert_eq!(shown[0], json!({"boundaries": [1], "bins": [0, 0]}));
     let other = histograms(&mut client, "f");
     assert!(other.iter().all(Value::is_null), "of another export");
-    program.stop();
-}
 
-#[test]
-fn invalid_boundaries_are_reported_as_in_qemu_and_earlier_kinds_stay_set() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, LINE);
-    let unknown = client.ask(SET, json!({"id": "n", "boundaries": [1]}));
-    let text = "Device 'n' not found";
-    assert_eq!(
-        unknown["error"],
-        json!({"class": "DeviceNotFound", "desc": text})
-    );
-    for (arguments, text) in [
-        (json!({}), "Parameter 'id' is missing"),
-        (
-            json!({"id": 1}),
-            "Invalid parameter type for 'id', expected: string",
-        ),
-        (
-            json!({"id": "e", "boundaries-zap": [1]}),
-            "Parameter 'boundaries-zap' is unexpected",
-        ),
-        (
-            json!({"id": "e", "boundaries": 5}),
-            "Invalid parameter type for 'boundaries', expected: array",
-        ),
-        (
-            json!({"id": "e", "boundaries": [1, "x"]}),
-            "Parameter 'boundaries[1]' expects uint64",
-        ),
-        (
-            json!({"id": "e", "boundaries-flush": [1.5]}),
-            "Parameter 'boundaries-flush[0]' expects uint64",
-        ),
-    ] {
-        assert_eq!(client.fails(SET, arguments), text);
-    }
-    client.done(SET, json!({"id": "e", "boundaries": [9]}));
+    let unknown = client.ask("block-latency-histogram-set", json!({"id": "n"}));
+    let error = json!({"class": "DeviceNotFound", "desc": "Device 'n' not found"});
+    assert_eq!(unknown["error"], error);
+    client.execute(&format!("{SET} boundaries=[9]"));
     let many: Vec<u64> = (1..=1025).collect();
-    for (list, kind, why) in [
-        (
-            json!([0]),
-            "read",
-            "0 follows 0: they must grow, from above 0",
-        ),
-        (
-            json!([5, 5]),
-            "write",
-            "5 follows 5: they must grow, from above 0",
-        ),
-        (
-            json!([6, 5]),
-            "flush",
-            "5 follows 6: they must grow, from above 0",
-        ),
-        (
-            json!(many),
-            "flush",
-            "there are 1025 of them, at most 1024 are supported",
-        ),
-    ] {
-        let mut arguments = json!({"id": "e"});
-        arguments[format!("boundaries-{kind}")] = list;
-        let text = client.fails(SET, arguments);
-        assert_eq!(
-            text,
-            format!("Device 'e' set {kind} boundaries fail: {why}")
-        );
-        assert_eq!(
-            boundaries(&mut client),
-            [json!([9]), json!([9]), json!([9])]
-        );
-    }
-    let second = json!({"id": "e", "boundaries": [1], "boundaries-write": [0]});
-    let text = client.fails(SET, second);
+    let many = json!(many);
+    client.assert_errors(&format!(
+        "block-latency-histogram-set => Parameter 'id' is missing
+         block-latency-histogram-set id=1 => Invalid parameter type for 'id', expected: string
+         {SET} boundaries-zap=[1] => Parameter 'boundaries-zap' is unexpected
+         {SET} boundaries=5 => Invalid parameter type for 'boundaries', expected: array
+         {SET} boundaries=[1,\"x\"] => Parameter 'boundaries[1]' expects uint64
+         {SET} boundaries-flush=[1.5] => Parameter 'boundaries-flush[0]' expects uint64
+         {SET} boundaries-read=[0] => Device 'e' set read boundaries fail: 0 follows 0: they must grow, from above 0
+         {SET} boundaries-write=[5,5] => Device 'e' set write boundaries fail: 5 follows 5: they must grow, from above 0
+         {SET} boundaries-flush={many} => Device 'e' set flush boundaries fail: there are 1025 of them, at most 1024 are supported"
+    ));
+    assert_eq!(boundaries(&mut client), json!([[9], [9], [9]]));
+    let text = client.error_of(&format!("{SET} boundaries=[1] boundaries-write=[0]"));
     assert!(text.starts_with("Device 'e' set write boundaries fail"));
-    assert_eq!(
-        boundaries(&mut client),
-        [json!([1]), json!([9]), json!([9])]
-    );
+    assert_eq!(boundaries(&mut client), json!([[1], [9], [9]]));
     program.stop();
 }
 
 #[test]
 fn histogram_bins_count_requests_between_boundaries() {
-    let folder = Folder::new();
     let line = LINE.replace("size=1M", "size=1M,latency-ns=3000000");
-    let (program, mut client) = start(&folder, &line);
-    let set = json!({"id": "e", "boundaries": [1_000_000, 1_u64 << 62], "boundaries-flush": []});
-    client.done(SET, set);
+    let (folder, program, mut client) = start_with_disk(&line);
+    client.execute(&format!(
+        "{SET} boundaries=[1000000,4611686018427387904] boundaries-flush=[]"
+    ));
     let mut guest = Guest::connect(&folder.join("e.sock"), 2);
     let mut other = Guest::connect(&folder.join("f.sock"), 1);
     for block in 0..5 {
@@ -197,10 +111,9 @@ fn histogram_bins_count_requests_between_boundaries() {
     }
     guest.request(1, FLUSH, 0, 0);
     // Beyond the end: not done, not counted.
-    guest.ask(0, 0, IN, 256, 0);
-    guest.watch(0, 0);
+    guest.status_of(0, IN, 256, 0);
     drop(other);
-    let shown = export(&mut client, "e");
+    let shown = client.block_stats("e");
     let of = |stats: &Value| SHOWN.map(|name| bins(&stats[name]));
     // None was faster than the disk says that it is, none took a century.
     let whole = [vec![0, 10, 0], vec![0, 5, 0], vec![1]];
@@ -212,29 +125,27 @@ fn histogram_bins_count_requests_between_boundaries() {
     assert!(other.iter().all(Value::is_null));
 
     // A longer boundary; what is set again begins anew, the rest stays.
-    client.done(SET, json!({"id": "e", "boundaries-read": [1_u64 << 62]}));
+    client.execute(&format!("{SET} boundaries-read=[4611686018427387904]"));
     guest.request(0, IN, 0, 0);
     guest.request(0, OUT, 0, 0);
     let [reads, writes, _] = histograms(&mut client, "e");
     assert_eq!([bins(&reads), bins(&writes)], [vec![1, 0], vec![0, 6, 0]]);
-    client.done(SET, json!({"id": "e"}));
+    client.execute(SET);
     guest.request(0, IN, 0, 0);
     let gone = histograms(&mut client, "e");
     assert!(gone.iter().all(Value::is_null));
-    assert_eq!(export(&mut client, "e")["stats"]["rd_operations"], 12);
+    assert_eq!(client.block_stats("e")["stats"]["rd_operations"], 12);
     program.stop();
 }
 
 #[test]
 fn histograms_survive_reconnections_and_reopening() {
-    let folder = Folder::new();
-    folder.image("disk", 1 << 20);
     let line = LINE.replace(
         "null-co,node-name=n,size=1M",
         "file,node-name=n,filename=disk",
     );
-    let (program, mut client) = start(&folder, &line);
-    client.done(SET, json!({"id": "e", "boundaries": [1_u64 << 62]}));
+    let (folder, program, mut client) = start_with_disk(&line);
+    client.execute(&format!("{SET} boundaries=[4611686018427387904]"));
     let socket = folder.join("e.sock");
     let mut guest = Guest::connect(&socket, 2);
     guest.request(0, OUT, 0, 1);
@@ -242,9 +153,7 @@ fn histograms_survive_reconnections_and_reopening() {
     let base = guest.stop(1);
     guest.start(1, base);
     guest.request(1, OUT, 0, 1);
-    let buffered = json!({"driver": "file", "node-name": "n", "filename": "disk",
-        "cache": {"direct": false}});
-    client.done("blockdev-reopen", json!({"options": [buffered]}));
+    client.reopen("driver=file node-name=n filename=disk cache.direct=false");
     guest.request(1, OUT, 0, 1);
     drop(guest);
     client.event("BLOCK_EXPORT_DISCONNECTED", "e");
@@ -262,34 +171,26 @@ fn histogram_of_a_busy_guest_lacks_requests_in_flight_only() {
     let mut guest = Guest::connect(&folder.join("e.sock"), 2);
     let submit = |guest: &mut Guest| {
         for queue in [0, 1] {
-            for slot in 0..SLOTS {
-                guest.add(queue, slot, IN, slot as u64, 0);
-            }
-            guest.submit(queue);
-        }
-    };
-    let finish = |guest: &mut Guest| {
-        for queue in [0, 1] {
-            for slot in 0..SLOTS {
-                guest.watch(queue, slot);
-            }
+            guest.ask_all(queue, IN, (0..SLOTS as u64).map(|block| (block, 0)));
         }
     };
     let each = 2 * SLOTS as u64;
     for round in 1..=100 {
         submit(&mut guest);
         if round % 3 == 0 {
-            client.done(SET, json!({"id": "e"}));
+            client.execute(SET);
         }
-        client.done(SET, json!({"id": "e", "boundaries": [1, round + 1000]}));
-        finish(&mut guest);
-        submit(&mut guest);
-        finish(&mut guest);
+        client.execute(&format!("{SET} boundaries=[1,{}]", round + 1000));
         for queue in [0, 1] {
+            guest.watch_all(queue);
+        }
+        submit(&mut guest);
+        for queue in [0, 1] {
+            guest.watch_all(queue);
             let base = guest.stop(queue);
             guest.start(queue, base);
         }
-        let shown = export(&mut client, "e");
+        let shown = client.block_stats("e");
         let counted: u64 = bins(&shown["stats"][SHOWN[0]]).iter().sum();
         assert!((each..=2 * each).contains(&counted), "{counted}");
         assert_eq!(shown["stats"]["rd_operations"], round * 2 * each);

@@ -1,35 +1,31 @@
 //! Monitor commands of the real program: their replies and their effects.
 //!
 //! - `chardev`: sockets of monitors, and shutdown over a monitor.
-//! - `objects`, `nodes`, `exports`: adding, querying, changing and removing.
+//! - `nodes`, `exports`: adding, querying, changing and removing.
 //! - `active`: inactive nodes.
 //! - `bitmaps`: dirty bitmaps that miss no write of a busy guest; `bitmap_comparison`: their commands, as qemu-storage-daemon answers
 //!   them; `persistent_bitmaps`: those that outlive the daemon.
 //! - `faults`: fault injection, and disks that have faults.
 //! - `filters_in_use`: filters that are inserted under running disks and removed.
-//! - `luns`: units of SCSI controllers.
 //! - `human_monitor`: QEMU's human monitor commands.
 //! - `stats`: statistics that agree with what a guest did.
 //! - `histograms`: latency histograms with boundaries that a client chose.
-//! - `error_events`: events of failed requests and of broken queues.
 //! - `metrics`: Prometheus metrics (`prometheus_client`), which must not disturb guests.
-//! - `tuning`: settings that are changed under load and checked in the kernel.
-//! - `reopen`: nodes that get other options while guests use them.
-//! - `reopen_locks`: image locks are never released meanwhile (`lock_contender` tries).
+//! - `tuning`: iothreads, and settings that are changed under load and checked in the kernel.
+//! - `reopen`: nodes that get other options while guests use them; image locks are never released meanwhile (`lock_contender` tries).
 //! - `resize`: disks that grow and shrink while guests use them.
 //! - `secrets`: keys and passwords, which no answer and no log line shows.
 //! - `throttle`: limits that are changed while requests wait, and ends that do not wait for them.
 //! - `shell`: `blockplane qmp` and `blockplane info`.
 //! - `top`: `blockplane top` agrees with what guests did.
-//! - `policies`: failed requests are parked, ignored or reported, and late ones are reported.
+//! - `policies`: failed requests are parked, ignored or reported, and late ones are reported; events of them, and of broken queues.
 //! - `error_policies`: every policy with every kind of request and error, and sense data of SCSI disks.
 //! - `undisturbed_guest`: a guest on another export that must not notice any of this.
 //! - `blocked_commands`: a disk that hangs blocks only its own commands (`stopped_thread` stops a thread that serves or opens one).
-//! - `many_clients`: many clients at once, one of which never reads.
-//! - `slow_monitor`: a client that does not read for a while gets every event.
+//! - `many_clients`: many clients at once, one of which never reads; a client that does not read for a while gets every event.
 //! - `probes`: USDT probes of guests' requests.
 //! - `random_commands`: a client that sends random commands, valid and invalid.
-//! - `scsi`: statistics of a controller's units.
+//! - `scsi`: units of controllers, and their statistics.
 //! - `qemu_comparison`: a script for qemu-storage-daemon, reply by reply.
 
 #![allow(
@@ -42,7 +38,6 @@ mod bitmap_comparison;
 mod bitmaps;
 mod blocked_commands;
 mod chardev;
-mod error_events;
 mod error_policies;
 mod exports;
 mod faults;
@@ -51,11 +46,9 @@ mod histograms;
 mod human_monitor;
 #[allow(dead_code, reason = "shared with another suite")]
 mod lock_contender;
-mod luns;
 mod many_clients;
 mod metrics;
 mod nodes;
-mod objects;
 mod persistent_bitmaps;
 mod policies;
 #[cfg(target_arch = "x86_64")]
@@ -64,12 +57,10 @@ mod prometheus_client;
 mod qemu_comparison;
 mod random_commands;
 mod reopen;
-mod reopen_locks;
 mod resize;
 mod scsi;
 mod secrets;
 mod shell;
-mod slow_monitor;
 mod stats;
 mod stopped_thread;
 mod throttle;
@@ -81,6 +72,8 @@ use client::Client;
 use process::{Folder, Process};
 use test_support::{guest, process, qmp as client};
 
+const MIB: u64 = 1 << 20;
+
 const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
 
 /// The program with a monitor and these options besides, and a client of it.
@@ -88,4 +81,12 @@ fn start(folder: &Folder, line: &str) -> (Process, Client) {
     let mut program = Process::spawn(folder.command(process::words(&format!("{line} {MONITOR}"))));
     let client = Client::of(program.connection(&folder.join("qmp")));
     (program, client)
+}
+
+/// The same in a folder of its own, with an empty image `disk` of 1 MiB.
+fn start_with_disk(line: &str) -> (Folder, Process, Client) {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let (program, client) = start(&folder, line);
+    (folder, program, client)
 }

@@ -2,32 +2,27 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
 use test_support::deadline::{Deadline, eventually};
-use test_support::sockets::connect;
+use test_support::sockets::{connect, read_to_end};
 use test_support::threads::{read_of_each_thread, status_field};
 
 use crate::client::Client;
 use crate::guest::{FLUSH, Guest, IN, OUT};
-use crate::process::{Folder, Process, STUCK_AFTER, words};
+use crate::process::{Folder, Process, STUCK_AFTER};
 use crate::prometheus_client::{
     Figures, OPENMETRICS, PLAIN, ask, documented_samples, get, has_parser,
 };
-use crate::start;
-
-const BLOCK: u64 = 4096;
+use crate::{start, start_with_disk};
 
 /// One export of three queues on two iothreads, over a disk of 256 blocks.
-fn line(folder: &Folder) -> &'static str {
-    folder.image("disk", 256 * BLOCK);
-    "--metrics unix:m --object iothread,id=io0 --object iothread,id=io1 \
-     --blockdev file,node-name=d,filename=disk \
-     --export vhost-user-blk,id=e,node-name=d,writable=on,num-queues=3,addr.type=unix,addr.path=e.sock,\
-     iothread.0=io0,iothread.1=io1"
-}
+const LINE: &str = "--metrics unix:m --object iothread,id=io0 --object iothread,id=io1 \
+    --blockdev file,node-name=d,filename=disk \
+    --export vhost-user-blk,id=e,node-name=d,writable=on,num-queues=3,addr.type=unix,addr.path=e.sock,\
+iothread.0=io0,iothread.1=io1";
 
 /// A guest that has done some of everything, and whose queues stand still.
 fn worked(folder: &Folder) -> Guest {
@@ -38,145 +33,101 @@ fn worked(folder: &Folder) -> Guest {
     }
     guest.request(1, FLUSH, 0, 0);
     // Beyond the end.
-    guest.ask(0, 0, IN, 256, 0);
-    guest.watch(0, 0);
+    guest.status_of(0, IN, 256, 0);
     guest.stop(0);
     guest.stop(1);
     guest
 }
 
-/// The main thread has shown what there is before it takes this command.
-fn shown(client: &mut Client) {
-    client.done("query-iothreads", json!({}));
+/// All metrics. The main thread has shown what there is before it takes the command.
+fn scrape(folder: &Folder, client: &mut Client) -> Figures {
+    client.execute("query-iothreads");
+    Figures::scrape(&folder.join("m"), OPENMETRICS)
 }
 
 #[test]
-fn metrics_match_the_monitor_and_the_guest() {
+fn metrics_match_the_monitor_and_the_guest_and_follow_changes() {
     if !has_parser() {
         return;
     }
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, line(&folder));
+    let (folder, program, mut client) = start_with_disk(LINE);
     let guest = worked(&folder);
-    shown(&mut client);
-    let figures = Figures::scrape(&folder.join("m"), OPENMETRICS);
-    let op = |queue: &str, op: &str| json!({"export": "e", "queue": queue, "op": op});
-    assert_eq!(
-        figures.one("blockplane_queue_operations_total", op("0", "write")),
-        20.0
-    );
-    assert_eq!(
-        figures.one("blockplane_queue_transferred_bytes_total", op("1", "read")),
-        81_920.0
-    );
-    let mut invalid = op("0", "read");
-    invalid["kind"] = "invalid".into();
-    assert_eq!(figures.one("blockplane_queue_errors_total", invalid), 1.0);
-
-    let export = client.done("query-blockstats", json!({}))[0].take();
+    let figures = scrape(&folder, &mut client);
+    let export = client.block_stats("e");
     let number = |value: &Value| value.as_f64().unwrap();
+    let of = |sample: &str| figures.sample(sample);
     for index in 0..2 {
-        let (name, said) = (index.to_string(), &export["queues"][index]);
-        let queue = json!({"export": "e", "queue": name});
-        let turns = figures.one("blockplane_queue_turns_total", queue.clone());
-        assert_eq!(turns, number(&said["turns"]));
-        let notifications = figures.one("blockplane_queue_notifications_total", queue.clone());
-        assert_eq!(notifications, number(&said["notifications"]));
-        assert_eq!(figures.one("blockplane_queue_running", queue), 0.0);
+        let said = &export["queues"][index];
+        for member in ["turns", "notifications"] {
+            let total = of(&format!("queue_{member}_total{{queue={index}}}"));
+            assert_eq!(total, number(&said[member]), "{member}");
+        }
+        assert_eq!(of(&format!("queue_running{{queue={index}}}")), 0.0);
         for (kind, prefix) in [
             ("read", "rd"),
             ("write", "wr"),
             ("flush", "flush"),
             ("unmap", "unmap"),
         ] {
+            let labels = json!({"queue": index.to_string(), "op": kind});
             let stats = |member: &str| number(&said["stats"][format!("{prefix}_{member}")]);
-            let operations = figures.one("blockplane_queue_operations_total", op(&name, kind));
+            let operations = figures.one("blockplane_queue_operations_total", labels.clone());
             assert_eq!(operations, stats("operations"), "{kind}");
-            let buckets = figures.all("blockplane_queue_latency_seconds_bucket", &op(&name, kind));
+            let buckets = figures.all("blockplane_queue_latency_seconds_bucket", &labels);
             if operations == 0.0 {
                 assert!(buckets.is_empty(), "{kind}");
                 continue;
             }
             assert!(buckets.is_sorted(), "{buckets:?}");
             assert_eq!(buckets.last(), Some(&operations));
-            let seconds = figures.one("blockplane_queue_latency_seconds_sum", op(&name, kind));
+            let seconds = figures.one("blockplane_queue_latency_seconds_sum", labels);
             let difference = (seconds - stats("total_time_ns") / 1e9).abs();
             // Ticks became nanoseconds at two moments of a young process.
             assert!(difference <= seconds / 1000.0, "{kind}: {seconds}");
         }
     }
-    let third = json!({"export": "e", "queue": "2"});
-    assert!(
-        figures.all("blockplane_queue_info", &third).is_empty(),
-        "never started"
-    );
-    assert_eq!(
-        figures.one("blockplane_export_queues", json!({"export": "e"})),
-        3.0
-    );
-    assert_eq!(
-        figures.one("blockplane_export_connected", json!({"export": "e"})),
-        1.0
-    );
-    for name in ["waiting", "late_total"] {
-        let name = format!("blockplane_export_requests_{name}");
-        assert_eq!(figures.one(&name, json!({"export": "e"})), 0.0);
-    }
-    figures.one(
-        "blockplane_queue_info",
-        json!({"export": "e", "queue": "1", "iothread": "io1"}),
-    );
-
-    let iothreads = client.done("query-iothreads", json!({}));
-    for (name, member) in [
-        ("submitted", "requests-submitted"),
-        ("submit_calls", "submit-calls"),
+    let iothreads = client.execute("query-iothreads");
+    let io0 = |member: &str| number(&iothreads[0]["stats"][member]);
+    for (sample, expected) in [
+        ("queue_operations_total{queue=0,op=write}", 20.0),
+        ("queue_transferred_bytes_total{queue=1,op=read}", 81_920.0),
+        ("queue_errors_total{queue=0,op=read,kind=invalid}", 1.0),
+        ("queue_info{queue=1,iothread=io1}", 1.0),
+        ("export_queues{export=e}", 3.0),
+        ("export_connected{export=e}", 1.0),
+        ("export_requests_waiting{export=e}", 0.0),
+        ("export_requests_late_total{export=e}", 0.0),
+        (
+            "iothread_submitted_total{iothread=io0}",
+            io0("requests-submitted"),
+        ),
+        (
+            "iothread_submit_calls_total{iothread=io0}",
+            io0("submit-calls"),
+        ),
     ] {
-        let name = format!("blockplane_iothread_{name}_total");
-        let found = figures.one(&name, json!({"iothread": "io0"}));
-        assert_eq!(found, number(&iothreads[0]["stats"][member]), "{name}");
+        assert_eq!(of(sample), expected, "{sample}");
     }
+    let third = figures.all("blockplane_queue_info", &json!({"queue": "2"}));
+    assert!(third.is_empty(), "never started");
     drop(guest);
-    program.stop();
-    assert!(!folder.has("m"), "the socket goes with the daemon");
-}
-
-#[test]
-fn metrics_follow_changes_and_removals() {
-    if !has_parser() {
-        return;
-    }
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, line(&folder));
-    drop(worked(&folder));
     client.event("BLOCK_EXPORT_DISCONNECTED", "e");
-    let set = json!({"path": "/objects/io0", "property": "poll-max-ns", "value": 50_000});
-    client.done("qom-set", set);
-    client.done(
-        "block_resize",
-        json!({"node-name": "d", "size": 512 * BLOCK}),
+    client.execute(
+        "qom-set path=/objects/io0 property=poll-max-ns value=50000
+         block_resize node-name=d size=2097152",
     );
-    shown(&mut client);
-    let figures = Figures::scrape(&folder.join("m"), OPENMETRICS);
-    assert_eq!(
-        figures.one("blockplane_node_size_bytes", json!({"node": "d"})),
-        2_097_152.0
-    );
-    let poll_max = figures.one(
-        "blockplane_iothread_poll_max_seconds",
-        json!({"iothread": "io0"}),
-    );
-    assert_eq!(poll_max, 50e-6);
-    assert_eq!(
-        figures.one("blockplane_export_connected", json!({"export": "e"})),
-        0.0
-    );
+    let figures = scrape(&folder, &mut client);
+    let of = |sample: &str| figures.sample(sample);
+    assert_eq!(of("node_size_bytes{node=d}"), 2_097_152.0);
+    assert_eq!(of("iothread_poll_max_seconds{iothread=io0}"), 50e-6);
+    assert_eq!(of("export_connected{export=e}"), 0.0);
 
-    client.done("block-export-del", json!({"id": "e"}));
-    client.done("object-del", json!({"id": "io1"}));
-    client.done("blockdev-del", json!({"node-name": "d"}));
-    shown(&mut client);
-    let figures = Figures::scrape(&folder.join("m"), OPENMETRICS);
+    client.execute(
+        "block-export-del id=e
+         object-del id=io1
+         blockdev-del node-name=d",
+    );
+    let figures = scrape(&folder, &mut client);
     for labels in [
         json!({"export": "e"}),
         json!({"iothread": "io1"}),
@@ -188,11 +139,9 @@ fn metrics_follow_changes_and_removals() {
             .filter(|(name, _)| !figures.all(name, &labels).is_empty());
         assert_eq!(left.count(), 0, "{labels}");
     }
-    figures.one(
-        "blockplane_iothread_sleeps_total",
-        json!({"iothread": "io0"}),
-    );
+    figures.sample("iothread_sleeps_total{iothread=io0}");
     program.stop();
+    assert!(!folder.has("m"), "the socket goes with the daemon");
 }
 
 /// Every scrape of an idle daemon finds the same, in both formats: no iothread has to do anything for it.
@@ -201,15 +150,10 @@ fn scrape_does_not_wake_iothreads() {
     if !has_parser() {
         return;
     }
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, line(&folder));
+    let (folder, program, mut client) = start_with_disk(LINE);
     let guest = worked(&folder);
-    shown(&mut client);
+    let mut first = scrape(&folder, &mut client).still();
     let socket = folder.join("m");
-    let mut first = Figures::scrape(&socket, OPENMETRICS).still();
-    for _ in 0..50 {
-        get(&socket, "/metrics", OPENMETRICS);
-    }
     // An iothread that has just been used may go around once more before it sleeps.
     eventually("the iothread sleeps", || {
         let again = Figures::scrape(&socket, PLAIN).still();
@@ -230,20 +174,16 @@ fn documentation_and_dashboard_name_existing_metrics() {
     if !has_parser() {
         return;
     }
-    let folder = Folder::new();
     let scsi = "--export vhost-user-scsi,id=s,node-name=d,addr.type=unix,addr.path=s.sock";
-    let (program, mut client) = start(&folder, &format!("{} {scsi}", line(&folder)));
+    let (folder, program, mut client) = start_with_disk(&format!("{LINE} {scsi}"));
     let guest = worked(&folder);
     let mut unit = Guest::connect_scsi(&folder.join("s.sock"), 1);
     // The first command reports that the unit was switched on.
     for status in [2, 0] {
-        assert_eq!(
-            unit.command(2, (0, 0), &[0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0]),
-            status
-        );
+        let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+        assert_eq!(unit.command(2, (0, 0), &read), status);
     }
-    shown(&mut client);
-    let found = Figures::scrape(&folder.join("m"), OPENMETRICS).names();
+    let found = scrape(&folder, &mut client).names();
     drop(guest);
     program.stop();
 
@@ -264,17 +204,14 @@ fn documentation_and_dashboard_name_existing_metrics() {
         .collect();
     assert!(named.len() > 10);
     for name in named {
-        assert!(
-            found.iter().any(|(found, _)| found == name),
-            "{name} is not there"
-        );
+        let is_there = found.iter().any(|(found, _)| found == name);
+        assert!(is_there, "{name} is not there");
     }
 }
 
 #[test]
 fn slow_or_invalid_metrics_clients_do_not_disturb_others() {
-    let folder = Folder::new();
-    let (program, _client) = start(&folder, line(&folder));
+    let (folder, program, _client) = start_with_disk(LINE);
     let socket = folder.join("m");
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     let mut held = Vec::new();
@@ -290,30 +227,15 @@ fn slow_or_invalid_metrics_clients_do_not_disturb_others() {
         held.push(stream);
         guest.request(0, IN, index, 0);
         let answer = get(&socket, "/metrics", OPENMETRICS);
-        assert!(
-            answer.head.starts_with("HTTP/1.1 200 OK"),
-            "{}",
-            answer.head
-        );
+        let head = answer.head;
+        assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     }
+    let descriptors = program.open_files().len();
+    assert!(descriptors < 100, "{descriptors} descriptors");
     let index = get(&socket, "/", "*/*");
     assert!(index.body.contains("/metrics"), "{}", index.body);
-    let fds = fs::read_dir(format!("/proc/{}/fd", program.pid()))
-        .unwrap()
-        .count();
-    assert!(fds < 100, "{fds} descriptors");
-    let missing = get(&socket, "/metric", "*/*");
-    assert!(
-        missing.head.starts_with("HTTP/1.1 404 "),
-        "{}",
-        missing.head
-    );
-    let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(20_000));
-    let stream = connect(&socket);
-    assert!(ask(stream, &long).head.starts_with("HTTP/1.1 431 "));
-    let stream = connect(&socket);
-    let posted = "POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc";
-    assert!(ask(stream, posted).head.starts_with("HTTP/1.1 405 "));
+    let missing = get(&socket, "/metric", "*/*").head;
+    assert!(missing.starts_with("HTTP/1.1 404 "), "{missing}");
     drop(guest);
     program.stop();
 }
@@ -329,8 +251,7 @@ fn sleeps(program: &Process) -> Option<u64> {
 
 #[test]
 fn metrics_thread_sleeps_without_clients() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, line(&folder));
+    let (folder, program, mut client) = start_with_disk(LINE);
     get(&folder.join("m"), "/metrics", OPENMETRICS);
     // Until it has noticed that its client is gone.
     let (mut before, mut same) = (None, 0);
@@ -344,10 +265,7 @@ fn metrics_thread_sleeps_without_clients() {
     }
     drop(worked(&folder));
     client.event("BLOCK_EXPORT_DISCONNECTED", "e");
-    client.done(
-        "qom-set",
-        json!({"path": "/objects/io0", "property": "poll-max-ns", "value": 5}),
-    );
+    client.execute("qom-set path=/objects/io0 property=poll-max-ns value=5");
     assert_eq!(sleeps(&program), before);
     program.stop();
     let (program, _client) = start(&folder, "");
@@ -361,13 +279,8 @@ fn metrics_are_served_over_tcp_with_persistent_connections() {
     let line = "serve null-co: --socket s --metrics tcp:127.0.0.1:0";
     let mut program = folder.start(line, "s");
     let log = program.stderr();
-    let addr = log
-        .split_once("tcp:")
-        .unwrap()
-        .1
-        .split_whitespace()
-        .next()
-        .unwrap();
+    let (_, addr) = log.split_once("tcp:").unwrap();
+    let addr = addr.split_whitespace().next().unwrap();
     let connect = || {
         let addr = addr.parse().unwrap();
         let stream = TcpStream::connect_timeout(&addr, STUCK_AFTER).unwrap();
@@ -376,28 +289,18 @@ fn metrics_are_served_over_tcp_with_persistent_connections() {
         stream
     };
     let mut stream = connect();
-    for _ in 0..3 {
-        stream
-            .write_all(b"HEAD /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
-            .unwrap();
-        let (mut answer, deadline) = (Vec::new(), Deadline::default());
-        while !answer.ends_with(b"\r\n\r\n") {
-            deadline.check("the end of an answer's head");
-            let mut byte = [0];
-            stream.read_exact(&mut byte).expect("an answer");
-            answer.extend(byte);
-        }
-        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
-    }
+    let requests = b"HEAD /metrics HTTP/1.1\r\n\r\n".repeat(3);
+    stream.write_all(&requests).unwrap();
+    stream.write_all(b"HEAD / HTTP/1.0\r\n\r\n").unwrap();
+    let answers = read_to_end("the end of four answers", stream);
+    assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 4);
     program.wait_until("it shows its export", || {
-        let request = "GET /metrics HTTP/1.0\r\n\r\n";
-        let answer = ask(connect(), request);
-        answer
-            .body
-            .contains("blockplane_export_info{export=\"disk\"")
+        let answer = ask(connect(), "GET /metrics HTTP/1.0\r\n\r\n");
+        let info = "blockplane_export_info{export=\"disk\"";
+        answer.body.contains(info)
     });
     let second = format!("serve null-co: --socket t --metrics tcp:{addr}");
-    let refused = Process::spawn(folder.command(words(&second))).ended();
+    let refused = folder.run(&second);
     assert_eq!(refused.code, Some(1));
     for word in ["--metrics", addr, "another port"] {
         assert!(refused.stderr.contains(word), "{refused:?}");

@@ -2,143 +2,73 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::client::Client;
 use crate::process::{Folder, Process};
-use crate::start;
+use crate::{MIB, start, start_with_disk};
 
 fn names(client: &mut Client) -> Vec<String> {
-    let nodes = client.done("query-named-block-nodes", json!({}));
+    let nodes = client.execute("query-named-block-nodes");
     let name = |node: &Value| node["node-name"].as_str().unwrap().to_owned();
     nodes.as_array().unwrap().iter().map(name).collect()
 }
 
 #[test]
 fn file_node_is_added_queried_and_removed() {
-    let folder = Folder::new();
-    folder.image("disk", 1 << 20);
+    let (folder, program, mut client) = start_with_disk("");
     std::fs::write(folder.join("disk"), vec![1; 1 << 20]).unwrap();
-    let (program, mut client) = start(&folder, "");
-    let add = json!({"driver": "file", "node-name": "d", "filename": "disk", "read-only": true,
-        "cache": {"direct": false}});
-    client.done("blockdev-add", add);
-    let nodes = client.done("query-named-block-nodes", json!({"flat": true}));
+    client.execute(
+        "blockdev-add driver=file node-name=d filename=disk read-only=true cache.direct=false",
+    );
+    let nodes = client.execute("query-named-block-nodes flat=true");
     let node = &nodes[0];
     assert_eq!(node["drv"], "file");
     assert_eq!(node["ro"], true);
     assert_eq!(node["file"], "disk");
-    assert_eq!(node["image"]["virtual-size"], 1 << 20);
-    assert_eq!(node["image"]["actual-size"], 1 << 20);
+    assert_eq!(node["image"]["virtual-size"], MIB);
+    assert_eq!(node["image"]["actual-size"], MIB);
     assert_eq!(node["cache"]["direct"], false);
-    let open = || {
-        let fds = std::fs::read_dir(format!("/proc/{}/fd", program.pid())).unwrap();
-        fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok())
-            .any(|path| path == folder.join("disk").canonicalize().unwrap())
-    };
-    assert!(open());
-    client.done("blockdev-del", json!({"node-name": "d"}));
-    assert!(!open());
+    let disk = folder.join("disk").canonicalize().unwrap();
+    assert!(program.open_files().contains(&disk));
+    client.execute("blockdev-del node-name=d");
+    assert!(!program.open_files().contains(&disk));
     program.stop();
 }
 
 #[test]
-fn nodes_in_use_stay_and_inline_children_are_removed_along() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, "--blockdev null-co,node-name=n");
-    for (name, file) in [
-        ("r1", json!("n")),
-        ("r2", json!({"driver": "null-co", "node-name": "inner"})),
-        ("r3", json!({"driver": "null-co"})),
-        (
-            "r4",
-            json!({"driver": "raw", "file": {"driver": "null-co"}}),
-        ),
-    ] {
-        client.done(
-            "blockdev-add",
-            json!({"driver": "raw", "node-name": name, "file": file}),
-        );
-    }
-    for (name, reason) in [
-        ("n", "Block device n is in use by node 'r1'"),
-        (
-            "inner",
-            "Node inner is not owned by the monitor: it belongs to node 'r2'",
-        ),
-        ("nope", "Failed to find node with node-name='nope'"),
-    ] {
-        assert_eq!(
-            client.fails("blockdev-del", json!({"node-name": name})),
-            reason
-        );
-    }
+fn nodes_in_use_stay_and_failed_ones_leave_nothing() {
+    let (_folder, program, mut client) = start_with_disk("--blockdev null-co,node-name=n");
+    client.execute(
+        "blockdev-add driver=raw node-name=r1 file=n
+         blockdev-add driver=raw node-name=r2 file.driver=null-co file.node-name=inner
+         blockdev-add driver=raw node-name=r3 file.driver=null-co
+         blockdev-add driver=raw node-name=r4 file.driver=raw file.file.driver=null-co
+         block-export-add type=vhost-user-blk id=e node-name=inner addr.type=unix addr.path=e.sock",
+    );
+    client.assert_errors(
+        "blockdev-del node-name=n => Block device n is in use by node 'r1'
+         blockdev-del node-name=inner => Node inner is not owned by the monitor: it belongs to node 'r2'
+         blockdev-del node-name=r2 => Node inner is in use by export 'e'
+         blockdev-del node-name=nope => Failed to find node with node-name='nope'",
+    );
+    client.execute("block-export-del id=e");
     for name in ["r1", "r2", "r3", "r4", "n"] {
-        client.done("blockdev-del", json!({"node-name": name}));
+        client.execute(&format!("blockdev-del node-name={name}"));
     }
     assert_eq!(names(&mut client), [""; 0]);
-    program.stop();
-}
-
-#[test]
-fn failed_blockdev_add_leaves_nothing() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, "--blockdev null-co,node-name=n");
-    let before = std::fs::read_dir(format!("/proc/{}/fd", program.pid()))
-        .unwrap()
-        .count();
-    for (options, reason) in [
-        (
-            json!({"driver": "null-co"}),
-            "'node-name' must be specified",
-        ),
-        (
-            json!({"driver": "null-co", "node-name": "n"}),
-            "Duplicate nodes",
-        ),
-        (
-            json!({"driver": "qcow2", "node-name": "q"}),
-            "does not accept value 'qcow2'",
-        ),
-        (
-            json!({"driver": "file", "node-name": "f"}),
-            "Parameter 'filename' is missing",
-        ),
-        (
-            json!({"driver": "null-co", "node-name": "m", "filename": "x"}),
-            "'filename' is unexpected",
-        ),
-        (
-            json!({"driver": "null-co", "node-name": "m", "cache": {"x": true}}),
-            "'cache.x' is unexpected",
-        ),
-        (
-            json!({"driver": "null-co", "node-name": "m", "size": "1G"}),
-            "expected: integer",
-        ),
-        (
-            json!({"driver": "file", "node-name": "f", "filename": "nope"}),
-            "nope",
-        ),
-        (
-            json!({"driver": "raw", "node-name": "r", "file": "nope"}),
-            "node-name='nope'",
-        ),
-        // The inner one could be opened.
-        (
-            json!({"driver": "raw", "node-name": "r", "offset": 1,
-                "file": {"driver": "null-co", "node-name": "inner"}}),
-            "multiple",
-        ),
-    ] {
-        let text = client.fails("blockdev-add", options);
-        assert!(text.contains(reason), "{text}");
-    }
+    client.execute("blockdev-add driver=null-co node-name=n");
+    let before = program.open_files().len();
+    // (In the last case the inner node could be opened.)
+    client.assert_errors(
+        "blockdev-add driver=null-co node-name=n => Duplicate nodes
+         blockdev-add driver=qcow2 node-name=q => does not accept value 'qcow2'
+         blockdev-add driver=file node-name=f filename=nope => nope
+         blockdev-add driver=raw node-name=r file=nope => node-name='nope'
+         blockdev-add driver=raw node-name=r offset=1 file.driver=null-co file.node-name=inner => multiple",
+    );
     assert_eq!(names(&mut client), ["n"]);
-    let after = std::fs::read_dir(format!("/proc/{}/fd", program.pid()))
-        .unwrap()
-        .count();
-    assert_eq!(after, before);
+    assert_eq!(program.open_files().len(), before);
     program.stop();
 }
 
@@ -159,7 +89,7 @@ fn query_of_a_chain_of_nodes_takes_about_as_long_as_one_of_separate_nodes() {
         let (program, mut client) =
             start(&folder, &format!("--blockdev null-co,node-name=n0 {chain}"));
         let before = cpu_time(&program);
-        let nodes = client.done("query-named-block-nodes", json!({}));
+        let nodes = client.execute("query-named-block-nodes");
         let spent = cpu_time(&program) - before;
         let nodes = nodes.as_array().unwrap();
         assert_eq!(nodes.len(), NODES as usize);

@@ -1,34 +1,22 @@
 //! Persistent dirty bitmaps: there after an orderly end, inconsistent after a crash, never silently incomplete.
 
+use std::fs::{self, File};
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use test_support::guest::{Guest, OUT};
 use test_support::verifying::blocks::BLOCK;
 
+use crate::bitmaps;
 use crate::client::Client;
 use crate::process::{Folder, Process};
-use crate::start;
+use crate::{MIB, start};
 
 const LINE: &str = "--blockdev file,node-name=d,filename=disk.img,cache.direct=off,bitmap-file=bits \
     --export vhost-user-blk,id=e,node-name=d,writable=on,addr.type=unix,addr.path=e.sock";
 
-fn new_bitmap(name: &str, persistent: bool) -> Value {
-    json!({"node": "d", "name": name, "granularity": BLOCK, "persistent": persistent})
-}
-
-fn bitmap(name: &str) -> Value {
-    json!({"node": "d", "name": name})
-}
-
-fn bitmaps(client: &mut Client) -> Vec<Value> {
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    let bitmaps = nodes[0].get("dirty-bitmaps").and_then(Value::as_array);
-    bitmaps.cloned().unwrap_or_default()
-}
-
-fn dirty_blocks(bitmap: &Value) -> u64 {
-    bitmap["count"].as_u64().unwrap() / BLOCK as u64
-}
+/// Adds a persistent bitmap of the disk, up to its name.
+const ADD: &str = "block-dirty-bitmap-add node=d granularity=4096 persistent=true name";
 
 /// The daemon on the disk and the bitmaps in a folder.
 fn start_on(folder: &Folder) -> (Process, Client, Guest) {
@@ -37,11 +25,15 @@ fn start_on(folder: &Folder) -> (Process, Client, Guest) {
     (program, client, guest)
 }
 
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.image("disk.img", MIB);
+    folder
+}
+
 fn write(guest: &mut Guest, blocks: std::ops::Range<u64>) {
     for block in blocks {
-        guest.ask(0, 0, OUT, block, 1);
-        guest.watch(0, 0);
-        assert_eq!(guest.status(0, 0), 0);
+        assert_eq!(guest.status_of(0, OUT, block, 1), 0);
     }
 }
 
@@ -50,10 +42,31 @@ fn crash(program: Process) {
     program.ended();
 }
 
-fn folder() -> Folder {
-    let folder = Folder::new();
-    folder.image("disk.img", 1 << 20);
-    folder
+fn bitmaps(client: &mut Client) -> Vec<Value> {
+    bitmaps::bitmaps(client, "d")
+}
+
+/// Name, dirty blocks, and whether it records, of each bitmap.
+fn summary(client: &mut Client) -> Value {
+    let summary = |bitmap: &Value| {
+        let blocks = bitmap["count"].as_u64().unwrap() / BLOCK as u64;
+        json!([bitmap["name"], blocks, bitmap["recording"]])
+    };
+    bitmaps(client).iter().map(summary).collect()
+}
+
+/// Starts on the disk, expects its only bitmap to be inconsistent, and stops.
+#[track_caller]
+fn expect_inconsistent(folder: &Folder) {
+    let (program, mut client, _) = start_on(folder);
+    assert_eq!(bitmaps(&mut client)[0]["inconsistent"], true);
+    program.stop();
+}
+
+/// Removes the export, which has a front-end.
+fn remove_export(client: &mut Client) {
+    client.execute("block-export-del id=e mode=hard");
+    client.event("BLOCK_EXPORT_DELETED", "e");
 }
 
 #[test]
@@ -62,11 +75,12 @@ fn file_of_bitmaps_is_not_opened_as_a_disk() {
     let (program, mut client, _guest) = start_on(&folder);
     for is_replaced in [false, true] {
         if is_replaced {
-            client.done("block-dirty-bitmap-add", new_bitmap("b", true));
+            client.execute(&format!("{ADD}=b"));
         }
         for read_only in [false, true] {
-            let node = json!({"driver": "file", "node-name": "x", "filename": "bits", "read-only": read_only});
-            let refused = client.fails("blockdev-add", node);
+            let refused = client.error_of(&format!(
+                "blockdev-add driver=file node-name=x filename=bits read-only={read_only}"
+            ));
             assert!(refused.contains("failed to get"), "{refused}");
         }
     }
@@ -78,142 +92,96 @@ fn file_of_bitmaps_is_not_opened_as_a_disk() {
 fn persistent_bitmaps_record_again_after_a_restart_from_the_first_request_on() {
     let folder = folder();
     let (program, mut client, mut guest) = start_on(&folder);
-    client.done("block-dirty-bitmap-add", new_bitmap("kept", true));
-    client.done("block-dirty-bitmap-add", new_bitmap("stopped", true));
-    client.done("block-dirty-bitmap-add", new_bitmap("gone", false));
+    client.execute(&format!(
+        "{ADD}=kept
+         {ADD}=stopped
+         block-dirty-bitmap-add node=d name=gone"
+    ));
     write(&mut guest, 0..3);
-    client.done("block-dirty-bitmap-disable", bitmap("stopped"));
+    client.execute("block-dirty-bitmap-disable node=d name=stopped");
     write(&mut guest, 10..12);
     program.stop();
     let (program, mut client, mut guest) = start_on(&folder);
     write(&mut guest, 20..24);
-    let found = bitmaps(&mut client);
-    let names: Vec<_> = found
-        .iter()
-        .map(|it| it["name"].as_str().unwrap())
-        .collect();
-    assert_eq!(names, ["stopped", "kept"]);
-    assert_eq!(found.iter().map(dirty_blocks).collect::<Vec<_>>(), [3, 9]);
-    assert!(found.iter().all(|it| it["persistent"] == true));
-    assert_eq!(
-        (&found[0]["recording"], &found[1]["recording"]),
-        (&json!(false), &json!(true))
-    );
+    let expected = json!([["stopped", 3, false], ["kept", 9, true]]);
+    assert_eq!(summary(&mut client), expected);
+    let mut found = bitmaps(&mut client).into_iter();
+    assert!(found.all(|bitmap| bitmap["persistent"] == true));
     // The node is closed in an orderly way as well.
     drop(guest);
-    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
-    client.event("BLOCK_EXPORT_DELETED", "e");
-    client.done("blockdev-del", bitmap_node());
-    let options =
-        json!({"driver": "file", "node-name": "d", "filename": "disk.img", "bitmap-file": "bits"});
-    client.done("blockdev-add", options);
-    assert_eq!(
-        bitmaps(&mut client)
-            .iter()
-            .map(dirty_blocks)
-            .collect::<Vec<_>>(),
-        [3, 9]
+    remove_export(&mut client);
+    client.execute(
+        "blockdev-del node-name=d
+         blockdev-add driver=file node-name=d filename=disk.img bitmap-file=bits",
     );
+    assert_eq!(summary(&mut client), expected);
     program.stop();
-}
-
-fn bitmap_node() -> Value {
-    json!({"node-name": "d"})
 }
 
 #[test]
 fn persistent_bitmaps_are_inconsistent_after_a_crash_until_they_are_removed() {
+    const UNUSABLE: &str = "Bitmap 'a' is inconsistent and cannot be used";
     let folder = folder();
     let (program, mut client, mut guest) = start_on(&folder);
-    client.done("block-dirty-bitmap-add", new_bitmap("a", true));
+    client.execute(&format!("{ADD}=a"));
     write(&mut guest, 0..3);
     crash(program);
     // Also after an orderly end: it has missed nothing since, but something before.
-    let (program, _, _) = start_on(&folder);
-    program.stop();
+    expect_inconsistent(&folder);
     let (program, mut client, mut guest) = start_on(&folder);
     let found = bitmaps(&mut client);
     assert_eq!(found[0]["inconsistent"], true);
     assert_eq!(found[0]["recording"], false);
-    for command in ["enable", "disable", "clear"] {
-        let why = client.fails(&format!("block-dirty-bitmap-{command}"), bitmap("a"));
-        assert_eq!(why, "Bitmap 'a' is inconsistent and cannot be used");
-    }
-    client.done("block-dirty-bitmap-add", new_bitmap("b", true));
-    let merge = json!({"node": "d", "target": "b", "bitmaps": ["a"]});
-    let why = client.fails("block-dirty-bitmap-merge", merge);
-    assert_eq!(why, "Bitmap 'a' is inconsistent and cannot be used");
-    client.done("block-dirty-bitmap-remove", bitmap("a"));
+    client.execute(&format!("{ADD}=b"));
+    client.assert_errors(&format!(
+        "block-dirty-bitmap-enable node=d name=a => {UNUSABLE}
+         block-dirty-bitmap-disable node=d name=a => {UNUSABLE}
+         block-dirty-bitmap-clear node=d name=a => {UNUSABLE}
+         block-dirty-bitmap-merge node=d target=b bitmaps.0=a => {UNUSABLE}"
+    ));
+    client.execute("block-dirty-bitmap-remove node=d name=a");
     write(&mut guest, 0..5);
     program.stop();
     let (program, mut client, _) = start_on(&folder);
-    let found = bitmaps(&mut client);
-    assert_eq!(found.len(), 1);
-    assert_eq!(
-        (dirty_blocks(&found[0]), &found[0]["recording"]),
-        (5, &json!(true))
-    );
-    assert_eq!(found[0].get("inconsistent"), None);
-    program.stop();
-}
-
-/// A crash before anything is written counts: it is marked in use before.
-#[test]
-fn file_of_bitmaps_is_in_use_from_the_start_on() {
-    let folder = folder();
-    let (program, mut client, _) = start_on(&folder);
-    client.done("block-dirty-bitmap-add", new_bitmap("a", true));
-    program.stop();
-    let (program, _, _) = start_on(&folder);
-    crash(program);
-    let (program, mut client, _) = start_on(&folder);
-    assert_eq!(bitmaps(&mut client)[0]["inconsistent"], true);
-    program.stop();
-}
-
-#[test]
-fn bitmaps_of_a_disk_that_another_program_resized_are_inconsistent() {
-    let folder = folder();
-    let (program, mut client, _) = start_on(&folder);
-    client.done("block-dirty-bitmap-add", new_bitmap("a", true));
-    program.stop();
-    let disk = std::fs::File::options()
-        .write(true)
-        .open(folder.join("disk.img"));
-    disk.unwrap().set_len(2 << 20).unwrap();
-    let (program, mut client, _) = start_on(&folder);
-    assert_eq!(bitmaps(&mut client)[0]["inconsistent"], true);
+    assert_eq!(summary(&mut client), json!([["b", 5, true]]));
+    assert_eq!(bitmaps(&mut client)[0].get("inconsistent"), None);
     program.stop();
 }
 
 /// Otherwise the next incremental backup would lack what was written meanwhile.
 #[test]
-fn bitmaps_of_a_disk_that_was_written_without_them_or_replaced_are_inconsistent() {
-    for is_replaced in [false, true] {
+fn bitmaps_of_a_disk_that_changed_without_them_are_inconsistent() {
+    let image = |folder: &Folder| File::options().write(true).open(folder.join("disk.img"));
+    let crashed_before_a_write = |folder: &Folder| crash(start_on(folder).0);
+    let resized = |folder: &Folder| image(folder).unwrap().set_len(2 * MIB).unwrap();
+    let written = |folder: &Folder| {
+        let (program, _) = start(folder, &LINE.replace(",bitmap-file=bits", ""));
+        let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+        write(&mut guest, 5..6);
+        drop(guest);
+        program.stop();
+    };
+    let replaced_by_a_copy = |folder: &Folder| {
+        let path = folder.join("disk.img");
+        let changed = fs::metadata(&path).unwrap().modified().unwrap();
+        fs::copy(&path, folder.join("copy.img")).unwrap();
+        fs::rename(folder.join("copy.img"), &path).unwrap();
+        image(folder).unwrap().set_modified(changed).unwrap();
+    };
+    let changes: [&dyn Fn(&Folder); 4] = [
+        &crashed_before_a_write,
+        &resized,
+        &written,
+        &replaced_by_a_copy,
+    ];
+    for change in changes {
         let folder = folder();
         let (program, mut client, mut guest) = start_on(&folder);
-        client.done("block-dirty-bitmap-add", new_bitmap("a", true));
+        client.execute(&format!("{ADD}=a"));
         write(&mut guest, 0..3);
         program.stop();
-        let image = folder.join("disk.img");
-        if is_replaced {
-            std::fs::copy(&image, folder.join("copy.img")).unwrap();
-            let copy = std::fs::File::options()
-                .write(true)
-                .open(folder.join("copy.img"));
-            let changed = std::fs::metadata(&image).unwrap().modified().unwrap();
-            copy.unwrap().set_modified(changed).unwrap();
-            std::fs::rename(folder.join("copy.img"), &image).unwrap();
-        } else {
-            let (program, _) = start(&folder, &LINE.replace(",bitmap-file=bits", ""));
-            let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-            write(&mut guest, 5..6);
-            drop(guest);
-            program.stop();
-        }
-        let (program, mut client, _) = start_on(&folder);
-        assert_eq!(bitmaps(&mut client)[0]["inconsistent"], true);
-        program.stop();
+        change(&folder);
+        expect_inconsistent(&folder);
     }
 }
 
@@ -221,10 +189,11 @@ fn bitmaps_of_a_disk_that_was_written_without_them_or_replaced_are_inconsistent(
 fn damaged_foreign_and_shared_files_of_bitmaps_are_refused_with_the_reason() {
     let folder = folder();
     let (program, mut client, mut guest) = start_on(&folder);
-    client.done("block-dirty-bitmap-add", new_bitmap("a", true));
+    client.execute(&format!("{ADD}=a"));
     write(&mut guest, 0..3);
     program.stop();
-    let saved = std::fs::read(folder.join("bits")).unwrap();
+    let bits = folder.join("bits");
+    let saved = fs::read(&bits).unwrap();
     let mut changed = saved.clone();
     *changed.last_mut().unwrap() ^= 1;
     for (content, why) in [
@@ -233,28 +202,20 @@ fn damaged_foreign_and_shared_files_of_bitmaps_are_refused_with_the_reason() {
         (&changed[..], "it is damaged"),
         (b"another file".as_slice(), "it is no file of dirty bitmaps"),
     ] {
-        std::fs::write(folder.join("bits"), content).unwrap();
-        folder
-            .run(LINE)
-            .assert_fails_naming(&["node 'd'", "bitmap-file", "bits", why]);
-        assert_eq!(
-            std::fs::read(folder.join("bits")).unwrap(),
-            content,
-            "it stays"
-        );
+        fs::write(&bits, content).unwrap();
+        let ended = folder.run(LINE);
+        ended.assert_fails_naming(&["node 'd'", "bitmap-file", "bits", why]);
+        assert_eq!(fs::read(&bits).unwrap(), content, "it stays");
     }
-    std::fs::write(folder.join("bits"), &saved).unwrap();
-    folder.image("other.img", 1 << 20);
+    fs::write(&bits, &saved).unwrap();
+    folder.image("other.img", MIB);
     let (program, mut client, _) = start_on(&folder);
-    let other =
-        json!({"driver": "file", "node-name": "o", "filename": "other.img", "bitmap-file": "bits"});
-    let why = client.fails("blockdev-add", other);
+    let why =
+        client.error_of("blockdev-add driver=file node-name=o filename=other.img bitmap-file=bits");
     assert!(why.contains("is in use by another disk"), "{why}");
-    let inactive = json!({"node-name": "d", "active": false});
-    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
-    client.event("BLOCK_EXPORT_DELETED", "e");
-    let why = client.fails("blockdev-set-active", inactive);
+    remove_export(&mut client);
+    let why = client.error_of("blockdev-set-active node-name=d active=false");
     assert!(why.contains("has a bitmap-file"), "{why}");
-    assert_eq!(dirty_blocks(&bitmaps(&mut client)[0]), 3);
+    assert_eq!(summary(&mut client), json!([["a", 3, true]]));
     program.stop();
 }

@@ -1,67 +1,57 @@
 //! Requests that a disk fails are reported, ignored, or wait until an operator has put it right; and those that it does
-//! not answer.
+//! not answer. Events tell of them, and of broken queues.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use test_support::deadline::{Deadline, eventually, eventually_ok};
 
 use crate::client::Client;
 use crate::guest::{BLOCK, FLUSH, Guest, IN, OUT, SLOTS};
-use crate::process::{Folder, Process};
-use crate::start;
-
-const MIB: u64 = 1 << 20;
+use crate::process::{Folder, Process, words};
+use crate::{MIB, MONITOR, start, start_with_disk};
 
 /// What a request that failed has for its status.
 const IO_ERROR: u8 = 1;
 
 struct Disk {
+    folder: Folder,
     program: Process,
     client: Client,
     guest: Guest,
-    socket: PathBuf,
 }
 
 /// A disk with faults, and a policy.
-fn disk(folder: &Folder, policy: &str) -> Disk {
-    folder.image("disk", MIB);
-    let line = format!(
+fn disk(policy: &str) -> Disk {
+    let (folder, program, client) = start_with_disk(&format!(
         "--blockdev file,node-name=d,filename=disk --blockdev blkdebug,node-name=b,image=d \
          --export vhost-user-blk,id=e,node-name=b,addr.type=unix,addr.path=e.sock,writable=on,num-queues=2,{policy}"
-    );
-    let (mut program, client) = start(folder, &line);
-    let socket = folder.join("e.sock");
-    program.wait_until_accepting(&socket);
-    let guest = Guest::connect(&socket, 2);
+    ));
+    let guest = Guest::connect(&folder.join("e.sock"), 2);
     Disk {
+        folder,
         program,
         client,
         guest,
-        socket,
     }
 }
 
 impl Disk {
-    fn inject(&mut self, rules: Value) {
-        let arguments = json!({"node-name": "b", "inject-error": rules});
-        self.client.done("x-blkdebug-set", arguments);
+    /// Replaces the rules of its faults, in words.
+    fn inject(&mut self, rules: &str) {
+        let set = format!("x-blkdebug-set node-name=b {rules}");
+        self.client.execute(&set);
     }
 
     fn fail_writes(&mut self, errno: u32) {
-        self.inject(json!([{"iotype": "write", "errno": errno}]));
+        self.inject(&format!(
+            "inject-error.0.iotype=write inject-error.0.errno={errno}"
+        ));
     }
 
     fn resume(&mut self) {
-        let arguments = json!({"id": "e"});
-        self.client.done("block-export-resume", arguments);
-    }
-
-    /// Waits until so many requests wait.
-    #[track_caller]
-    fn expect_parked(&mut self, requests: u64, status: &str) {
-        expect_parked(&mut self.client, requests, status);
+        self.client.execute("block-export-resume id=e");
     }
 
     fn status(&mut self, slot: usize) -> u8 {
@@ -74,7 +64,7 @@ impl Disk {
 #[track_caller]
 fn expect_parked(client: &mut Client, requests: u64, status: &str) {
     eventually_ok(format_args!("{requests} requests wait"), || {
-        let export = client.done("query-block-exports", json!({}))[0].take();
+        let export = client.export("e");
         if export["waiting-requests"] != requests {
             return Err(export);
         }
@@ -85,23 +75,10 @@ fn expect_parked(client: &mut Client, requests: u64, status: &str) {
 
 #[test]
 fn stop_policy_parks_a_failed_request_only() {
-    let folder = Folder::new();
-    let mut disk = disk(&folder, "rerror=stop,werror=stop");
+    let mut disk = disk("rerror=stop,werror=stop");
     disk.fail_writes(5);
     disk.guest.ask(0, 0, OUT, 1, 7);
-    let event = disk.client.wait_for_event("BLOCK_IO_ERROR");
-    let event = [
-        "node-name",
-        "export",
-        "operation",
-        "action",
-        "nospace",
-        "reason",
-    ]
-    .map(|key| event[key].clone());
-    let expected = json!(["b", "e", "write", "stop", false, "Input/output error"]);
-    assert_eq!(json!(event), expected);
-    disk.expect_parked(1, "failed");
+    expect_parked(&mut disk.client, 1, "failed");
     // A flush is about what was answered.
     for kind in [IN, FLUSH] {
         disk.guest.ask(0, 1, kind, 1, 0);
@@ -109,21 +86,21 @@ fn stop_policy_parks_a_failed_request_only() {
     }
     // While the disk is not fixed it is parked again.
     disk.resume();
-    disk.expect_parked(1, "failed");
+    expect_parked(&mut disk.client, 1, "failed");
     assert!(!disk.guest.is_answered(0, 0));
-    disk.inject(json!([]));
+    disk.inject("inject-error=[]");
     disk.resume();
     assert_eq!(disk.status(0), 0);
-    disk.expect_parked(0, "ok");
+    expect_parked(&mut disk.client, 0, "ok");
     disk.guest.request(0, IN, 1, 0);
     assert_eq!(disk.guest.data(0, 0), [7; BLOCK]);
     // Whatever it was.
-    disk.inject(json!([{}]));
+    disk.inject("inject-error.0={}");
     for (slot, kind) in [IN, OUT, FLUSH].into_iter().enumerate() {
         disk.guest.ask(0, slot, kind, slot as u64 + 1, 8);
     }
-    disk.expect_parked(3, "failed");
-    disk.inject(json!([]));
+    expect_parked(&mut disk.client, 3, "failed");
+    disk.inject("inject-error=[]");
     disk.resume();
     for slot in 0..3 {
         assert_eq!(disk.status(slot), 0);
@@ -131,82 +108,46 @@ fn stop_policy_parks_a_failed_request_only() {
     assert_eq!(disk.guest.data(0, 0), [7; BLOCK]);
     disk.guest.request(0, IN, 2, 0);
     assert_eq!(disk.guest.data(0, 0), [8; BLOCK]);
-    // Who has waited enough can give up.
-    disk.fail_writes(5);
-    disk.guest.ask(0, 0, OUT, 1, 9);
-    disk.expect_parked(1, "failed");
-    let report = json!({"id": "e", "action": "report"});
-    disk.client.done("block-export-resume", report);
-    assert_eq!(disk.status(0), IO_ERROR);
-    disk.expect_parked(0, "ok");
-    let text = disk
-        .client
-        .fails("block-export-resume", json!({"id": "nope"}));
+    let text = disk.client.error_of("block-export-resume id=nope");
     assert_eq!(text, "Export 'nope' is not found");
     disk.program.stop();
 }
 
 #[test]
-fn each_policy_applies_to_its_errors() {
-    const EIO: u32 = 5;
-    const ENOSPC: u32 = 28;
-    for (policy, errno, expected) in [
-        ("", EIO, Some(IO_ERROR)),
-        ("", ENOSPC, Some(IO_ERROR)),
-        ("werror=enospc", EIO, Some(IO_ERROR)),
-        ("werror=enospc", ENOSPC, None),
-        ("rerror=stop", EIO, Some(IO_ERROR)),
-        ("werror=ignore", EIO, Some(0)),
-    ] {
-        let folder = Folder::new();
-        let mut disk = disk(&folder, policy);
-        disk.fail_writes(errno);
-        disk.guest.ask(0, 0, OUT, 1, 7);
-        match expected {
-            Some(status) => assert_eq!(disk.status(0), status, "{policy} {errno}"),
-            None => disk.expect_parked(1, "nospace"),
-        }
-        drop(disk.guest);
-        disk.program.stop();
-    }
-}
-
-#[test]
 fn stopping_queue_returns_the_last_parked_request_to_the_ring() {
-    let folder = Folder::new();
-    let mut disk = disk(&folder, "werror=stop");
+    let mut disk = disk("werror=stop");
     disk.guest.request(0, IN, 0, 0);
     disk.fail_writes(28);
     for slot in 0..3 {
         disk.guest.ask(0, slot, OUT, slot as u64, 7);
     }
-    disk.expect_parked(3, "nospace");
+    expect_parked(&mut disk.client, 3, "nospace");
     let base = disk.guest.stop(0);
     assert_eq!(base, 1, "as if they had not been taken");
-    disk.expect_parked(0, "ok");
-    disk.inject(json!([]));
+    expect_parked(&mut disk.client, 0, "ok");
+    disk.inject("inject-error=[]");
     disk.guest.start(0, base);
     for slot in 0..3 {
         assert_eq!(disk.status(slot), 0);
         disk.guest.request(1, IN, slot as u64, 0);
         assert_eq!(disk.guest.data(1, 0), [7; BLOCK]);
     }
-    // The ring cannot say that an earlier one is not done: its guest is event of the error.
+    // The ring cannot say that an earlier one is not done: its guest is told of the error.
     disk.fail_writes(28);
     disk.guest.ask(0, 0, OUT, 0, 8);
-    disk.expect_parked(1, "nospace");
+    expect_parked(&mut disk.client, 1, "nospace");
     disk.guest.ask(0, 1, IN, 0, 0);
     assert_eq!(disk.status(1), 0);
     assert_eq!(disk.guest.stop(0), 6);
     assert_eq!(disk.status(0), IO_ERROR);
-    disk.expect_parked(0, "ok");
+    expect_parked(&mut disk.client, 0, "ok");
     // A guest that goes, and the program's end, wait for none of it.
     disk.guest.start(0, 6);
     disk.guest.ask(0, 0, OUT, 0, 8);
-    disk.expect_parked(1, "nospace");
+    expect_parked(&mut disk.client, 1, "nospace");
     drop(disk.guest);
     expect_parked(&mut disk.client, 0, "ok");
-    let mut guest = Guest::connect(&disk.socket, 2);
+    let mut guest = Guest::connect(&disk.folder.join("e.sock"), 2);
     guest.request(1, IN, 0, 0);
     guest.ask(0, 0, OUT, 0, 8);
     expect_parked(&mut disk.client, 1, "nospace");
@@ -215,27 +156,21 @@ fn stopping_queue_returns_the_last_parked_request_to_the_ring() {
 
 #[test]
 fn disk_is_exchanged_and_shrunk_while_requests_are_parked() {
-    let folder = Folder::new();
-    let mut disk = disk(&folder, "werror=stop");
+    let mut disk = disk("werror=stop");
     disk.fail_writes(5);
     let last = MIB / BLOCK as u64 - 1;
-    for (slot, block) in [1, last].into_iter().enumerate() {
-        disk.guest.ask(0, slot, OUT, block, 7);
-    }
-    disk.expect_parked(2, "failed");
-    let options = json!([
-        {"driver": "file", "node-name": "d", "filename": "disk", "aio": "threads"},
-        {"driver": "blkdebug", "node-name": "b", "image": "d"},
-    ]);
-    disk.client
-        .done("blockdev-reopen", json!({"options": options}));
-    disk.client
-        .done("block_resize", json!({"node-name": "d", "size": MIB / 2}));
-    disk.expect_parked(2, "failed");
+    disk.guest.ask_all(0, OUT, [(1, 7), (last, 7)]);
+    expect_parked(&mut disk.client, 2, "failed");
+    disk.client.reopen(
+        "driver=file node-name=d filename=disk aio=threads
+         driver=blkdebug node-name=b image=d",
+    );
+    disk.client.execute("block_resize node-name=d size=524288");
+    expect_parked(&mut disk.client, 2, "failed");
     disk.resume();
     assert_eq!(disk.status(0), 0);
     assert_eq!(disk.status(1), IO_ERROR, "there is no disk any more");
-    let image = std::fs::read(folder.join("disk")).unwrap();
+    let image = std::fs::read(disk.folder.join("disk")).unwrap();
     assert_eq!(image.len() as u64, MIB / 2);
     assert_eq!(image[BLOCK..2 * BLOCK], [7; BLOCK]);
     disk.program.stop();
@@ -243,31 +178,23 @@ fn disk_is_exchanged_and_shrunk_while_requests_are_parked() {
 
 /// Errors by chance: each arrives at the request that it is of, and what is on the disk is what was said.
 #[test]
-fn random_errors_reach_the_failed_requests_only() {
-    let folder = Folder::new();
-    let mut disk = disk(&folder, "");
+fn errors_by_chance_reach_the_failed_requests_only() {
+    let mut disk = disk("");
     let mut model = [[0; BLOCK]; SLOTS];
-    disk.client.done(
-        "x-blkdebug-set",
-        json!({"node-name": "b", "seed": 3, "inject-error": [
-            {"one-in": 7, "action": "delay", "delay-ns": 100_000},
-            {"one-in": 4},
-        ]}),
+    disk.inject(
+        "seed=3 inject-error.0.one-in=7 inject-error.0.action=delay inject-error.0.delay-ns=100000 \
+         inject-error.1.one-in=4",
     );
     let mut failed = 0;
     for round in 1..200_u8 {
+        let reads = |slot: usize| (usize::from(round) + slot).is_multiple_of(3);
         for slot in 0..SLOTS {
-            let kind = if (usize::from(round) + slot).is_multiple_of(3) {
-                IN
-            } else {
-                OUT
-            };
+            let kind = if reads(slot) { IN } else { OUT };
             disk.guest.add(0, slot, kind, slot as u64, round);
         }
         disk.guest.submit(0);
         for (slot, block) in model.iter_mut().enumerate() {
-            let reads = (usize::from(round) + slot).is_multiple_of(3);
-            match (disk.status(slot), reads) {
+            match (disk.status(slot), reads(slot)) {
                 (0, true) => assert_eq!(disk.guest.data(0, slot), *block),
                 (0, false) => *block = [round; BLOCK],
                 (status, _) => {
@@ -287,15 +214,10 @@ struct Small(PathBuf);
 impl Small {
     /// `None`: it cannot be had, which was said.
     fn mounted(folder: &Folder, kib: u64) -> Option<Self> {
-        let place = folder.join("small");
-        std::fs::create_dir(&place).unwrap();
-        let size = format!("size={kib}k");
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
-            .arg(&place)
-            .status();
-        if mounted.is_ok_and(|status| status.success()) {
-            return Some(Small(place));
+        let small = Small(folder.join("small"));
+        std::fs::create_dir(&small.0).unwrap();
+        if small.mount(&format!("size={kib}k")) {
+            return Some(small);
         }
         test_support::report::not_run(
             "a disk that fills up is on a tmpfs, and mounting one needs root",
@@ -303,19 +225,22 @@ impl Small {
         None
     }
 
+    fn mount(&self, options: &str) -> bool {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]);
+        let status = mount.arg(&self.0).status();
+        status.is_ok_and(|status| status.success())
+    }
+
     fn grow(&self, kib: u64) {
-        let size = format!("remount,size={kib}k");
-        let grown = Command::new("mount")
-            .args(["-o", &size])
-            .arg(&self.0)
-            .status();
-        assert!(grown.unwrap().success());
+        assert!(self.mount(&format!("remount,size={kib}k")));
     }
 }
 
 impl Drop for Small {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        let mut unmount = Command::new("umount");
+        let _ = unmount.args(["-l", "-q"]).arg(&self.0).status();
     }
 }
 
@@ -331,40 +256,29 @@ fn enospc_policy_hides_a_full_disk_from_the_guest() {
             "--blockdev file,node-name=d,filename=small/disk,aio={aio} \
              --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock,writable=on,num-queues=2,werror=enospc"
         );
-        let (mut program, mut client) = start(&folder, &line);
-        let socket = folder.join("e.sock");
-        program.wait_until_accepting(&socket);
-        let mut guest = Guest::connect(&socket, 2);
+        let (program, mut client) = start(&folder, &line);
+        let mut guest = Guest::connect(&folder.join("e.sock"), 2);
         // Neighbours, which go to the disk together, and of which some have room: 16 of 12 blocks.
-        for queue in [0, 1] {
-            for slot in 0..SLOTS {
-                let block = slot as u64 + u64::from(queue) * SLOTS as u64;
-                guest.add(queue, slot, OUT, block, u8::try_from(block + 1).unwrap());
-            }
-            guest.submit(queue);
+        for queue in [0, 1_u8] {
+            let blocks = (queue * 8..).take(SLOTS);
+            let blocks = blocks.map(|block| (block.into(), block + 1));
+            guest.ask_all(queue.into(), OUT, blocks);
         }
         let event = client.wait_for_event("BLOCK_IO_ERROR");
-        assert_eq!(
-            (&event["action"], &event["nospace"]),
-            (&json!("stop"), &json!(true))
-        );
+        assert_eq!(event["action"], "stop");
         // A little more is not enough for all.
         small.grow(52);
-        client.done("block-export-resume", json!({"id": "e"}));
+        client.execute("block-export-resume id=e");
         small.grow(1024);
-        let asked = [0, 1].map(|queue| (0..SLOTS).map(move |slot| (queue, slot)));
-        let asked: Vec<_> = asked.into_iter().flatten().collect();
         eventually(format_args!("{aio}: all requests are answered"), || {
-            let mut all = asked.iter();
-            let done = all.all(|(queue, slot)| guest.is_answered(*queue, *slot));
-            if !done {
-                // What fails while the other is resumed needs it once more.
-                client.done("block-export-resume", json!({"id": "e"}));
-            }
-            done
+            // What fails while the other is resumed needs it once more.
+            client.execute("block-export-resume id=e");
+            [0, 1]
+                .iter()
+                .all(|queue| (0..SLOTS).all(|slot| guest.is_answered(*queue, slot)))
         });
-        for (queue, slot) in asked {
-            assert_eq!(guest.status(queue, slot), 0, "{aio}");
+        for queue in [0, 1] {
+            assert_eq!(guest.watch_all(queue), [0; SLOTS], "{aio}");
         }
         expect_parked(&mut client, 0, "ok");
         program.stop();
@@ -382,9 +296,8 @@ fn enospc_policy_hides_a_full_disk_from_the_guest() {
 
 #[test]
 fn late_requests_are_reported_once() {
-    let folder = Folder::new();
-    let mut disk = disk(&folder, "request-timeout=1");
-    disk.inject(json!([{"iotype": "read", "sector": 8, "action": "hang"}]));
+    let mut disk = disk("request-timeout=1");
+    disk.inject("inject-error.0.iotype=read inject-error.0.sector=8 inject-error.0.action=hang");
     for (queue, slot) in [(0, 0), (0, 1), (1, 0)] {
         disk.guest.ask(queue, slot, IN, 1, 0);
     }
@@ -397,12 +310,58 @@ fn late_requests_are_reported_once() {
         late += event["requests"].as_u64().unwrap();
     }
     assert_eq!(late, 3);
-    let exports = disk.client.done("query-block-exports", json!({}));
-    assert_eq!(exports[0]["late-requests"], 3);
+    assert_eq!(disk.client.export("e")["late-requests"], 3);
     // Nothing was done about them.
     assert!(!disk.guest.is_answered(0, 0));
-    disk.inject(json!([]));
+    disk.inject("inject-error=[]");
     disk.guest.wait(0, 0);
     let log = disk.program.stop().stderr;
     assert!(log.contains("request-timeout"), "{log}");
+}
+
+/// Writes beyond the first MiB of a file fail (POSIX counts blocks of 512 bytes).
+const ONE_MIB_PER_FILE: &str = r#"ulimit -f 2048; exec "$0" "$@""#;
+
+#[test]
+fn failed_requests_and_broken_queues_emit_events() {
+    for aio in ["native", "io_uring", "threads"] {
+        let folder = Folder::new();
+        folder.image("disk", 4 * MIB);
+        let line = format!(
+            "{MONITOR} --blockdev file,node-name=d,filename=disk,aio={aio} \
+             --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on,num-queues=2,request-merging=off"
+        );
+        let command = folder.command_after(ONE_MIB_PER_FILE, words(&line));
+        let mut program = Process::spawn(command);
+        program.wait_until_accepting(&folder.join("s"));
+        let mut client = Client::connect(&folder.join("qmp"));
+        let mut guest = Guest::connect(&folder.join("s"), 2);
+        // Far more errors than events that may be sent.
+        for round in 0..50 {
+            guest.ask_all(0, OUT, (512..).map(|block| (block, round)).take(SLOTS));
+            assert_eq!(guest.watch_all(0), [1; SLOTS], "{aio}");
+        }
+        let data = json!({
+            "device": "",
+            "node-name": "d",
+            "export": "e",
+            "operation": "write",
+            "action": "report",
+            "nospace": false,
+            "reason": "File too large",
+        });
+        assert_eq!(client.wait_for_event("BLOCK_IO_ERROR"), data, "{aio}");
+        // What is read and written elsewhere succeeds, and is no news.
+        guest.request(1, OUT, 0, 7);
+        guest.request(1, IN, 0, 0);
+        guest.ask_nonsense(1);
+        let broken = client.wait_for_event("BLOCK_EXPORT_QUEUE_BROKEN");
+        assert_eq!((&broken["id"], &broken["queue"]), (&json!("e"), &json!(1)));
+        assert!(!broken["reason"].as_str().unwrap().is_empty());
+        drop(guest);
+        let log = program.stop().stderr;
+        let failed = log.matches("a request to the disk has failed").count();
+        // As seldom as the event.
+        assert!((1..100).contains(&failed), "{log}");
+    }
 }

@@ -27,20 +27,13 @@ print(json.dumps([[s.name, s.labels, s.value] for f in families for s in f.sampl
 
 /// Whether the parser is installed; reports that the calling test does not run if it is not.
 pub fn has_parser() -> bool {
-    let problem = if Path::new(PYTHON).exists() {
-        let mut python = Command::new(PYTHON);
-        python.args(["-c", "import prometheus_client.openmetrics.parser"]);
-        let imported = Process::spawn(python).ended();
-        if imported.code == Some(0) {
-            return true;
-        }
-        imported.stderr
-    } else {
-        format!("there is no {PYTHON}")
-    };
-    let last = problem.lines().last().unwrap_or_default();
-    test_support::report::not_run(&format!("no python3-prometheus-client: {last}"));
-    false
+    let mut python = Command::new(PYTHON);
+    python.args(["-c", "import prometheus_client.openmetrics.parser"]);
+    let is_there = python.output().is_ok_and(|output| output.status.success());
+    if !is_there {
+        test_support::report::not_run("no python3-prometheus-client");
+    }
+    is_there
 }
 
 /// Names and labels of the samples in the table of docs/metrics.md, sorted.
@@ -103,34 +96,23 @@ pub fn ask(mut stream: impl Read + Write, request: &str) -> Answer {
 pub struct Figures(Vec<(String, Value, f64)>);
 
 impl Figures {
-    /// Asks for them in one of the formats.
+    /// Asks for them in one of the formats, and parses them with the client library.
     pub fn scrape(socket: &Path, format: &str) -> Self {
-        let answer = get(socket, "/metrics", format);
-        assert!(
-            answer.head.starts_with("HTTP/1.1 200 OK\r\n"),
-            "{}",
-            answer.head
-        );
-        assert!(
-            answer
-                .head
-                .contains(&format!("Content-Type: {format}; version="))
-        );
-        Self::read(&answer.body, format)
-    }
-
-    /// Parses metrics in a format with the client library.
-    fn read(text: &str, format: &str) -> Self {
+        let Answer { head, body } = get(socket, "/metrics", format);
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        let content_type = format!("Content-Type: {format}; version=");
+        assert!(head.contains(&content_type), "{head}");
         let mut input = tempfile::tempfile().unwrap();
-        input.write_all(text.as_bytes()).unwrap();
+        input.write_all(body.as_bytes()).unwrap();
         input.rewind().unwrap();
         let mut parser = Command::new(PYTHON);
         parser.args(["-c", PARSER, format]).stdin(input);
         let parsed = Process::spawn(parser).ended();
-        assert!(
-            parsed.code == Some(0),
-            "the parser (python3-prometheus-client) refuses: {text}: {}",
-            parsed.stderr
+        let refusal = &parsed.stderr;
+        assert_eq!(
+            parsed.code,
+            Some(0),
+            "the parser refuses: {body}: {refusal}"
         );
         Figures(serde_json::from_str(&parsed.stdout).unwrap())
     }
@@ -170,6 +152,16 @@ impl Figures {
         let found = self.all(name, &labels);
         assert_eq!(found.len(), 1, "{name} {labels}: {found:?}");
         found[0]
+    }
+
+    /// The only sample with a name and labels that are written `queue_errors_total{queue=0,kind=invalid}`, without the program's
+    /// prefix.
+    #[track_caller]
+    pub fn sample(&self, text: &str) -> f64 {
+        let (name, labels) = text.split_once('{').expect(text);
+        let labels = labels.trim_end_matches('}').split(',');
+        let labels = labels.map(|label| label.split_once('=').expect(text));
+        self.one(&format!("blockplane_{name}"), labels.collect())
     }
 
     /// What stands still while nothing happens, sorted: not CPU time, and no ticks that become seconds by a scale

@@ -1,85 +1,63 @@
-//! Nodes are reopened with other options while guests use them.
+//! Nodes are reopened with other options while guests use them. Image locks are never released meanwhile.
 
 use std::os::unix::fs::MetadataExt;
 
-use serde_json::{Value, json};
-
 use crate::client::Client;
 use crate::guest::{BLOCK, Guest, IN, OUT, SLOTS};
-use crate::process::Folder;
-use crate::start;
-
-const MIB: u64 = 1 << 20;
+use crate::lock_contender::LockContender;
+use crate::process::{Folder, Process};
+use crate::{MIB, start, start_with_disk};
 
 const LINE: &str = "--blockdev file,node-name=d,filename=disk \
     --blockdev raw,node-name=tail,file=d,offset=4096 \
     --export vhost-user-blk,id=e,node-name=tail,addr.type=unix,addr.path=e.sock,writable=on,num-queues=2";
 
-fn file(changes: &Value) -> Value {
-    let mut options = json!({"driver": "file", "node-name": "d", "filename": "disk"});
-    for (key, value) in changes.as_object().unwrap() {
-        options[key] = value.clone();
-    }
-    options
-}
-
-fn node(client: &mut Client, name: &str) -> Value {
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    let mut nodes = nodes.as_array().unwrap().iter();
-    nodes
-        .find(|node| node["node-name"] == name)
-        .unwrap()
-        .clone()
-}
+/// The options of `d`.
+const FILE: &str = "driver=file node-name=d filename=disk";
 
 #[test]
 fn reopening_a_disk_does_not_disturb_its_guest() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    let (program, mut client) = start(&folder, LINE);
+    let (folder, program, mut client) = start_with_disk(LINE);
     let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    // Options, and whether they say direct I/O and no flushes.
     let ways = [
-        json!({"cache": {"direct": false}}),
-        json!({"cache": {"direct": true}, "aio": "native"}),
-        json!({"cache": {"direct": false, "no-flush": true}, "discard": "unmap"}),
-        json!({"cache": {"direct": true}, "aio": "threads"}),
-        json!({"aio": "io_uring"}),
+        ("cache.direct=false", Some(false), false),
+        ("cache.direct=true aio=native", Some(true), false),
+        (
+            "cache.direct=false cache.no-flush=true discard=unmap",
+            Some(false),
+            true,
+        ),
+        ("cache.direct=true aio=threads", Some(true), false),
+        ("aio=io_uring", None, false),
     ];
     for round in 0..100_usize {
         let byte = u8::try_from(round + 1).unwrap();
         for queue in [0, 1] {
-            for slot in 0..SLOTS {
-                let block = (slot + queue as usize * SLOTS) as u64;
-                guest.add(queue, slot, OUT, block, byte);
-            }
-            guest.submit(queue);
+            let first = u64::from(queue) * SLOTS as u64;
+            guest.ask_all(queue, OUT, (first..).map(|block| (block, byte)).take(SLOTS));
         }
-        let way = &ways[round % ways.len()];
-        client.done("blockdev-reopen", json!({"options": [file(way)]}));
+        let (way, direct, no_flush) = ways[round % ways.len()];
+        client.reopen(&format!("{FILE} {way}"));
         for queue in [0, 1] {
-            for slot in 0..SLOTS {
-                guest.watch(queue, slot);
-                assert_eq!(guest.status(queue, slot), 0);
-            }
+            assert_eq!(guest.watch_all(queue), [0; SLOTS], "{way}");
             guest.request(queue, IN, u64::from(queue) * SLOTS as u64, 0);
             assert_eq!(guest.data(queue, 0), [byte; BLOCK], "{way}");
         }
-        let shown = node(&mut client, "d")["cache"].clone();
-        assert_eq!(shown["no-flush"], way["cache"]["no-flush"] == true);
-        if let Some(direct) = way["cache"].get("direct") {
-            assert_eq!(shown["direct"], *direct);
+        let cache = client.node("d")["cache"].take();
+        assert_eq!(cache["no-flush"], no_flush);
+        if let Some(direct) = direct {
+            assert_eq!(cache["direct"], direct);
         }
     }
     // Old openings are gone, and their descriptors.
     let disk = folder.join("disk").canonicalize().unwrap();
-    let fds = std::fs::read_dir(format!("/proc/{}/fd", program.pid())).unwrap();
-    let open = fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
-    assert_eq!(open.filter(|path| *path == disk).count(), 1);
+    let open = program.open_files();
+    assert_eq!(open.iter().filter(|path| **path == disk).count(), 1);
     // It is still locked, and still grows.
-    let other = json!({"driver": "file", "node-name": "other", "filename": "disk"});
-    let locked = client.fails("blockdev-add", other);
+    let locked = client.error_of("blockdev-add driver=file node-name=other filename=disk");
     assert!(locked.contains("lock"), "{locked}");
-    client.done("block_resize", json!({"node-name": "d", "size": 2 * MIB}));
+    client.execute("block_resize node-name=d size=2097152");
     assert_eq!(guest.capacity(), 2 * MIB - 4096);
     guest.request(0, OUT, 2 * MIB / BLOCK as u64 - 2, 1);
     program.stop();
@@ -89,15 +67,13 @@ fn reopening_a_disk_does_not_disturb_its_guest() {
 #[test]
 fn zero_detection_is_turned_on_and_off_under_a_guest() {
     const HALF: u64 = MIB / 2;
-    let folder = Folder::new();
-    folder.image("disk", MIB);
+    let (folder, program, mut client) = start_with_disk(LINE);
     let path = folder.join("disk");
     let allocated = || {
         let file = std::fs::File::open(&path).unwrap();
         file.sync_all().unwrap();
         file.metadata().unwrap().blocks() * 512
     };
-    let (program, mut client) = start(&folder, LINE);
     let mut guest = Guest::connect(&folder.join("e.sock"), 2);
     let mut write_half = |byte| {
         for block in 0..HALF / BLOCK as u64 {
@@ -105,10 +81,9 @@ fn zero_detection_is_turned_on_and_off_under_a_guest() {
         }
     };
     for mode in ["unmap", "off", "unmap"] {
-        let options = file(&json!({"discard": "unmap", "detect-zeroes": mode}));
-        client.done("blockdev-reopen", json!({"options": [options]}));
-        assert_eq!(node(&mut client, "d")["detect_zeroes"], mode);
-        assert_eq!(node(&mut client, "tail")["detect_zeroes"], "off");
+        client.reopen(&format!("{FILE} discard=unmap detect-zeroes={mode}"));
+        assert_eq!(client.node("d")["detect_zeroes"], mode);
+        assert_eq!(client.node("tail")["detect_zeroes"], "off");
         write_half(1);
         assert!(allocated() >= HALF);
         write_half(0);
@@ -119,44 +94,96 @@ fn zero_detection_is_turned_on_and_off_under_a_guest() {
 }
 
 #[test]
-fn node_without_writers_becomes_read_only_and_writable_again() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    let (program, mut client) = start(&folder, LINE);
-    let read_only = json!({"options": [file(&json!({"read-only": true}))]});
-    let in_use = client.fails("blockdev-reopen", read_only.clone());
+fn nodes_are_reopened_all_or_none_and_read_only_without_writers() {
+    let (folder, program, mut client) = start_with_disk(LINE);
+    for second in [
+        "driver=raw node-name=tail file=d offset=8192",
+        "driver=file node-name=d filename=nope",
+    ] {
+        let text = client.reopen_error(&format!("{FILE} cache.direct=false\n{second}"));
+        assert!(text.starts_with("Cannot change the option"), "{text}");
+        assert_eq!(client.node("d")["cache"]["direct"], true);
+    }
+    client.reopen("");
+    let read_only = format!("{FILE} read-only=true");
     assert_eq!(
-        in_use,
+        client.reopen_error(&read_only),
         "Read-only block node 'tail' cannot support read-write users"
     );
-    assert_eq!(node(&mut client, "d")["ro"], false);
-    client.done("block-export-del", json!({"id": "e"}));
-    client.done("blockdev-reopen", read_only);
-    assert_eq!(node(&mut client, "d")["ro"], true);
-    assert_eq!(node(&mut client, "tail")["ro"], true);
-    client.done("blockdev-reopen", json!({"options": [file(&json!({}))]}));
-    assert_eq!(node(&mut client, "tail")["ro"], false);
-    let export = json!({"type": "vhost-user-blk", "id": "e", "node-name": "tail", "writable": true,
-        "addr": {"type": "unix", "path": "e.sock"}});
-    client.done("block-export-add", export);
+    assert_eq!(client.node("d")["ro"], false);
+    client.execute("block-export-del id=e");
+    client.reopen(&read_only);
+    assert_eq!(client.node("d")["ro"], true);
+    assert_eq!(client.node("tail")["ro"], true);
+    client.reopen(FILE);
+    assert_eq!(client.node("tail")["ro"], false);
+    client.execute(
+        "block-export-add type=vhost-user-blk id=e node-name=tail writable=true addr.type=unix addr.path=e.sock",
+    );
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     guest.request(0, OUT, 0, 1);
     program.stop();
 }
 
-#[test]
-fn reopening_several_nodes_is_atomic() {
+const ROUNDS: usize = 200;
+
+/// A disk that a guest may write, one without a user, and one without a lock.
+const LOCKS: &str = "--blockdev file,node-name=disk,filename=disk \
+    --blockdev file,node-name=spare,filename=spare \
+    --blockdev file,node-name=shared,filename=shared,locking=off \
+    --export vhost-user-blk,id=e,node-name=disk,addr.type=unix,addr.path=e.sock,writable=on";
+
+fn start_with_locks() -> (Folder, Process, Client) {
     let folder = Folder::new();
-    folder.image("disk", MIB);
-    let (program, mut client) = start(&folder, LINE);
-    let buffered = file(&json!({"cache": {"direct": false}}));
-    let tail = json!({"driver": "raw", "node-name": "tail", "file": "d", "offset": 8192});
-    for second in [tail, file(&json!({"filename": "nope"}))] {
-        let options = json!({"options": [buffered.clone(), second]});
-        let text = client.fails("blockdev-reopen", options);
-        assert!(text.starts_with("Cannot change the option"), "{text}");
-        assert_eq!(node(&mut client, "d")["cache"]["direct"], true);
+    for name in ["disk", "spare", "shared"] {
+        folder.image(name, MIB);
     }
-    client.done("blockdev-reopen", json!({"options": []}));
+    let (program, client) = start(&folder, LOCKS);
+    (folder, program, client)
+}
+
+#[test]
+fn reopening_never_releases_the_image_lock() {
+    let (folder, program, mut client) = start_with_locks();
+    // Readers have less of a lock than writers, and none of that is ever free.
+    let of_disk = [
+        "cache.direct=false",
+        "cache.direct=true aio=native",
+        "aio=threads",
+    ];
+    let of_spare = ["read-only=true", "read-only=false", "aio=threads"];
+    for (name, ways) in [("disk", of_disk), ("spare", of_spare)] {
+        let contender = LockContender::for_image(&folder.join(name));
+        for round in 0..ROUNDS {
+            let way = ways[round % ways.len()];
+            client.reopen(&format!(
+                "driver=file node-name={name} filename={name} {way}"
+            ));
+            contender.got_nothing();
+        }
+        contender.has_tried_again();
+    }
+    program.stop();
+}
+
+#[test]
+fn failed_reopening_of_several_disks_never_releases_the_image_lock() {
+    let (folder, program, mut client) = start_with_locks();
+    // Another process uses this image.
+    let other = "--blockdev file,node-name=shared,filename=shared --chardev socket,id=c,path=other,server=on,wait=off --monitor chardev=c";
+    let other = folder.start(other, "other");
+    let disk = LockContender::for_image(&folder.join("disk"));
+    // Its lock has gone to the new opening when the second one cannot have its own.
+    let both = "driver=file node-name=disk filename=disk aio=threads
+                driver=file node-name=shared filename=shared locking=on";
+    for _ in 0..ROUNDS {
+        let text = client.reopen_error(both);
+        assert!(text.contains("shared") && text.contains("lock"), "{text}");
+        disk.got_nothing();
+    }
+    disk.has_tried_again();
+    drop(disk);
+    other.stop();
+    client.reopen(both);
     program.stop();
 }

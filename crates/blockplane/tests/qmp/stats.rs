@@ -5,27 +5,15 @@ use test_support::deadline::eventually_ok;
 
 use crate::client::Client;
 use crate::guest::{FLUSH, Guest, IN, OUT, SLOTS};
-use crate::process::Folder;
-use crate::start;
+use crate::start_with_disk;
 
 const BLOCK: u64 = 4096;
 
 /// One export of two queues on two iothreads, over a disk of 256 blocks.
-fn line(folder: &Folder) -> &'static str {
-    folder.image("disk", 256 * BLOCK);
-    "--object iothread,id=io0 --object iothread,id=io1 \
-     --blockdev file,node-name=d,filename=disk,cache.direct=off \
-     --export vhost-user-blk,id=e,node-name=d,writable=on,num-queues=2,addr.type=unix,addr.path=e.sock,\
-     iothread-vq-mapping.0.iothread=io0,iothread-vq-mapping.1.iothread=io1"
-}
-
-/// The only export, of which nothing is in flight.
-#[track_caller]
-fn export(client: &mut Client) -> Value {
-    let exports = client.done("query-blockstats", json!({}));
-    assert_eq!(exports.as_array().unwrap().len(), 1);
-    exports[0].clone()
-}
+const LINE: &str = "--object iothread,id=io0 --object iothread,id=io1 \
+    --blockdev file,node-name=d,filename=disk,cache.direct=off \
+    --export vhost-user-blk,id=e,node-name=d,writable=on,num-queues=2,addr.type=unix,addr.path=e.sock,\
+iothread-vq-mapping.0.iothread=io0,iothread-vq-mapping.1.iothread=io1";
 
 /// Numbers of an object by name.
 fn numbers<const N: usize>(of: &Value, names: [&str; N]) -> [u64; N] {
@@ -43,9 +31,8 @@ const COUNTS: [&str; 6] = [
 
 #[test]
 fn statistics_are_exact_and_survive_reconnections() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, line(&folder));
-    let before = export(&mut client);
+    let (folder, program, mut client) = start_with_disk(LINE);
+    let before = client.block_stats("e");
     assert_eq!(before["connected"], false);
     assert_eq!(numbers(&before["stats"], COUNTS), [0; 6]);
     assert_eq!(before["queues"][1]["running"], false);
@@ -58,11 +45,10 @@ fn statistics_are_exact_and_survive_reconnections() {
     }
     guest.request(1, FLUSH, 0, 0);
     // Beyond the end.
-    guest.ask(0, 0, IN, 256, 0);
-    guest.watch(0, 0);
+    guest.status_of(0, IN, 256, 0);
     let bases = [guest.stop(0), guest.stop(1)];
     let counts = [40, 40 * BLOCK, 20, 20 * BLOCK, 1, 1];
-    let first = export(&mut client);
+    let first = client.block_stats("e");
     assert_eq!(first["connected"], true);
     assert_eq!(first["node-name"], "d");
     assert_eq!(numbers(&first["stats"], COUNTS), counts);
@@ -79,7 +65,7 @@ fn statistics_are_exact_and_survive_reconnections() {
     guest.start(0, bases[0]);
     guest.start(1, bases[1]);
     guest.request(0, IN, 3, 0);
-    let running = export(&mut client);
+    let running = client.block_stats("e");
     assert_eq!(running["queues"][0]["running"], true);
     assert_eq!(running["queues"][0]["size"], 64);
     // A guest that looks may find the last answer before it is signalled.
@@ -89,7 +75,7 @@ fn statistics_are_exact_and_survive_reconnections() {
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     guest.request(0, OUT, 200, 1);
     guest.stop(0);
-    let last = export(&mut client);
+    let last = client.block_stats("e");
     let counts = [41, 41 * BLOCK, 21, 21 * BLOCK, 1, 1];
     assert_eq!(numbers(&last["stats"], COUNTS), counts);
     assert_eq!(last["stats"]["wr_highest_offset"], 201 * BLOCK);
@@ -116,44 +102,17 @@ fn statistics_are_exact_and_survive_reconnections() {
         ("unmap", "unmap"),
     ] {
         for queue in queues {
-            let latency = &queue["latency"][kind];
-            let counts = latency["counts"].as_array().unwrap();
-            let total: u64 = counts.iter().map(|count| count.as_u64().unwrap()).sum();
+            let list = |key: &str| -> Vec<u64> {
+                let list = queue["latency"][kind][key].as_array().unwrap().iter();
+                list.map(|number| number.as_u64().unwrap()).collect()
+            };
+            let (counts, bounds) = (list("counts"), list("bounds"));
+            let total: u64 = counts.iter().sum();
             assert_eq!(queue["stats"][format!("{prefix}_operations")], total);
-            let bounds = latency["bounds"].as_array().unwrap();
             assert_eq!(bounds.len(), counts.len());
-            assert!(
-                bounds
-                    .windows(2)
-                    .all(|pair| pair[0].as_u64() < pair[1].as_u64())
-            );
+            assert!(bounds.is_sorted_by(|one, next| one < next), "{bounds:?}");
         }
     }
-    program.stop();
-}
-
-#[test]
-fn queue_statistics_show_batch_sizes() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, line(&folder));
-    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
-    for block in 0..5 {
-        guest.request(0, IN, block, 0);
-        for slot in 0..SLOTS {
-            guest.add(1, slot, IN, slot as u64, 0);
-        }
-        guest.submit(1);
-        for slot in 0..SLOTS {
-            guest.watch(1, slot);
-        }
-    }
-    let shown = export(&mut client);
-    for (queue, operations) in [(0, 5), (1, 5 * SLOTS)] {
-        let queue = &shown["queues"][queue];
-        assert_eq!(queue["stats"]["rd_operations"], operations);
-        assert_eq!(queue["turns"], 5, "{queue}");
-    }
-    drop(guest);
     program.stop();
 }
 
@@ -178,51 +137,33 @@ fn people_see_them(client: &mut Client) {
 }
 
 #[test]
-fn node_statistics_match_those_of_their_exports() {
-    let folder = Folder::new();
-    let line = "--blockdev null-co,node-name=n,size=1M --blockdev raw,node-name=r,file=n \
-        --export vhost-user-blk,id=e,node-name=r,addr.type=unix,addr.path=e.sock \
-        --export vhost-user-blk,id=f,node-name=r,addr.type=unix,addr.path=f.sock";
-    let (program, mut client) = start(&folder, line);
-    for (socket, requests) in [("e.sock", 3), ("f.sock", 4)] {
-        let mut guest = Guest::connect(&folder.join(socket), 1);
-        for block in 0..requests {
-            guest.request(0, IN, block, 0);
-        }
-        guest.stop(0);
-    }
-    let nodes = client.done("query-blockstats", json!({"query-nodes": true}));
-    let shown: Vec<_> = nodes.as_array().unwrap().iter().collect();
-    assert_eq!(shown.len(), 2);
-    assert_eq!(shown[0]["node-name"], "n");
-    assert_eq!(shown[0]["stats"]["rd_operations"], 0);
-    assert_eq!(shown[1]["node-name"], "r");
-    assert_eq!(shown[1]["stats"]["rd_operations"], 7);
-    assert_eq!(shown[1]["parent"]["node-name"], "n");
-    program.stop();
-}
-
-#[test]
-fn iothread_statistics_count_polls_and_sleeps() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, line(&folder));
+fn queues_and_iothreads_count_batches_polls_and_sleeps() {
+    let (folder, program, mut client) = start_with_disk(LINE);
     let mut guest = Guest::connect(&folder.join("e.sock"), 2);
-    for block in 0..10 {
+    for block in 0..5 {
         guest.request(0, IN, block, 0);
+        guest.ask_all(1, IN, (0..SLOTS as u64).map(|block| (block, 0)));
+        guest.watch_all(1);
+    }
+    let shown = client.block_stats("e");
+    for (queue, operations) in [(0, 5), (1, 5 * SLOTS)] {
+        let queue = &shown["queues"][queue];
+        assert_eq!(queue["stats"]["rd_operations"], operations);
+        assert_eq!(queue["turns"], 5, "{queue}");
     }
     guest.stop(0);
-    let iothreads = client.done("query-iothreads", json!({}));
-    let stats = |index: usize| iothreads[index]["stats"].clone();
-    let names = ["cpu-time-ns", "iterations", "sleeps"];
+    guest.stop(1);
+    let iothreads = client.execute("query-iothreads");
     for index in 0..2 {
-        assert!(numbers(&stats(index), names).iter().all(|&count| count > 0));
+        let stats = &iothreads[index]["stats"];
+        let names = ["cpu-time-ns", "iterations", "sleeps"];
+        assert!(numbers(stats, names).iter().all(|&count| count > 0));
+        let [polls, hits] = numbers(stats, ["polls", "poll-hits"]);
+        assert!(hits <= polls, "{stats}");
+        let names = ["requests-submitted", "submit-calls", "largest-batch"];
+        let [requests, calls, largest] = numbers(stats, names);
+        assert!(calls <= requests && largest <= requests, "{stats}");
     }
-    let [polls, hits] = numbers(&stats(0), ["polls", "poll-hits"]);
-    assert!(hits <= polls);
-    let names = ["requests-submitted", "submit-calls", "largest-batch"];
-    let [requests, calls, largest] = numbers(&stats(0), names);
-    assert!(calls <= requests && largest <= requests, "{}", stats(0));
-    assert_eq!(numbers(&stats(1), names), [0; 3]);
     program.stop();
 }
 
@@ -232,24 +173,20 @@ fn submitted_requests_are_counted_exactly() {
     if !test_support::report::has_io_uring() {
         return;
     }
-    let folder = Folder::new();
-    folder.image("disk", 256 * BLOCK);
-    let line = "--object iothread,id=io0,aio-max-batch=4 \
+    let line = "--object iothread,id=io0,aio-max-batch=4 --object iothread,id=idle \
         --blockdev file,node-name=d,filename=disk,cache.direct=off,aio=io_uring \
         --export vhost-user-blk,id=e,node-name=d,iothread=io0,addr.type=unix,addr.path=e.sock";
-    let (program, mut client) = start(&folder, line);
+    let (folder, program, mut client) = start_with_disk(line);
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     for block in 0..21 {
         guest.request(0, IN, block, 0);
     }
     let names = ["requests-submitted", "submit-calls", "largest-batch"];
-    let mut counts = || {
-        let iothreads = client.done("query-iothreads", json!({}));
-        numbers(&iothreads[0]["stats"], names)
-    };
     eventually_ok("21 requests, each in a call of its own", || {
-        match counts() {
-            [21, 21, 1] => Ok(()),
+        let iothreads = client.execute("query-iothreads");
+        let counts = [0, 1].map(|index| numbers(&iothreads[index]["stats"], names));
+        match counts {
+            [[21, 21, 1], [0, 0, 0]] => Ok(()),
             other => Err(other),
         }
     });

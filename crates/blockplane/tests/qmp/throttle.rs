@@ -2,17 +2,13 @@
 //!
 //! A limit of one byte per second lets the first request pass; the next ones would wait for an hour.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 use test_support::deadline::eventually_ok;
 
 use crate::client::Client;
 use crate::guest::{BLOCK, Guest, OUT, SLOTS};
 use crate::process::{Folder, Process};
-use crate::start;
-
-const MIB: u64 = 1 << 20;
+use crate::start_with_disk;
 
 /// A throttled file with an export.
 const LINE: &str = "--object throttle-group,id=g,limits.bps-total=1 \
@@ -20,35 +16,23 @@ const LINE: &str = "--object throttle-group,id=g,limits.bps-total=1 \
     --blockdev throttle,node-name=t,throttle-group=g,file=d \
     --export vhost-user-blk,id=e,node-name=t,addr.type=unix,addr.path=e.sock,writable=on";
 
-fn started() -> (Folder, Process, Client, Guest) {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    let (program, client) = start(&folder, LINE);
+fn started(line: &str) -> (Folder, Process, Client, Guest) {
+    let (folder, program, client) = start_with_disk(line);
     let guest = Guest::connect(&folder.join("e.sock"), 1);
     (folder, program, client, guest)
 }
 
-fn set_limits(limits: Value) -> Value {
-    json!({"path": "/objects/g", "property": "limits", "value": limits})
-}
-
-fn limits(client: &mut Client) -> Value {
-    let get = json!({"path": "/objects/g", "property": "limits"});
-    client.done("qom-get", get)
-}
+/// Sets limits of the group, in words.
+const SET_LIMITS: &str = "qom-set path=/objects/g property=limits";
 
 /// The entry of the export's throttled node in its statistics.
 fn throttle_stats(client: &mut Client) -> Value {
-    let mut stats = client.done("query-blockstats", json!({}));
-    stats[0]["throttle"][0].take()
+    client.block_stats("e")["throttle"][0].take()
 }
 
 /// One request passes, and all others of the queue wait. Each block is written with a byte of its own.
 fn fill_queue(client: &mut Client, guest: &mut Guest) {
-    for slot in 0..SLOTS {
-        guest.add(0, slot, OUT, slot as u64, byte(slot));
-    }
-    guest.submit(0);
+    guest.ask_all(0, OUT, (0..SLOTS).map(|slot| (slot as u64, byte(slot))));
     guest.watch(0, 0);
     eventually_ok("all others wait", || {
         let stats = throttle_stats(client);
@@ -72,227 +56,130 @@ fn assert_written(folder: &Folder) {
 
 #[test]
 fn limits_are_changed_in_part_and_shown_by_the_group_and_its_nodes() {
-    let (_folder, program, mut client, _guest) = started();
-    let listed = client.done("qom-list-properties", json!({"typename": "throttle-group"}));
-    let limits_property = json!({"name": "limits", "type": "ThrottleLimits"});
-    assert!(
-        listed.as_array().unwrap().contains(&limits_property),
-        "{listed}"
-    );
-    let changes = json!({"iops-read": 100, "iops-read-max": 200, "iops-read-max-length": 3, "iops-size": 4096});
-    client.done("qom-set", set_limits(changes));
+    const TOO_HIGH: &str = "iops-read-max=1000000000000001";
+    let (_folder, program, mut client, _guest) = started(LINE);
+    let limits = |client: &mut Client| client.execute("qom-get path=/objects/g property=limits");
+    let listed = client.execute("qom-list-properties typename=throttle-group");
+    let property = json!({"name": "limits", "type": "ThrottleLimits"});
+    assert!(listed.as_array().unwrap().contains(&property), "{listed}");
+    client.execute(&format!(
+        "{SET_LIMITS} value.iops-read=100 value.iops-read-max=200 value.iops-read-max-length=3 value.iops-size=4096"
+    ));
     let all = limits(&mut client);
-    assert_eq!(
-        (&all["bps-total"], &all["iops-read-max-length"]),
-        (&json!(1), &json!(3))
-    );
+    assert_eq!([&all["bps-total"], &all["iops-read-max-length"]], [1, 3]);
     assert_eq!(all["iops-total-max-length"], 1, "a default: {all}");
     assert_eq!(all.as_object().unwrap().len(), 19);
 
-    let refused = client.fails("qom-set", set_limits(json!({"iops-total": 5})));
-    assert!(
-        refused.starts_with("bps/iops/max total values and read/write values cannot"),
-        "{refused}"
+    client.assert_errors(&format!(
+        "{SET_LIMITS} value.iops-total=5 => bps/iops/max total values and read/write values cannot
+         {SET_LIMITS} value.{TOO_HIGH} => value must be in range [0, 1000000000000000]
+         {SET_LIMITS} value=5 => Invalid parameter type for 'limits', expected: object
+         object-add qom-type=throttle-group id=h limits.{TOO_HIGH} => value must be in range"
+    ));
+    client.error_of(
+        "object-add qom-type=throttle-group id=h limits.iops-read=2 limits.iops-read-max=1",
     );
-    let too_high = json!({"iops-read-max": 1_000_000_000_000_001_u64});
-    let refused = client.fails("qom-set", set_limits(too_high.clone()));
-    assert!(
-        refused.contains("value must be in range [0, 1000000000000000]"),
-        "{refused}"
-    );
-    let too_low = json!({"iops-read": 2, "iops-read-max": 1});
-    for limits in [too_high, too_low] {
-        let new = json!({"qom-type": "throttle-group", "id": "h", "limits": limits});
-        client.fails("object-add", new);
-    }
-    client.fails("object-del", json!({"id": "h"}));
-    let refused = client.fails("qom-set", set_limits(json!(5)));
-    assert_eq!(
-        refused,
-        "Invalid parameter type for 'limits', expected: object"
-    );
+    client.error_of("object-del id=h");
     assert_eq!(limits(&mut client), all, "a refused change changes nothing");
 
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    let throttled = &nodes[0];
-    for (member, value) in [
-        ("node-name", json!("t")),
-        ("drv", json!("throttle")),
-        ("group", json!("g")),
-        ("bps", json!(1)),
-        ("iops", json!(0)),
-        ("iops_rd", json!(100)),
-        ("iops_rd_max", json!(200)),
-        ("iops_rd_max_length", json!(3)),
-        ("iops_size", json!(4096)),
-    ] {
-        assert_eq!(throttled[member], value, "{member}: {throttled}");
-    }
+    let throttled = client.node("t");
+    let members = [
+        "drv",
+        "group",
+        "bps",
+        "iops",
+        "iops_rd",
+        "iops_rd_max",
+        "iops_rd_max_length",
+        "iops_size",
+    ];
+    let found: Value = members
+        .iter()
+        .map(|name| throttled[*name].clone())
+        .collect();
+    assert_eq!(found, json!(["throttle", "g", 1, 0, 100, 200, 3, 4096]));
     assert!(throttled.get("bps_max").is_none(), "{throttled}");
-    assert!(nodes[1].get("group").is_none(), "{nodes}");
+    assert!(client.node("d").get("group").is_none());
     program.stop();
 }
 
 #[test]
 fn a_group_is_removed_when_no_node_is_a_member() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, "--blockdev null-co,node-name=n");
-    let node = |group: &str| json!({"driver": "throttle", "node-name": "t", "throttle-group": group, "file": "n"});
-    let reopen = |group: &str| json!({"options": [node(group)]});
-    let add =
-        |id: &str| json!({"qom-type": "throttle-group", "id": id, "limits": {"iops-total": 100}});
-    assert_eq!(
-        client.fails("blockdev-add", node("g")),
-        "Throttle group 'g' does not exist"
+    let (_folder, program, mut client) = start_with_disk("--blockdev null-co,node-name=n");
+    let node = "driver=throttle node-name=t file=n throttle-group";
+    let add = format!("blockdev-add {node}=g");
+    let absent = client.error_of(&add);
+    assert_eq!(absent, "Throttle group 'g' does not exist");
+    client.execute(
+        "object-add qom-type=throttle-group id=g limits.iops-total=100
+         object-add qom-type=throttle-group id=h limits.iops-total=100",
     );
-    client.done("object-add", add("g"));
-    client.done("object-add", add("h"));
-    let again = client.fails("object-add", add("g"));
-    assert!(
-        again.contains("attempt to add duplicate property 'g'"),
-        "{again}"
+    client.execute(&add);
+    client.assert_errors(
+        "object-add qom-type=throttle-group id=g => attempt to add duplicate property 'g'
+         object-del id=g => object 'g' is in use, can not be deleted: node 't' is a member",
     );
-    client.done("blockdev-add", node("g"));
-    let in_use = client.fails("object-del", json!({"id": "g"}));
-    assert!(
-        in_use.starts_with("object 'g' is in use, can not be deleted: node 't' is a member"),
-        "{in_use}"
+    let absent = client.reopen_error(&format!("{node}=i"));
+    assert_eq!(absent, "Throttle group 'i' does not exist");
+    client.reopen(&format!("{node}=h"));
+    client.execute("object-del id=g");
+    assert_eq!(client.node("t")["group"], "h");
+    client.error_of("object-del id=h");
+    client.execute(
+        "blockdev-del node-name=t
+         object-del id=h",
     );
-    assert_eq!(
-        client.fails("blockdev-reopen", reopen("i")),
-        "Throttle group 'i' does not exist"
-    );
-    client.done("blockdev-reopen", reopen("h"));
-    client.done("object-del", json!({"id": "g"}));
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    assert_eq!(nodes[0]["group"], "h", "{nodes}");
-    client.fails("object-del", json!({"id": "h"}));
-    client.done("blockdev-del", json!({"node-name": "t"}));
-    client.done("object-del", json!({"id": "h"}));
-    let listed = client.done("qom-list", json!({"path": "/objects"}));
+    let listed = client.execute("qom-list path=/objects");
     assert!(!listed.to_string().contains("throttle-group"), "{listed}");
     program.stop();
 }
 
 #[test]
-fn requests_that_wait_pass_when_the_limit_is_removed() {
-    let (folder, program, mut client, mut guest) = started();
+fn requests_that_wait_are_shown_and_pass_when_the_limit_is_removed() {
+    let (folder, program, mut client, mut guest) = started(LINE);
     fill_queue(&mut client, &mut guest);
-    let stats = throttle_stats(&mut client);
-    assert_eq!(
-        (&stats["node-name"], &stats["group"]),
-        (&json!("t"), &json!("g"))
-    );
-    assert!(
-        stats["limit-hits"]["bps-total"].as_u64().unwrap() > 0,
-        "{stats}"
-    );
-    client.done("qom-set", set_limits(json!({"bps-total": 0})));
-    for slot in 1..SLOTS {
-        guest.watch(0, slot);
-        assert_eq!(guest.status(0, slot), 0);
-    }
-    let stats = throttle_stats(&mut client);
-    assert_eq!(
-        (&stats["waiting"], &stats["waited"]),
-        (&json!(0), &json!(SLOTS - 1))
-    );
+    let shown = client.export("e")["throttle"].take();
+    assert_eq!([&shown[0]["node-name"], &shown[0]["group"]], ["t", "g"]);
+    assert_eq!(shown[0]["waiting"], SLOTS - 1, "{shown}");
+    let hits = shown[0]["limit-hits"]["bps-total"].as_u64();
+    assert!(hits > Some(0), "{shown}");
+
+    client.execute(&format!("{SET_LIMITS} value.bps-total=0"));
+    assert_eq!(guest.watch_all(0), [0; SLOTS]);
     assert_written(&folder);
-    program.stop();
-}
+    let shown = client.export("e")["throttle"].take();
+    let counts = [&shown[0]["waiting"], &shown[0]["waited"]];
+    assert_eq!(counts, [0, SLOTS - 1]);
+    let stats = client.block_stats("e");
+    assert_eq!(shown, stats["throttle"], "both queries show the same");
 
-#[test]
-fn an_export_shows_the_waits_at_the_throttled_nodes_of_its_disks() {
-    let (_folder, program, mut client, mut guest) = started();
-    let throttle = |client: &mut Client, id: &str| {
-        let exports = client.done("query-block-exports", json!({}));
-        let mut exports = exports.as_array().unwrap().iter();
-        let export = exports.find(|export| export["id"] == id).unwrap();
-        export.get("throttle").cloned()
-    };
-    fill_queue(&mut client, &mut guest);
-    let shown = throttle(&mut client, "e").unwrap();
-    let entry = &shown[0];
-    assert_eq!(
-        (&entry["node-name"], &entry["group"]),
-        (&json!("t"), &json!("g"))
-    );
-    assert_eq!(entry["waiting"], SLOTS - 1, "{shown}");
-    assert!(
-        entry["limit-hits"]["bps-total"].as_u64().unwrap() > 0,
-        "{shown}"
-    );
+    // A new limit is for the next requests.
+    client.execute(&format!("{SET_LIMITS} value.bps-total=1"));
+    guest.ask_all(0, OUT, [(0, 1), (1, 1)]);
+    eventually_ok("a request waits", || {
+        let stats = throttle_stats(&mut client);
+        let one_waits = stats["waiting"].as_u64() > Some(0);
+        one_waits.then_some(()).ok_or(stats)
+    });
 
-    client.done("qom-set", set_limits(json!({"bps-total": 0})));
-    for slot in 1..SLOTS {
-        guest.watch(0, slot);
-    }
-    let shown = throttle(&mut client, "e").unwrap();
-    assert_eq!(
-        (&shown[0]["waiting"], &shown[0]["waited"]),
-        (&json!(0), &json!(SLOTS - 1))
+    // Those of all units of a SCSI controller are shown; none without limits.
+    client.execute(
+        "blockdev-add driver=null-co node-name=n
+         blockdev-add driver=null-co node-name=m
+         blockdev-add driver=throttle node-name=u throttle-group=g file=n
+         block-export-add type=vhost-user-scsi id=s luns.0.node-name=m luns.1.node-name=u addr.type=unix addr.path=s
+         block-export-add type=vhost-user-scsi id=plain luns.0.node-name=m addr.type=unix addr.path=plain",
     );
-    let stats = client.done("query-blockstats", json!({}));
-    assert_eq!(shown, stats[0]["throttle"], "both queries show the same");
-
-    // Those of all units of a SCSI controller; no member without limits.
-    for node in ["n", "m"] {
-        let null = json!({"driver": "null-co", "node-name": node});
-        client.done("blockdev-add", null);
-    }
-    let filter =
-        json!({"driver": "throttle", "node-name": "u", "throttle-group": "g", "file": "n"});
-    client.done("blockdev-add", filter);
-    let add = |id: &str, luns: Value| json!({"type": "vhost-user-scsi", "id": id, "luns": luns, "addr": {"type": "unix", "path": id}});
-    let luns = json!([{"node-name": "m"}, {"node-name": "u"}]);
-    client.done("block-export-add", add("scsi", luns));
-    let shown = throttle(&mut client, "scsi").unwrap();
+    let shown = client.export("s")["throttle"].take();
     assert_eq!(shown.as_array().unwrap().len(), 1, "{shown}");
     assert_eq!(shown[0]["node-name"], "u");
-    client.done(
-        "block-export-add",
-        add("plain", json!([{"node-name": "m"}])),
-    );
-    assert_eq!(throttle(&mut client, "plain"), None);
-    program.stop();
-}
-
-#[test]
-fn a_guest_gets_no_more_than_the_new_limit_after_a_change() {
-    const IOPS: u64 = 200;
-    let (_folder, program, mut client, mut guest) = started();
-    client.done(
-        "qom-set",
-        set_limits(json!({"bps-total": 0, "iops-total": 100_000})),
-    );
-    guest.request(0, OUT, 0, 1);
-    client.done("qom-set", set_limits(json!({"iops-total": IOPS})));
-    let (begin, mut requests) = (Instant::now(), 0);
-    while begin.elapsed() < Duration::from_secs(1) {
-        for slot in 0..SLOTS {
-            guest.add(0, slot, OUT, slot as u64, 1);
-        }
-        guest.submit(0);
-        for slot in 0..SLOTS {
-            guest.watch(0, slot);
-        }
-        requests += SLOTS as u64;
-    }
-    let milliseconds = u64::try_from(begin.elapsed().as_millis()).unwrap() + 1;
-    // The bucket and the account hold 0.11 s of the limit.
-    let most = IOPS * (milliseconds + 110) / 1000 + 1;
-    assert!(
-        requests <= most,
-        "{requests} requests in {milliseconds} ms: at most {most}"
-    );
-    let stats = throttle_stats(&mut client);
-    assert!(stats["waited"].as_u64().unwrap() > requests / 2, "{stats}");
+    assert_eq!(client.export("plain").get("throttle"), None);
     program.stop();
 }
 
 #[test]
 fn a_queue_that_stops_does_not_wait_for_the_budget() {
-    let (folder, program, mut client, mut guest) = started();
+    let (folder, program, mut client, mut guest) = started(LINE);
     fill_queue(&mut client, &mut guest);
     guest.stop(0);
     for slot in 1..SLOTS {
@@ -305,7 +192,7 @@ fn a_queue_that_stops_does_not_wait_for_the_budget() {
 
 #[test]
 fn the_end_of_the_daemon_does_not_wait_for_the_budget() {
-    let (folder, program, mut client, mut guest) = started();
+    let (folder, program, mut client, mut guest) = started(LINE);
     fill_queue(&mut client, &mut guest);
     drop(client);
     program.stop().assert_success();
@@ -314,35 +201,26 @@ fn the_end_of_the_daemon_does_not_wait_for_the_budget() {
 
 #[test]
 fn a_throttled_node_that_is_taken_away_does_not_keep_its_requests() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
     let line = LINE.replace("--export", "--blockdev raw,node-name=r,file=t --export");
-    let (program, mut client) = start(
-        &folder,
-        &line.replace("node-name=t,addr", "node-name=r,addr"),
-    );
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let line = line.replace("node-name=t,addr", "node-name=r,addr");
+    let (folder, program, mut client, mut guest) = started(&line);
     fill_queue(&mut client, &mut guest);
-    let onto = json!({"options": [{"driver": "raw", "node-name": "r", "file": "d"}]});
-    client.done("blockdev-reopen", onto);
-    client.done("blockdev-del", json!({"node-name": "t"}));
-    client.done("object-del", json!({"id": "g"}));
-    for slot in 1..SLOTS {
-        guest.watch(0, slot);
-        assert_eq!(guest.status(0, slot), 0);
-    }
+    client.reopen("driver=raw node-name=r file=d");
+    client.execute(
+        "blockdev-del node-name=t
+         object-del id=g",
+    );
+    assert_eq!(guest.watch_all(0), [0; SLOTS]);
     assert_written(&folder);
     program.stop();
 }
+
 #[test]
 fn a_node_that_is_reopened_keeps_its_debts_and_statistics() {
-    let (_folder, program, mut client, mut guest) = started();
+    let (_folder, program, mut client, mut guest) = started(LINE);
     fill_queue(&mut client, &mut guest);
-    let options = json!({"driver": "throttle", "node-name": "t", "throttle-group": "g", "file": "d", "discard": "unmap"});
-    client.done("blockdev-reopen", json!({"options": [options]}));
-    for slot in 1..SLOTS {
-        guest.watch(0, slot);
-    }
+    client.reopen("driver=throttle node-name=t throttle-group=g file=d discard=unmap");
+    guest.watch_all(0);
     let stats = throttle_stats(&mut client);
     assert_eq!(stats["waited"], SLOTS - 1, "{stats}");
     guest.ask(0, 0, OUT, 0, 1);

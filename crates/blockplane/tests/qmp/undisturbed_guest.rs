@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use rustix::process::Pid;
-use serde_json::json;
 use test_support::deadline::Deadline;
+use test_support::threads::status_field;
 
 use crate::guest::{Guest, IN, OUT};
 use crate::process::Folder;
@@ -71,9 +71,8 @@ writable=on,iothread=a";
 /// Memory that a program has, without what is a file's or shared.
 pub fn memory_kib(pid: Pid) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1));
-    kib.unwrap().parse().unwrap()
+    let kib = status_field(&status, "RssAnon");
+    kib.trim_end_matches(" kB").parse().unwrap()
 }
 
 /// Descriptors, threads and shared mappings of the program.
@@ -106,23 +105,21 @@ fn thousand_exports_added_and_removed_leave_nothing() {
     neighbour.goes_on();
     let mut before = None;
     for cycle in 0..CYCLES {
-        let node = json!({"driver": "file", "node-name": "o", "filename": "other"});
-        client.done("blockdev-add", node);
-        let export = json!({"type": "vhost-user-blk", "id": "e", "node-name": "o", "writable": true,
-            "iothread": "a", "num-queues": 2, "addr": {"type": "unix", "path": "e.sock"}});
-        client.done("block-export-add", export);
+        client.execute(
+            "blockdev-add driver=file node-name=o filename=other
+             block-export-add type=vhost-user-blk id=e node-name=o writable=true iothread=a num-queues=2 addr.type=unix addr.path=e.sock",
+        );
         let mut guest = Guest::connect(&folder.join("e.sock"), 2);
         guest.request(0, OUT, 1, 7);
         guest.request(1, IN, 1, 0);
         // In flight when its export goes, every other time.
         if cycle % 2 == 0 {
-            guest.add(0, 0, IN, 2, 0);
-            guest.submit(0);
+            guest.ask(0, 0, IN, 2, 0);
         }
-        client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+        client.execute("block-export-del id=e mode=hard");
         client.event("BLOCK_EXPORT_DELETED", "e");
         drop(guest);
-        client.done("blockdev-del", json!({"node-name": "o"}));
+        client.execute("blockdev-del node-name=o");
         if cycle % 10 == 0 {
             neighbour.goes_on();
         }
@@ -142,32 +139,6 @@ fn thousand_exports_added_and_removed_leave_nothing() {
     });
     let grown = memory_kib(pid).saturating_sub(memory);
     assert!(grown < MORE_KIB, "{grown} KiB more");
-    neighbour.goes_on();
-    neighbour.stop();
-    program.stop();
-}
-
-#[test]
-fn tuning_an_iothread_does_not_disturb_a_guest() {
-    let folder = Folder::new();
-    folder.image("disk", BLOCKS * 4096);
-    let (program, mut client) = start(&folder, LINE);
-    let neighbour = UndisturbedGuest::start(&folder);
-    for round in 0..100_u64 {
-        for (property, value) in [
-            ("aio-max-batch", round % 5),
-            ("poll-max-ns", round % 3 * 50_000),
-            ("poll-grow", round % 4),
-            ("poll-shrink", round % 4),
-            ("poll-cpu-max", 100 - round),
-        ] {
-            let set = json!({"path": "/objects/a", "property": property, "value": value});
-            client.done("qom-set", set);
-        }
-        if round % 10 == 0 {
-            neighbour.goes_on();
-        }
-    }
     neighbour.goes_on();
     neighbour.stop();
     program.stop();
