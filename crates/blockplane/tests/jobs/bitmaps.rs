@@ -5,37 +5,34 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::guest::{Guest, OUT};
 use crate::process::{Folder, Process};
-use crate::{MIB, assert_same_content, backup, bitmap, completed, start_with_disks};
+use crate::{
+    MIB, add_bitmap, assert_no_jobs, assert_same_content, begin_backup, bitmap, cancel, completed,
+    copy, failed, start_with_guest, succeeded,
+};
 
-const EXPORT: &str = "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock \
-    --blockdev blkdebug,node-name=bad,image=copy,inject-error.0.iotype=write,inject-error.0.errno=28,\
+/// A target that cannot store the granule at 1 MiB.
+const BAD: &str = "--blockdev blkdebug,node-name=bad,image=copy,inject-error.0.iotype=write,inject-error.0.errno=28,\
 inject-error.0.sector=2048";
 const GRANULE: u64 = 65536;
 /// Blocks of a granule.
 const BLOCKS: u64 = GRANULE / 4096;
 
-/// Two granules are dirty: the first one, and the one at 1 MiB, which the node `bad` cannot store.
+/// Two granules are dirty: the first one, and the one at 1 MiB. The target has the content of before.
 fn with_two_dirty_granules(folder: &Folder) -> (Process, Client, Guest) {
-    let (program, mut client) = start_with_disks(folder, 2 * MIB, EXPORT);
-    std::fs::copy(folder.join("disk.img"), folder.join("before.img")).unwrap();
-    let mut target = std::fs::File::options()
-        .write(true)
-        .open(folder.join("copy.img"))
-        .unwrap();
-    std::io::copy(
-        &mut std::fs::File::open(folder.join("before.img")).unwrap(),
-        &mut target,
-    )
-    .unwrap();
-    client.done(
-        "block-dirty-bitmap-add",
-        json!({"node": "disk", "name": "b"}),
-    );
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let (program, mut client, mut guest) = start_with_guest(folder, 2 * MIB, BAD);
+    // In place: it is open.
+    let before = std::fs::read(folder.join("disk.img")).unwrap();
+    std::fs::write(folder.join("copy.img"), before).unwrap();
+    make_two_granules_dirty(&mut client, &mut guest);
+    (program, client, guest)
+}
+
+/// In a new bitmap.
+fn make_two_granules_dirty(client: &mut Client, guest: &mut Guest) {
+    add_bitmap(client, "disk", "b");
     guest.request(0, OUT, 3, 1);
     guest.request(0, OUT, 16 * BLOCKS, 2);
-    assert_eq!(dirty(&mut client), 2);
-    (program, client, guest)
+    assert_eq!(dirty(client), 2);
 }
 
 /// Dirty granules.
@@ -43,83 +40,46 @@ fn dirty(client: &mut Client) -> u64 {
     bitmap(client, "disk", "b")["count"].as_u64().unwrap() / GRANULE
 }
 
-/// Dirty granules after a job with these arguments, during which another granule becomes dirty, and a failed one of the same kind before.
-fn dirty_after(sync: &str, mode: Value) -> (u64, u64) {
+/// The first number of dirty granules is that after a failed job, and the second one that after a job during which another granule
+/// becomes dirty.
+#[test]
+fn granules_that_were_copied_are_clean_in_the_cases_of_the_mode() {
     let folder = Folder::new();
     let (program, mut client, mut guest) = with_two_dirty_granules(&folder);
-    let mut arguments = json!({"bitmap": "b", "auto-finalize": false});
-    if !mode.is_null() {
-        arguments["bitmap-mode"] = mode;
+    for (sync, mode, after_failure, after_success) in [
+        ("incremental", json!("on-success"), 2..3, 1),
+        ("incremental", Value::Null, 2..3, 1),
+        ("bitmap", json!("on-success"), 2..3, 1),
+        ("bitmap", json!("never"), 2..3, 3),
+        ("bitmap", json!("always"), 1..2, 1),
+        ("full", json!("on-success"), 2..3, 1),
+        // The job stops at its first error, and other parts may be under way then.
+        ("full", json!("always"), 1..32, 1),
+    ] {
+        let case = format!("{sync} {mode}");
+        let mut arguments = json!({"bitmap": "b", "auto-finalize": false, "target": "bad"});
+        if !mode.is_null() {
+            arguments["bitmap-mode"] = mode;
+        }
+        begin_backup(&mut client, sync, arguments.clone());
+        assert_eq!(failed(&mut client), "No space left on device", "{case}");
+        assert!(after_failure.contains(&dirty(&mut client)), "{case}");
+        assert_eq!(bitmap(&mut client, "disk", "b")["busy"], false, "{case}");
+        arguments["target"] = "copy".into();
+        begin_backup(&mut client, sync, arguments);
+        client.wait_for_event("BLOCK_JOB_PENDING");
+        assert_eq!(bitmap(&mut client, "disk", "b")["busy"], true, "{case}");
+        guest.request(0, OUT, 8 * BLOCKS, 3);
+        client.done("job-finalize", json!({"id": "j"}));
+        succeeded(&mut client);
+        assert_eq!(dirty(&mut client), after_success, "{case}");
+        // It still records.
+        guest.request(0, OUT, 9 * BLOCKS, 3);
+        assert_eq!(dirty(&mut client), after_success + 1, "{case}");
+        let bitmap = json!({"node": "disk", "name": "b"});
+        client.done("block-dirty-bitmap-remove", bitmap);
+        make_two_granules_dirty(&mut client, &mut guest);
     }
-    arguments["target"] = "bad".into();
-    client.done("blockdev-backup", backup(sync, arguments.clone()));
-    assert_eq!(completed(&mut client)["error"], "No space left on device");
-    let failed = dirty(&mut client);
-    assert_eq!(bitmap(&mut client, "disk", "b")["busy"], false);
-    arguments["target"] = "copy".into();
-    client.done("blockdev-backup", backup(sync, arguments));
-    client.wait_for_event("BLOCK_JOB_PENDING");
-    assert_eq!(bitmap(&mut client, "disk", "b")["busy"], true);
-    guest.request(0, OUT, 8 * BLOCKS, 3);
-    client.done("job-finalize", json!({"id": "j"}));
-    completed(&mut client);
-    let succeeded = dirty(&mut client);
-    // It still records.
-    guest.request(0, OUT, 9 * BLOCKS, 3);
-    assert_eq!(dirty(&mut client), succeeded + 1);
-    program.stop();
-    (failed, succeeded)
-}
-
-#[test]
-fn incremental_backup_cleans_its_bitmap_if_it_succeeds() {
-    assert_eq!(dirty_after("incremental", json!("on-success")), (2, 1));
-    assert_eq!(dirty_after("incremental", Value::Null), (2, 1));
-    assert_eq!(dirty_after("bitmap", json!("on-success")), (2, 1));
-}
-
-#[test]
-fn backup_in_mode_never_leaves_its_bitmap_as_it_is() {
-    assert_eq!(dirty_after("bitmap", json!("never")), (2, 3));
-}
-
-#[test]
-fn backup_in_mode_always_cleans_what_was_copied_before_it_failed() {
-    assert_eq!(dirty_after("bitmap", json!("always")), (1, 1));
-}
-
-#[test]
-fn full_backup_cleans_its_bitmap_if_it_succeeds() {
-    assert_eq!(dirty_after("full", json!("on-success")), (2, 1));
-}
-
-/// The job stops at its first error, and other parts may be under way then.
-#[test]
-fn failed_full_backup_in_mode_always_leaves_dirty_what_was_not_copied() {
-    let (failed, succeeded) = dirty_after("full", json!("always"));
-    assert!((1..32).contains(&failed), "{failed}");
-    assert_eq!(succeeded, 1);
-}
-
-#[test]
-fn incremental_backup_copies_what_is_dirty_and_nothing_else() {
-    let folder = Folder::new();
-    let (program, mut client, _guest) = with_two_dirty_granules(&folder);
-    client.done(
-        "blockdev-backup",
-        backup("incremental", json!({"bitmap": "b"})),
-    );
-    let data = completed(&mut client);
-    assert_eq!(
-        (&data["len"], &data["offset"]),
-        (&json!(2 * GRANULE), &json!(2 * GRANULE))
-    );
-    assert_same_content(&folder, "disk.img", "copy.img");
-    client.done(
-        "blockdev-backup",
-        backup("incremental", json!({"bitmap": "b"})),
-    );
-    assert_eq!(completed(&mut client)["len"], 0);
     program.stop();
 }
 
@@ -127,19 +87,13 @@ fn incremental_backup_copies_what_is_dirty_and_nothing_else() {
 fn cancelled_backup_keeps_all_that_was_dirty_and_what_was_written_since() {
     let folder = Folder::new();
     let (program, mut client, mut guest) = with_two_dirty_granules(&folder);
-    let arguments = json!({"bitmap": "b", "speed": 1});
-    client.done("blockdev-backup", backup("incremental", arguments));
+    let slow = json!({"bitmap": "b", "speed": 1});
+    begin_backup(&mut client, "incremental", slow);
     guest.request(0, OUT, 8 * BLOCKS, 3);
-    assert!(
-        client
-            .fails(
-                "block-dirty-bitmap-clear",
-                json!({"node": "disk", "name": "b"})
-            )
-            .contains("in use")
-    );
-    client.done("job-cancel", json!({"id": "j"}));
-    client.wait_for_event("BLOCK_JOB_CANCELLED");
+    let bitmap = json!({"node": "disk", "name": "b"});
+    let said = client.fails("block-dirty-bitmap-clear", bitmap);
+    assert!(said.contains("in use"), "{said}");
+    cancel(&mut client);
     assert_eq!(dirty(&mut client), 3);
     program.stop();
 }
@@ -149,18 +103,20 @@ fn cancelled_backup_keeps_all_that_was_dirty_and_what_was_written_since() {
 fn bitmap_that_is_merged_for_a_backup_has_what_is_dirty_at_its_moment() {
     let folder = Folder::new();
     let (program, mut client, mut guest) = with_two_dirty_granules(&folder);
+    let by_hand = json!({"bitmap": "tmp", "auto-finalize": false});
+    let backup = copy("incremental", by_hand);
     let actions = json!({"actions": [
         {"type": "block-dirty-bitmap-add", "data": {"node": "disk", "name": "tmp", "disabled": true}},
         {"type": "block-dirty-bitmap-merge", "data": {"node": "disk", "target": "tmp", "bitmaps": ["b"]}},
         {"type": "block-dirty-bitmap-clear", "data": {"node": "disk", "name": "b"}},
-        {"type": "blockdev-backup", "data": backup("incremental", json!({"bitmap": "tmp", "auto-finalize": false}))},
+        {"type": "blockdev-backup", "data": backup},
     ]});
     client.done("transaction", actions);
     client.wait_for_event("BLOCK_JOB_PENDING");
     std::fs::copy(folder.join("disk.img"), folder.join("moment.img")).unwrap();
     guest.request(0, OUT, 8 * BLOCKS, 3);
     client.done("job-finalize", json!({"id": "j"}));
-    assert_eq!(completed(&mut client)["len"], 2 * GRANULE);
+    assert_eq!(succeeded(&mut client)["len"], 2 * GRANULE);
     assert_same_content(&folder, "moment.img", "copy.img");
     assert_eq!(bitmap(&mut client, "disk", "tmp")["count"], 0);
     assert_eq!(dirty(&mut client), 1);
@@ -173,21 +129,19 @@ fn bitmap_is_not_changed_by_the_actions_after_its_backup() {
     let folder = Folder::new();
     let (program, mut client, _guest) = with_two_dirty_granules(&folder);
     let of_bitmap = |kind: &str| json!({"type": kind, "data": {"node": "disk", "name": "b"}});
-    let backup = || {
-        let data = backup("incremental", json!({"bitmap": "b"}));
-        json!({"type": "blockdev-backup", "data": data})
-    };
+    let backup = copy("incremental", json!({"bitmap": "b"}));
+    let backup = json!({"type": "blockdev-backup", "data": backup});
     let busy = "Bitmap 'b' is currently in use by another operation and cannot be used";
     for kind in ["clear", "remove", "disable", "enable"] {
         let later = of_bitmap(&format!("block-dirty-bitmap-{kind}"));
-        let said = client.fails("transaction", json!({"actions": [backup(), later]}));
+        let said = client.fails("transaction", json!({"actions": [backup, later]}));
         assert_eq!(said, busy, "{kind}");
-        assert_eq!(client.done("query-jobs", json!({})), json!([]));
+        assert_no_jobs(&mut client);
         assert_eq!(bitmap(&mut client, "disk", "b")["busy"], false);
         assert_eq!(dirty(&mut client), 2);
     }
     let earlier = of_bitmap("block-dirty-bitmap-clear");
-    client.done("transaction", json!({"actions": [earlier, backup()]}));
+    client.done("transaction", json!({"actions": [earlier, backup]}));
     assert_eq!(completed(&mut client)["len"], 0);
     program.stop();
 }

@@ -1,59 +1,78 @@
-//! `blockplane backup` and `blockplane bitmap`, with this program and with qemu-storage-daemon.
+//! `blockplane backup`, `mirror` and `bitmap`, with this program and with qemu-storage-daemon.
 
-use std::io::Write;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use test_support::deadline::Deadline;
+use test_support::deadline::eventually;
 
 use crate::client::Client;
-use crate::guest::{BLOCK, Guest, OUT};
+use crate::guest::{BLOCK, OUT};
+use crate::nbd_target::start_daemon;
 use crate::process::{Folder, Process, ProcessOutput};
-use crate::{MIB, MONITOR, assert_same_content, bitmap, start, start_with_disks};
-
-const EXPORT: &str =
-    "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
+use crate::{
+    EXPORT, MIB, MONITOR, add_bitmap, assert_has, assert_no_jobs, assert_same_content,
+    await_progress, bitmap, bitmaps, content, start_with_disks, start_with_guest,
+};
 
 fn printed_json(output: &ProcessOutput) -> Value {
     serde_json::from_str(output.assert_success()).unwrap()
 }
 
+/// Names of all nodes, sorted.
+fn node_names(client: &mut Client) -> Vec<String> {
+    let nodes = client.done("query-named-block-nodes", json!({}));
+    let nodes = nodes.as_array().unwrap().iter();
+    let names = nodes.map(|node| node["node-name"].as_str().unwrap().to_owned());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
+}
+
 /// Starts a command, and waits until its job runs: the disk is busy before.
 fn start_command(folder: &Folder, client: &mut Client, line: &str) -> Process {
     let command = Process::spawn(folder.command(line.split_whitespace()));
-    let deadline = Deadline::default();
-    while client.done("query-jobs", json!({}))[0]["status"] != "running" {
-        deadline.check("the job runs");
-    }
+    eventually("the job runs", || {
+        client.done("query-jobs", json!({}))[0]["status"] == "running"
+    });
     command
+}
+
+#[track_caller]
+fn assert_fails(folder: &Folder, line: &str, reason: &str) {
+    let output = folder.run(line);
+    let names_it = output.stderr.contains(reason);
+    assert!(output.code == Some(1) && names_it, "{line}: {output:?}");
+}
+
+/// Guests of SCSI controllers do not go over to other nodes.
+fn add_scsi_export(client: &mut Client) {
+    let addr = json!({"type": "unix", "path": "s.sock"});
+    let export = json!({"type": "vhost-user-scsi", "id": "s", "node-name": "disk", "addr": addr});
+    client.done("block-export-add", export);
 }
 
 #[test]
 fn backup_command_copies_all_and_then_what_has_changed() {
     let folder = Folder::new();
-    let (program, mut client) = start_with_disks(&folder, 2 * MIB, EXPORT);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let (program, mut client, mut guest) = start_with_guest(&folder, 2 * MIB, "");
     let first = printed_json(&folder.run("backup qmp e new.img --incremental nightly --json"));
-    assert_eq!(first["kind"], "full");
-    assert_eq!(first["copied"], 2 * MIB);
+    assert_has(&first, json!({"kind": "full", "copied": 2 * MIB}));
     assert_same_content(&folder, "disk.img", "new.img");
     guest.request(0, OUT, 3, 9);
     let second = printed_json(&folder.run("backup qmp disk new.img --incremental nightly --json"));
-    assert_eq!(second["kind"], "incremental");
-    assert_eq!(second["copied"], 65536);
+    assert_has(&second, json!({"kind": "incremental", "copied": 65536}));
     assert_same_content(&folder, "disk.img", "new.img");
     assert_eq!(bitmap(&mut client, "disk", "nightly")["count"], 0);
     folder
         .run("bitmap qmp disk nightly --disable")
         .assert_success();
+    // This write is in no bitmap.
     guest.request(0, OUT, 5, 7);
-    let refused = folder.run("backup qmp disk new.img --incremental nightly");
-    assert!(
-        refused.stderr.contains("does not record"),
-        "the write is in no bitmap: {refused:?}"
-    );
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    assert_eq!(nodes.as_array().unwrap().len(), 2, "the target is closed");
+    let line = "backup qmp disk new.img --incremental nightly";
+    assert_fails(&folder, line, "does not record");
+    // The target is closed.
+    assert_eq!(node_names(&mut client), ["copy", "disk"]);
     program.stop();
 }
 
@@ -62,33 +81,21 @@ fn backup_command_leaves_files_of_others_and_says_what_to_do() {
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, MIB, EXPORT);
     folder.image("mine.img", MIB);
+    let persistent = "backup qmp disk new.img --incremental b --persistent";
     for (line, reason) in [
+        (persistent, "bitmap-file=PATH"),
         ("backup qmp disk mine.img", "exists"),
         ("backup qmp missing new.img", "the nodes are: disk, copy"),
         ("backup qmp disk no/folder.img", "create"),
         ("backup qmp disk /dev/null", "neither a file"),
         ("mirror qmp disk qmp", "neither a file"),
-        (
-            "backup qmp disk new.img --incremental b --persistent",
-            "bitmap-file=PATH",
-        ),
     ] {
-        let output = folder.run(line);
-        assert!(
-            output.code == Some(1) && output.stderr.contains(reason),
-            "{output:?}"
-        );
-        assert!(!folder.join("new.img").exists(), "{line}");
+        assert_fails(&folder, line, reason);
+        assert!(!folder.has("new.img"), "{line}");
     }
-    client.done(
-        "block-dirty-bitmap-add",
-        json!({"node": "disk", "name": "b"}),
-    );
-    let output = folder.run("backup qmp disk lost.img --incremental b");
-    assert!(
-        output.stderr.contains("begin with a full backup"),
-        "{output:?}"
-    );
+    add_bitmap(&mut client, "disk", "b");
+    let line = "backup qmp disk lost.img --incremental b";
+    assert_fails(&folder, line, "begin with a full backup");
     program.stop();
 }
 
@@ -102,91 +109,78 @@ fn command_that_is_refused_names_the_job_that_another_one_has_left() {
     command.signal(Signal::KILL);
     command.ended();
     let id = client.done("query-jobs", json!({}))[0]["id"].clone();
-    let refused = folder.run("mirror qmp disk other.img");
-    let advice = format!("job-cancel id={}", id.as_str().unwrap());
-    assert!(refused.stderr.contains(&advice), "{refused:?}");
-    let refused = folder.run("mirror qmp disk copy");
-    assert!(refused.stderr.contains("--to-node"), "{refused:?}");
+    let left = id.as_str().unwrap();
+    let advice = format!("job-cancel id={left}");
+    assert_fails(&folder, "mirror qmp disk other.img", &advice);
+    assert_fails(&folder, "mirror qmp disk copy", "--to-node");
     let longest = "n".repeat(26);
-    client.done(
-        "blockdev-add",
-        json!({"driver": "null-co", "node-name": longest}),
-    );
-    let refused = folder.run(&format!("mirror qmp {longest} other.img"));
-    assert!(refused.stderr.contains("--node-name"), "{refused:?}");
-    assert!(!folder.join("other.img").exists());
+    let node = json!({"driver": "null-co", "node-name": longest});
+    client.done("blockdev-add", node);
+    let line = format!("mirror qmp {longest} other.img");
+    assert_fails(&folder, &line, "--node-name");
+    assert!(!folder.has("other.img"));
     client.done("job-cancel", json!({"id": id}));
     client.wait_for_event("BLOCK_JOB_CANCELLED");
-    client.done(
-        "block-dirty-bitmap-add",
-        json!({"node": "disk", "name": "b"}),
-    );
-    let refused = folder.run("backup qmp disk new.img --incremental b");
-    let advice = format!("blockdev-del node-name={}", id.as_str().unwrap());
-    assert!(refused.stderr.contains(&advice), "{refused:?}");
+    add_bitmap(&mut client, "disk", "b");
+    let advice = format!("blockdev-del node-name={left}");
+    assert_fails(&folder, "backup qmp disk new.img --incremental b", &advice);
     client.done("blockdev-del", json!({"node-name": id}));
     program.stop();
 }
 
 #[test]
-fn interrupted_backup_command_cancels_its_job_and_removes_what_it_made() {
+fn interrupted_or_refused_commands_leave_the_disk_as_it_is_and_remove_what_they_made() {
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
-    let line = "backup qmp disk new.img --incremental b --speed 1";
-    let command = start_command(&folder, &mut client, line);
-    command.signal(Signal::INT);
-    let output = command.ended();
-    assert!(output.stderr.contains("interrupted"), "{output:?}");
-    assert_eq!(client.done("query-jobs", json!({})), json!([]));
-    assert!(!folder.join("new.img").exists());
-    let bitmaps = folder.run("bitmap qmp");
-    assert!(
-        bitmaps.assert_success().contains("No bitmaps"),
-        "{bitmaps:?}"
-    );
+    let mut assert_nothing_is_left = || {
+        assert_no_jobs(&mut client);
+        assert_eq!(node_names(&mut client), ["copy", "disk"]);
+        assert!(bitmaps(&mut client, "disk").is_empty());
+        assert!(!folder.has("new.img"));
+    };
+    for line in [
+        "backup qmp disk new.img --incremental b --speed 1",
+        "mirror qmp disk new.img --speed 1M",
+    ] {
+        let mut client = Client::connect(&folder.join("qmp"));
+        let command = start_command(&folder, &mut client, line);
+        command.signal(Signal::INT);
+        let output = command.ended();
+        assert!(output.stderr.contains("interrupted"), "{output:?}");
+        assert_nothing_is_left();
+    }
+    add_scsi_export(&mut Client::connect(&folder.join("qmp")));
+    // It would copy for weeks.
+    let line = "mirror qmp disk new.img --speed 1";
+    assert_fails(&folder, line, "cannot go over to another node");
+    assert_nothing_is_left();
     program.stop();
 }
 
 #[test]
 fn bitmap_command_changes_bitmaps_and_lists_them() {
     let folder = Folder::new();
-    let (program, mut client) = start_with_disks(&folder, MIB, EXPORT);
-    folder
-        .run("bitmap qmp e b --add --granularity 4k")
-        .assert_success();
-    folder.run("bitmap qmp disk other --add").assert_success();
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let (program, mut client, mut guest) = start_with_guest(&folder, MIB, "");
+    let run = |arguments: &str| folder.run(&format!("bitmap qmp {arguments}"));
+    run("e b --add --granularity 4k").assert_success();
+    run("disk other --add").assert_success();
     guest.request(0, OUT, 3, 9);
-    let listed = printed_json(&folder.run("bitmap qmp --json"));
+    let listed = printed_json(&run("--json"));
     assert_eq!(listed["copy"], json!([]));
-    let counts = listed["disk"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|bitmap| &bitmap["count"]);
-    assert!(counts.eq([&json!(65536), &json!(4096)]), "{listed}");
-    folder.run("bitmap qmp disk b --clear").assert_success();
-    folder.run("bitmap qmp disk b --disable").assert_success();
+    let listed = listed["disk"].as_array().unwrap().iter();
+    let counts = listed.map(|bitmap| &bitmap["count"]);
+    assert!(counts.eq([&json!(65536), &json!(4096)]));
+    run("disk b --clear").assert_success();
+    run("disk b --disable").assert_success();
     let found = bitmap(&mut client, "disk", "b");
-    assert_eq!(
-        (&found["count"], &found["recording"]),
-        (&json!(0), &json!(false))
-    );
-    folder.run("bitmap qmp disk b --enable").assert_success();
-    let table = folder.run("bitmap qmp disk b --merge other");
+    assert_has(&found, json!({"count": 0, "recording": false}));
+    run("disk b --enable").assert_success();
+    let table = run("disk b --merge other");
     assert!(table.assert_success().contains("recording"), "{table:?}");
-    folder
-        .run("bitmap qmp disk other --remove")
-        .assert_success();
-    assert_eq!(
-        printed_json(&folder.run("bitmap qmp disk --json"))["disk"]
-            .as_array()
-            .unwrap()
-            .len(),
-        1
-    );
-    let output = folder.run("bitmap qmp disk missing --clear");
-    assert!(output.stderr.contains("missing"), "{output:?}");
+    run("disk other --remove").assert_success();
+    let listed = printed_json(&run("disk --json"));
+    assert_eq!(listed["disk"].as_array().unwrap().len(), 1);
+    assert_fails(&folder, "bitmap qmp disk missing --clear", "missing");
     program.stop();
 }
 
@@ -196,23 +190,20 @@ fn backup_command_works_with_qemu_storage_daemon() {
         return;
     }
     let folder = Folder::new();
-    let mut disk = std::fs::File::create(folder.join("disk.img")).unwrap();
-    disk.write_all(&vec![7; 1 << 20]).unwrap();
-    let mut command = std::process::Command::new("qemu-storage-daemon");
+    std::fs::write(folder.join("disk.img"), content(MIB)).unwrap();
+    let mut command = Command::new("qemu-storage-daemon");
+    let line = format!("--blockdev file,node-name=disk,filename=disk.img {MONITOR}");
     command
-        .args("--blockdev file,node-name=disk,filename=disk.img".split(' '))
-        .args(MONITOR.split(' '))
+        .args(line.split(' '))
         .current_dir(folder.path())
-        .stdin(std::process::Stdio::null());
+        .stdin(Stdio::null());
     let mut program = Process::spawn(command);
     program.wait_until_accepting(&folder.join("qmp"));
-    folder
-        .run("backup qmp disk new.img --incremental b")
-        .assert_success();
-    assert_same_content(&folder, "disk.img", "new.img");
-    folder
-        .run("backup qmp disk new.img --incremental b")
-        .assert_success();
+    for _ in 0..2 {
+        let output = folder.run("backup qmp disk new.img --incremental b");
+        output.assert_success();
+        assert_same_content(&folder, "disk.img", "new.img");
+    }
     folder.run("qmp qmp quit").assert_success();
     program.ended().assert_success();
 }
@@ -220,36 +211,19 @@ fn backup_command_works_with_qemu_storage_daemon() {
 #[test]
 fn mirror_command_moves_a_disk_to_a_file_and_to_a_server_while_its_guest_writes() {
     let folder = Folder::new();
-    let (program, mut client) = start_with_disks(&folder, 2 * MIB, EXPORT);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let (program, mut client, mut guest) = start_with_guest(&folder, 2 * MIB, "");
     let moved = printed_json(&folder.run("mirror qmp e new.img --json"));
     assert_eq!(moved["node-name"], "disk-moved");
     assert_same_content(&folder, "disk.img", "new.img");
     guest.request(0, OUT, 3, 9);
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    let names = nodes
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|node| &node["node-name"]);
-    assert!(names.eq(["disk-moved", "copy"]), "{nodes}");
+    assert_eq!(node_names(&mut client), ["copy", "disk-moved"]);
 
     let other = Folder::new();
-    other.image("there.img", 2 * MIB);
-    // Its monitor answers when the export is there.
-    let (server, _) = start(
-        &other,
-        "--blockdev file,node-name=there,filename=there.img,cache.direct=off \
-         --nbd-server addr.type=unix,addr.path=nbd --export nbd,id=x,node-name=there,writable=on",
-    );
-    let uri = format!("nbd+unix:///there?socket={}", other.join("nbd").display());
+    let (server, uri) = start_daemon(&other, 2 * MIB);
     let line = format!("mirror qmp e {uri} --node-name remote --write-blocking");
-    assert!(
-        folder
-            .run(&line)
-            .assert_success()
-            .contains("disk-moved is now nbd+unix:")
-    );
+    let output = folder.run(&line);
+    let said = output.assert_success();
+    assert!(said.contains("disk-moved is now nbd+unix:"), "{said}");
     guest.request(0, OUT, 5, 7);
     program.stop();
     server.stop();
@@ -259,36 +233,32 @@ fn mirror_command_moves_a_disk_to_a_file_and_to_a_server_while_its_guest_writes(
     assert!(disk[..3 * BLOCK] == there[..3 * BLOCK]);
 }
 
-/// Another export of the disk is in the way for longer than the command tries.
+/// Another export of the disk is in the way for longer than the command tries, which is 10 s.
 #[test]
+#[ignore = "full run only"]
 fn mirror_command_that_cannot_complete_leaves_a_job_that_can_be_completed_later() {
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
     let line = "mirror qmp disk new.img --speed 2M --write-blocking";
     let command = Process::spawn(folder.command(line.split_whitespace()));
-    let deadline = Deadline::default();
     // Later than the command asks, when it has begun the job, whether that can complete.
-    while client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() < Some(2 * MIB) {
-        deadline.check("some of the disk is copied");
-    }
-    client.done(
-        "block-export-add",
-        json!({"type": "vhost-user-scsi", "id": "s", "node-name": "disk", "addr": {"type": "unix", "path": "s.sock"}}),
-    );
+    await_progress(&mut client, 2 * MIB);
+    add_scsi_export(&mut client);
+    let id = crate::job(&mut client)["device"].take();
+    let unlimited = json!({"device": id, "speed": 0});
+    client.done("block-job-set-speed", unlimited);
     let output = command.ended();
-    let job = client.done("query-block-jobs", json!({}))[0].take();
+    let job = crate::job(&mut client);
     assert_eq!(job["status"], "ready", "{output:?}");
-    assert!(
-        job["cannot-complete"]
-            .as_str()
-            .unwrap()
-            .contains("export 's'")
-    );
-    let id = job["device"].as_str().unwrap();
-    let next = format!("job-complete id={id}");
+    let reason = job["cannot-complete"].as_str().unwrap();
+    assert!(reason.contains("export 's'"), "{reason}");
+    let id = json!({"id": job["device"]});
+    let next = format!("job-complete id={}", job["device"].as_str().unwrap());
     assert!(output.stderr.contains(&next), "{output:?}");
+    let said = client.fails("job-complete", id.clone());
+    assert!(said.contains("cannot go over to another node"), "{said}");
     client.done("block-export-del", json!({"id": "s"}));
-    client.done("job-complete", json!({"id": id}));
+    client.done("job-complete", id);
     let ended = client.wait_for_event("BLOCK_JOB_COMPLETED");
     assert!(ended.get("error").is_none(), "{ended}");
     client.done("blockdev-del", json!({"node-name": "disk"}));
@@ -302,39 +272,10 @@ fn mirror_command_leaves_a_node_that_has_got_a_bitmap_meanwhile() {
     let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
     let line = "mirror qmp disk new.img --speed 4M";
     let command = start_command(&folder, &mut client, line);
-    let late = json!({"node": "disk", "name": "late"});
-    client.done("block-dirty-bitmap-add", late);
+    add_bitmap(&mut client, "disk", "late");
     let output = command.ended();
-    assert!(
-        output.assert_success().contains("disk is still there"),
-        "{output:?}"
-    );
+    let said = output.assert_success();
+    assert!(said.contains("disk is still there"), "{said}");
     assert_eq!(bitmap(&mut client, "disk", "late")["recording"], true);
-    program.stop();
-}
-
-#[test]
-fn interrupted_or_refused_mirror_command_leaves_the_disk_where_it_is() {
-    let folder = Folder::new();
-    let (program, mut client) = start_with_disks(&folder, 8 * MIB, EXPORT);
-    let line = "mirror qmp disk new.img --speed 1M";
-    let command = start_command(&folder, &mut client, line);
-    command.signal(Signal::INT);
-    let output = command.ended();
-    assert!(output.stderr.contains("interrupted"), "{output:?}");
-    client.done(
-        "block-export-add",
-        json!({"type": "vhost-user-scsi", "id": "s", "node-name": "disk", "addr": {"type": "unix", "path": "s.sock"}}),
-    );
-    // It would copy for weeks.
-    let output = folder.run("mirror qmp disk new.img --speed 1");
-    assert!(
-        output.stderr.contains("cannot go over to another node"),
-        "{output:?}"
-    );
-    assert_eq!(client.done("query-jobs", json!({})), json!([]));
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    assert_eq!(nodes.as_array().unwrap().len(), 2, "the target is closed");
-    assert!(!folder.join("new.img").exists());
     program.stop();
 }

@@ -7,37 +7,30 @@ use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
 use crate::client::Client;
-use crate::control::events_until;
+use crate::control::{assert_events, events_until};
 use crate::process::{Folder, Process, words};
-use crate::{MIB, assert_same_content, backup, completed, start, start_with_disks};
+use crate::{MIB, assert_no_jobs, assert_refused, merged, start};
 
-const SUCCEEDED: [&str; 5] = ["created", "running", "waiting", "pending", "concluded"];
-const FAILED: [&str; 4] = ["created", "running", "aborting", "concluded"];
+const SUCCEEDED: &str = "created running waiting pending concluded";
+const FAILED: &str = "created running aborting concluded";
 
 /// Arguments of the job `j` that creates `name`, and other options that replace these.
 fn create(name: &str, others: Value) -> Value {
-    let mut options = json!({"driver": "file", "filename": name, "size": MIB});
-    for (key, value) in others.as_object().unwrap() {
-        options[key] = value.clone();
-    }
-    json!({"job-id": "j", "options": options})
+    let options = json!({"driver": "file", "filename": name, "size": MIB});
+    json!({"job-id": "j", "options": merged(options, others)})
 }
 
 /// Runs a job to its end, and returns its error.
 #[track_caller]
 fn error_of(client: &mut Client, arguments: Value) -> Option<String> {
     client.done("blockdev-create", arguments);
-    let events = events_until(client, "concluded");
-    let mut jobs = client.done("query-jobs", json!({}));
-    let error = jobs[0]["error"].take();
+    let events = events_until(client, "concluded").join(" ");
+    let jobs = client.done("query-jobs", json!({}));
+    let error = jobs[0]["error"].as_str();
+    assert_eq!(events, if error.is_some() { FAILED } else { SUCCEEDED });
     client.done("job-dismiss", json!({"id": "j"}));
-    assert_eq!(events_until(client, "null"), ["null"]);
-    let error = error.as_str().map(str::to_owned);
-    match &error {
-        None => assert_eq!(events, SUCCEEDED),
-        Some(_) => assert_eq!(events, FAILED),
-    }
-    error
+    assert_events(client, "null");
+    error.map(str::to_owned)
 }
 
 /// Bytes of a file, and those that have space.
@@ -51,7 +44,7 @@ fn job_that_creates_an_image_stays_until_it_is_dismissed() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, "");
     client.done("blockdev-create", create("new.img", json!({})));
-    assert_eq!(events_until(&mut client, "concluded"), SUCCEEDED);
+    assert_events(&mut client, SUCCEEDED);
     let jobs = client.done("query-jobs", json!({}));
     let expected = json!([{"id": "j", "type": "create", "status": "concluded",
         "current-progress": 1, "total-progress": 1}]);
@@ -64,21 +57,10 @@ fn job_that_creates_an_image_stays_until_it_is_dismissed() {
     let again = client.fails("blockdev-create", create("new.img", json!({})));
     assert_eq!(again, "Job ID 'j' already in use");
     client.done("job-dismiss", json!({"id": "j"}));
-    assert_eq!(events_until(&mut client, "null"), ["null"]);
+    assert_events(&mut client, "null");
     assert_eq!(size_and_space(&folder, "new.img").0, MIB);
-    program.stop();
-}
-
-#[test]
-fn created_image_is_the_target_of_a_backup() {
-    let folder = Folder::new();
-    let (program, mut client) = start_with_disks(&folder, MIB, "");
-    assert_eq!(error_of(&mut client, create("new.img", json!({}))), None);
-    let node = json!({"driver": "file", "node-name": "new", "filename": "new.img", "cache": {"direct": false}});
+    let node = json!({"driver": "file", "node-name": "new", "filename": "new.img"});
     client.done("blockdev-add", node);
-    client.done("blockdev-backup", backup("full", json!({"target": "new"})));
-    completed(&mut client);
-    assert_same_content(&folder, "disk.img", "new.img");
     program.stop();
 }
 
@@ -96,28 +78,10 @@ fn cancelled_job_says_whether_there_is_an_image() {
         }
         events_until(&mut client, "concluded");
         let job = client.done("query-jobs", json!({}))[0].take();
-        let expected = match job.get("error") {
-            Some(_) => 0,
-            None => MIB,
-        };
+        let expected = if job.get("error").is_some() { 0 } else { MIB };
         assert_eq!(size_and_space(&folder, "new.img").0, expected, "{job}");
         client.done("job-dismiss", json!({"id": "j"}));
         events_until(&mut client, "null");
-    }
-    program.stop();
-}
-
-#[test]
-fn files_of_the_daemon_are_not_replaced() {
-    let folder = Folder::new();
-    folder.image("disk.img", MIB);
-    let line = "--blockdev file,node-name=disk,filename=disk.img,locking=off,bitmap-file=bitmaps --pidfile pid";
-    let (program, mut client) = start(&folder, line);
-    for name in ["disk.img", "bitmaps", "pid"] {
-        let before = fs::read(folder.join(name)).unwrap();
-        let said = error_of(&mut client, create(name, json!({}))).unwrap();
-        assert!(said.contains("choose another file"), "{name}: {said}");
-        assert!(fs::read(folder.join(name)).unwrap() == before, "{name}");
     }
     program.stop();
 }
@@ -131,10 +95,10 @@ fn existing_file_is_replaced_with_the_wanted_space() {
         let others =
             json!({"preallocation": preallocation, "nocow": true, "extent-size-hint": 65536});
         assert_eq!(error_of(&mut client, create("new.img", others)), None);
-        let (size, space) = size_and_space(&folder, "new.img");
-        assert_eq!((size, space >= MIB), (MIB, is_allocated), "{preallocation}");
+        let (_, space) = size_and_space(&folder, "new.img");
+        assert_eq!(space >= MIB, is_allocated, "{preallocation}");
         let content = fs::read(folder.join("new.img")).unwrap();
-        assert!(content.iter().all(|byte| *byte == 0), "{preallocation}");
+        assert!(content == vec![0; 1 << 20], "{preallocation}");
     }
     program.stop();
 }
@@ -144,74 +108,36 @@ fn errors_are_those_of_qemu() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, "");
     fs::create_dir(folder.join("folder")).unwrap();
-    for (name, others, error) in [
-        (
-            "folder",
-            json!({}),
-            "Could not create 'folder': Is a directory",
-        ),
-        (
-            "no/new",
-            json!({}),
-            "Could not create 'no/new': No such file or directory",
-        ),
-        (
-            "",
-            json!({}),
-            "Could not create '': No such file or directory",
-        ),
-        (
-            "new",
-            json!({"size": 1_u64 << 63}),
-            "Could not resize file: Invalid argument",
-        ),
-        (
-            "new",
-            json!({"size": -1}),
-            "Could not resize file: Invalid argument",
-        ),
-        (
-            "new",
-            json!({"preallocation": "metadata"}),
-            "Unsupported preallocation mode: metadata",
-        ),
-        (
-            "new",
-            json!({"extent-size-hint": 1_u64 << 32}),
-            "Extent size hint is too large",
-        ),
-    ] {
-        let said = error_of(&mut client, create(name, others));
+    for line in r#"
+{"filename": "folder"} | Could not create 'folder': Is a directory
+{"filename": "no/new"} | Could not create 'no/new': No such file or directory
+{"filename": ""} | Could not create '': No such file or directory
+{"size": 9223372036854775808} | Could not resize file: Invalid argument
+{"size": -1} | Could not resize file: Invalid argument
+{"preallocation": "metadata"} | Unsupported preallocation mode: metadata
+{"extent-size-hint": 4294967296} | Extent size hint is too large
+"#
+    .trim()
+    .lines()
+    {
+        let (others, error) = line.split_once(" | ").unwrap();
+        let others = serde_json::from_str(others).unwrap();
+        let said = error_of(&mut client, create("new", others));
         assert_eq!(said.as_deref(), Some(error));
     }
-    let said = error_of(&mut client, create("qmp", json!({})));
-    assert!(said.unwrap().contains("is a socket"), "a monitor's socket");
-    for (others, error) in [
-        (
-            json!({"driver": "qcow2"}),
-            "Parameter 'options.driver' does not accept value 'qcow2', only 'file'",
-        ),
-        (
-            json!({"driver": "raw", "file": "disk"}),
-            "Parameter 'options.driver' does not accept value 'raw', only 'file'",
-        ),
-        (
-            json!({"size": "1M"}),
-            "Parameter 'options.size' expects uint64",
-        ),
-        (
-            json!({"backing": "x"}),
-            "Parameter 'options.backing' is unexpected",
-        ),
-    ] {
-        let said = client.fails("blockdev-create", create("new", others));
-        assert_eq!(said, error);
-    }
-    let mut unnamed = create("new", json!({}));
-    unnamed["job-id"] = "1 2".into();
+    let said = error_of(&mut client, create("qmp", json!({}))).unwrap();
+    assert!(said.contains("is a socket"), "a monitor's socket: {said}");
+    let lines = r#"
+{"driver": "qcow2"} | Parameter 'options.driver' does not accept value 'qcow2', only 'file'
+{"driver": "raw", "file": "disk"} | Parameter 'options.driver' does not accept value 'raw', only 'file'
+{"size": "1M"} | Parameter 'options.size' expects uint64
+{"backing": "x"} | Parameter 'options.backing' is unexpected
+"#;
+    let arguments = |others| create("new", others);
+    assert_refused(&mut client, "blockdev-create", arguments, lines);
+    let unnamed = merged(create("new", json!({})), json!({"job-id": "1 2"}));
     let said = client.fails("blockdev-create", unnamed);
     assert_eq!(said, "Invalid job ID '1 2'");
-    assert_eq!(client.done("query-jobs", json!({})), json!([]));
     program.stop();
 }
 
@@ -219,14 +145,16 @@ fn errors_are_those_of_qemu() {
 fn file_that_is_in_use_is_not_changed() {
     let folder = Folder::new();
     fs::write(folder.join("used.img"), [7; 512]).unwrap();
-    let (program, mut client) = start(&folder, "");
-    let node = |others: Value| {
-        let mut node = json!({"driver": "file", "node-name": "n", "filename": "used.img", "cache": {"direct": false}});
-        for (key, value) in others.as_object().unwrap() {
-            node[key] = value.clone();
-        }
-        node
-    };
+    folder.image("disk.img", MIB);
+    let line = "--blockdev file,node-name=disk,filename=disk.img,locking=off,bitmap-file=bitmaps --pidfile pid";
+    let (program, mut client) = start(&folder, line);
+    for name in ["disk.img", "bitmaps", "pid"] {
+        let before = fs::read(folder.join(name)).unwrap();
+        let said = error_of(&mut client, create(name, json!({}))).unwrap();
+        assert!(said.contains("choose another file"), "{name}: {said}");
+        assert!(fs::read(folder.join(name)).unwrap() == before, "{name}");
+    }
+    let node = json!({"driver": "file", "node-name": "n", "filename": "used.img", "cache": {"direct": false}});
     for options in [
         json!({}),
         json!({"read-only": true}),
@@ -234,7 +162,7 @@ fn file_that_is_in_use_is_not_changed() {
         json!({"locking": "off"}),
         json!({"active": false}),
     ] {
-        client.done("blockdev-add", node(options.clone()));
+        client.done("blockdev-add", merged(node.clone(), options.clone()));
         let said = error_of(&mut client, create("./used.img", json!({})));
         assert!(said.unwrap().contains("in use by node 'n'"), "{options}");
         client.done("blockdev-del", json!({"node-name": "n"}));
@@ -267,27 +195,20 @@ fn job_that_is_cancelled_leaves_an_empty_file() {
     begin_to_write_much(&folder, &mut client);
     let said = client.fails("job-pause", json!({"id": "j"}));
     assert!(said.contains("does not pause"), "{said}");
-    let mut second = create("new.img", json!({}));
-    second["job-id"] = "second".into();
+    let second = merged(create("new.img", json!({})), json!({"job-id": "second"}));
     client.done("blockdev-create", second);
     eventually("the second job has ended", || {
-        let jobs = client.done("query-jobs", json!({}));
-        jobs[1]["status"] == "concluded"
+        client.done("query-jobs", json!({}))[1]["status"] == "concluded"
     });
     let jobs = client.done("query-jobs", json!({}));
     let error = jobs[1]["error"].as_str().unwrap();
-    assert!(
-        error.contains("perhaps this daemon: choose another file"),
-        "{jobs}"
-    );
+    let expected = "perhaps this daemon: choose another file";
+    assert!(error.contains(expected), "{jobs}");
     let first = json!({"id": "j", "type": "create", "status": "running", "current-progress": 0, "total-progress": 1});
     assert_eq!(jobs[0], first);
     client.take_events();
     client.done("job-cancel", json!({"id": "j"}));
-    assert_eq!(
-        events_until(&mut client, "concluded"),
-        ["aborting", "concluded"]
-    );
+    assert_events(&mut client, "aborting concluded");
     let jobs = client.done("query-jobs", json!({}));
     assert_eq!(jobs[0]["error"], "Operation canceled");
     assert_eq!(size_and_space(&folder, "new.img"), (0, 0));
@@ -301,8 +222,8 @@ fn daemon_that_ends_cancels_the_job() {
     begin_to_write_much(&folder, &mut client);
     let said = client.fails("upgrade", json!({}));
     assert!(said.contains("job 'j' is running"), "{said}");
-    assert_eq!(program.stop().code, Some(0));
-    assert_eq!(events_until(&mut client, "concluded"), FAILED);
+    program.stop();
+    assert_events(&mut client, FAILED);
     assert_eq!(size_and_space(&folder, "new.img"), (0, 0));
 }
 
@@ -312,11 +233,9 @@ fn strict_sandbox_holds_for_new_files() {
     folder.image("disk.img", MIB);
     let line = "--sandbox strict --blockdev file,node-name=disk,filename=disk.img,cache.direct=off";
     let (program, mut client) = start(&folder, line);
-    let said = error_of(&mut client, create("new.img", json!({})));
-    assert_eq!(
-        said.unwrap(),
-        "Could not create 'new.img': Permission denied"
-    );
+    let said = error_of(&mut client, create("new.img", json!({}))).unwrap();
+    assert_eq!(said, "Could not create 'new.img': Permission denied");
     assert!(!folder.has("new.img"));
+    assert_no_jobs(&mut client);
     program.stop();
 }

@@ -5,19 +5,12 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::process::{Folder, Process};
-use crate::{MIB, assert_same_content, await_progress, bitmaps, start, start_with_disks};
+use crate::{MIB, assert_same_content, await_progress, bitmaps, content, start};
 
 const LINE: &str = "backup qmp disk new.img --incremental b --persistent";
 
 const DISK: &str =
     "--blockdev file,node-name=disk,filename=disk.img,cache.direct=off,bitmap-file=bitmaps";
-
-fn start_with_bitmap_file(folder: &Folder) -> (Process, Client) {
-    // It makes the files.
-    let (program, _) = start_with_disks(folder, 8 * MIB, "");
-    program.stop();
-    start(folder, DISK)
-}
 
 /// The names of the disk's bitmaps.
 fn bitmap_names(client: &mut Client) -> Vec<String> {
@@ -26,12 +19,14 @@ fn bitmap_names(client: &mut Client) -> Vec<String> {
     names.collect()
 }
 
-/// A slow first run that copies.
-fn begin_first_run(folder: &Folder, client: &mut Client) -> Process {
+/// The daemon, and a slow first run that copies.
+fn begin_first_run(folder: &Folder) -> (Process, Client, Process) {
+    std::fs::write(folder.join("disk.img"), content(8 * MIB)).unwrap();
+    let (program, mut client) = start(folder, DISK);
     let line = format!("{LINE} --speed 1M");
     let command = Process::spawn(folder.command(line.split_whitespace()));
-    await_progress(client);
-    command
+    await_progress(&mut client, 1);
+    (program, client, command)
 }
 
 /// A new file is made, with a copy of all.
@@ -39,25 +34,18 @@ fn assert_next_run_copies_all(folder: &Folder, client: &mut Client) {
     let refused = folder.run(LINE);
     assert!(refused.stderr.contains("new.img exists"), "{refused:?}");
     std::fs::remove_file(folder.join("new.img")).unwrap();
-    let output = folder.run(LINE);
-    assert!(
-        output.assert_success().contains("full backup"),
-        "{output:?}"
-    );
-    assert_same_content(folder, "disk.img", "new.img");
-    assert_eq!(bitmap_names(client), ["b"]);
-    let output = folder.run(LINE);
-    assert!(
-        output.assert_success().contains("incremental"),
-        "{output:?}"
-    );
+    for kind in ["full backup", "incremental"] {
+        let output = folder.run(LINE);
+        assert!(output.assert_success().contains(kind), "{output:?}");
+        assert_same_content(folder, "disk.img", "new.img");
+        assert_eq!(bitmap_names(client), ["b"]);
+    }
 }
 
 #[test]
 fn run_after_a_killed_first_one_copies_all() {
     let folder = Folder::new();
-    let (program, mut client) = start_with_bitmap_file(&folder);
-    let command = begin_first_run(&folder, &mut client);
+    let (program, mut client, command) = begin_first_run(&folder);
     command.signal(Signal::KILL);
     command.ended();
     let job = client.done("query-jobs", json!({}))[0]["id"].clone();
@@ -73,9 +61,8 @@ fn run_after_a_killed_first_one_copies_all() {
 #[test]
 fn run_after_a_first_one_whose_daemon_has_ended_copies_all() {
     let folder = Folder::new();
-    let (program, mut client) = start_with_bitmap_file(&folder);
-    let command = begin_first_run(&folder, &mut client);
-    assert_eq!(program.stop().code, Some(0));
+    let (program, _client, command) = begin_first_run(&folder);
+    program.stop();
     assert_eq!(command.ended().code, Some(1));
     let (program, mut client) = start(&folder, DISK);
     assert_next_run_copies_all(&folder, &mut client);

@@ -1,11 +1,12 @@
 //! A guest that writes without a pause, and knows which writes a copy of its disk may have.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use test_support::deadline::{Deadline, eventually_ok};
+use test_support::deadline::{Deadline, eventually, eventually_ok};
+use test_support::process::Folder;
 use test_support::sockets::try_connect;
 use test_support::verifying::blocks::{BLOCK, Blocks, Moment, Write, bytes};
 use test_support::verifying::device::{Device, Op};
@@ -15,6 +16,10 @@ use test_support::vhost_user::wire::{Disconnected, Wire};
 
 pub const QUEUES: usize = 4;
 
+/// Options of an export of the node `disk` to such a guest, on two iothreads.
+pub const BUSY_EXPORT: &str = "--object iothread,id=io0 --object iothread,id=io1 --export vhost-user-blk,id=e,node-name=disk,\
+writable=on,num-queues=4,iothread.0=io0,iothread.1=io1,addr.type=unix,addr.path=e.sock";
+
 /// A guest on a thread.
 pub struct Load {
     now: Arc<AtomicU64>,
@@ -23,21 +28,16 @@ pub struct Load {
 }
 
 impl Load {
-    /// Begins to write to the blocks of a disk, in an order in which no block is written twice at once.
-    pub fn begin(socket: PathBuf, device: Device, blocks: u64) -> Self {
-        Self::begin_with(socket, device, blocks, false)
+    /// Begins to write to a disk of so many bytes behind the socket `e.sock`, in an order in which no block is written twice at once.
+    pub fn begin(folder: &Folder, device: Device, bytes: u64) -> Self {
+        Self::begin_with(folder, device, bytes, false)
     }
 
-    /// The same with a front-end that connects again when its server was killed.
-    pub fn begin_reconnecting(socket: PathBuf, device: Device, blocks: u64) -> Self {
-        Self::begin_with(socket, device, blocks, true)
-    }
-
-    fn begin_with(socket: PathBuf, device: Device, blocks: u64, reconnects: bool) -> Self {
-        let (now, end) = (
-            Arc::new(AtomicU64::new(0)),
-            Arc::new(AtomicBool::new(false)),
-        );
+    /// The same; `reconnects`: the front-end connects again when its server was killed.
+    pub fn begin_with(folder: &Folder, device: Device, bytes: u64, reconnects: bool) -> Self {
+        let (socket, blocks) = (folder.join("e.sock"), bytes / BLOCK as u64);
+        let now = Arc::new(AtomicU64::new(0));
+        let end = Arc::new(AtomicBool::new(false));
         let (shown, ends) = (now.clone(), end.clone());
         let thread = std::thread::spawn(move || {
             let mut random = Random(11);
@@ -77,7 +77,7 @@ impl Load {
     /// Waits until so many things have happened in addition.
     pub fn goes_on(&self, count: u64) {
         let until = self.now() + count;
-        test_support::deadline::eventually("the guest writes", || {
+        eventually("the guest writes", || {
             assert!(!self.thread.is_finished(), "the guest has failed");
             self.now() >= until
         });
@@ -124,16 +124,18 @@ pub fn assert_is_of_one_moment(content: &[u8], writes: &[Write], after: Moment, 
     let missing = writes.iter().filter(|write| !is_contained(write));
     let first_answered = missing.filter_map(|write| write.answered).min();
     let first_answered = first_answered.unwrap_or(Moment::MAX);
+    let missing = format!("a write is missing that was answered at {first_answered}");
     assert!(
         last_asked < first_answered,
-        "a write is missing that was answered at {first_answered}, before one was asked for at {last_asked}"
+        "{missing}, before one was asked for at {last_asked}"
     );
     assert!(
         first_answered > after,
-        "a write is missing that was answered at {first_answered}, before the job began at {after}"
+        "{missing}, before the job began at {after}"
     );
+    let copied = format!("a write was copied that was asked for at {last_asked}");
     assert!(
         last_asked <= before + 1,
-        "a write was copied that was asked for at {last_asked}, after the job had begun at {before}"
+        "{copied}, after the job had begun at {before}"
     );
 }

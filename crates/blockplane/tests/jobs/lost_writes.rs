@@ -3,59 +3,43 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::guest::{Guest, OUT};
-use crate::mirror::mirror;
-use crate::nbd_target::{node, start_qemu_nbd};
+use crate::guest::OUT;
+use crate::nbd_target::{node, restart, start_qemu_nbd};
 use crate::process::{Folder, Process};
-use crate::{MIB, await_progress, backup, bitmap, completed, start_with_disks};
+use crate::{
+    MIB, add_bitmap, await_progress, begin_backup, begin_mirror, bitmap, cancel, copy, failed,
+    start_with_disks, start_with_guest,
+};
 
 const BYTES: u64 = 8 * MIB;
 
 /// What the server had answered and not flushed may be lost, whatever it says to a later flush.
 #[test]
 fn job_fails_if_its_server_was_started_again_meanwhile() {
-    for command in ["blockdev-backup", "blockdev-mirror"] {
-        let folder = Folder::new();
-        let Some(mut server) = start_qemu_nbd(&folder, BYTES) else {
-            return;
-        };
-        let (program, mut client) = start_with_disks(&folder, BYTES, "");
-        client.done("blockdev-add", node(&server, 60));
-        let arguments = json!({"target": "there", "speed": 1, "on-target-error": "stop"});
-        client.done(command, backup("full", arguments));
-        await_progress(&mut client);
-        server.kill();
-        server.start();
-        client.done("block-job-set-speed", json!({"device": "j", "speed": 0}));
-        let data = completed(&mut client);
-        let error = data["error"].as_str().unwrap_or_default();
-        assert!(error.contains("may have lost"), "{command}: {data}");
-        program.stop();
-    }
-}
-
-#[test]
-fn mirror_that_is_ready_does_not_end_after_its_server_was_started_again() {
     let folder = Folder::new();
     let Some(mut server) = start_qemu_nbd(&folder, BYTES) else {
         return;
     };
     let (program, mut client) = start_with_disks(&folder, BYTES, "");
-    for command in ["job-complete", "block-job-cancel"] {
+    for command in ["blockdev-backup", "blockdev-mirror"] {
         client.done("blockdev-add", node(&server, 60));
-        client.done("blockdev-mirror", mirror(json!({"target": "there"})));
+        let arguments = json!({"target": "there", "speed": 1, "on-target-error": "stop"});
+        client.done(command, copy("full", arguments));
+        await_progress(&mut client, 1);
+        restart(&mut server);
+        client.done("block-job-set-speed", json!({"device": "j", "speed": 0}));
+        let error = failed(&mut client);
+        assert!(error.contains("may have lost"), "{command}: {error}");
+        client.done("blockdev-del", json!({"node-name": "there"}));
+    }
+    for (command, key) in [("job-complete", "id"), ("block-job-cancel", "device")] {
+        client.done("blockdev-add", node(&server, 60));
+        begin_mirror(&mut client, json!({"target": "there"}));
         client.wait_for_event("BLOCK_JOB_READY");
-        server.kill();
-        server.start();
-        let name = if command == "job-complete" {
-            "id"
-        } else {
-            "device"
-        };
-        client.done(command, json!({name: "j"}));
-        let data = completed(&mut client);
-        let error = data["error"].as_str().unwrap_or_default();
-        assert!(error.contains("may have lost"), "{command}: {data}");
+        restart(&mut server);
+        client.done(command, json!({key: "j"}));
+        let error = failed(&mut client);
+        assert!(error.contains("may have lost"), "{command}: {error}");
         client.done("blockdev-del", json!({"node-name": "there"}));
     }
     program.stop();
@@ -67,29 +51,21 @@ fn cancelled_backup_leaves_nothing_clean_that_a_crashed_server_may_have_lost() {
     let Some(mut server) = start_qemu_nbd(&folder, BYTES) else {
         return;
     };
-    let export =
-        "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
-    let (program, mut client) = start_with_disks(&folder, BYTES, export);
+    let (program, mut client, mut guest) = start_with_guest(&folder, BYTES, "");
     client.done("blockdev-add", node(&server, 60));
-    client.done(
-        "block-dirty-bitmap-add",
-        json!({"node": "disk", "name": "b"}),
-    );
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    add_bitmap(&mut client, "disk", "b");
     for block in (0..2048).step_by(16) {
         guest.request(0, OUT, block, 1);
     }
     for is_restarted in [true, false] {
         let arguments =
             json!({"target": "there", "bitmap": "b", "bitmap-mode": "always", "speed": 1});
-        client.done("blockdev-backup", backup("bitmap", arguments));
-        await_progress(&mut client);
+        begin_backup(&mut client, "bitmap", arguments);
+        await_progress(&mut client, 1);
         if is_restarted {
-            server.kill();
-            server.start();
+            restart(&mut server);
         }
-        client.done("job-cancel", json!({"id": "j"}));
-        client.wait_for_event("BLOCK_JOB_CANCELLED");
+        cancel(&mut client);
         let dirty = bitmap(&mut client, "disk", "b")["count"].as_u64();
         assert_eq!(dirty == Some(BYTES), is_restarted);
     }
@@ -105,11 +81,10 @@ fn target_of_a_failed_job_is_closed_without_its_server() {
     };
     let (program, mut client) = start_with_disks(&folder, BYTES, "");
     let socket = server.socket().display().to_string();
-    let uri = format!("nbd+unix:///?socket={socket}");
-    for command in ["backup qmp disk", "mirror qmp disk"] {
-        let line = format!("{command} {uri} --speed 1M");
+    for command in ["backup", "mirror"] {
+        let line = format!("{command} qmp disk nbd+unix:///?socket={socket} --speed 1M");
         let command = Process::spawn(folder.command(line.split_whitespace()));
-        await_progress(&mut client);
+        await_progress(&mut client, 1);
         server.kill();
         // Otherwise a mirror waits for a minute for the server.
         let id = client.done("query-jobs", json!({}))[0]["id"].clone();
@@ -121,12 +96,12 @@ fn target_of_a_failed_job_is_closed_without_its_server() {
         server.start();
     }
     client.done("blockdev-add", node(&server, 0));
-    let arguments = json!({"target": "there", "speed": 1 << 20});
-    client.done("blockdev-backup", backup("full", arguments));
-    await_progress(&mut client);
+    let slow = json!({"target": "there", "speed": MIB});
+    begin_backup(&mut client, "full", slow);
+    await_progress(&mut client, 1);
     server.kill();
-    assert!(completed(&mut client)["error"].is_string());
-    assert_eq!(program.stop().code, Some(0));
+    failed(&mut client);
+    program.stop();
 }
 
 /// What others have written to the same server is flushed.
@@ -136,29 +111,22 @@ fn failed_job_leaves_the_flush_to_others_that_use_its_targets_server() {
     let Some(mut server) = start_qemu_nbd(&folder, 2 * BYTES) else {
         return;
     };
-    let (program, mut client) = start_with_disks(&folder, BYTES, "");
-    client.done("blockdev-add", node(&server, 0));
-    for (name, offset) in [("first", 0), ("second", BYTES)] {
-        let window = json!({"driver": "raw", "node-name": name, "file": "there",
-            "offset": offset, "size": BYTES});
-        client.done("blockdev-add", window);
-    }
-    let export = json!({"type": "vhost-user-blk", "id": "e", "node-name": "second", "writable": true,
-        "addr": {"type": "unix", "path": "e.sock"}});
-    client.done("block-export-add", export);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let line = format!(
+        "--blockdev nbd,node-name=there,server.type=unix,server.path={} \
+         --blockdev raw,node-name=first,file=there,size={BYTES} \
+         --blockdev raw,node-name=second,file=there,offset={BYTES},size={BYTES} \
+         --export vhost-user-blk,id=e,node-name=second,writable=on,addr.type=unix,addr.path=e.sock",
+        server.socket().display()
+    );
+    let (program, mut client, mut guest) = start_with_guest(&folder, BYTES, &line);
     guest.request(0, OUT, 5, 1);
-    let arguments = json!({"target": "first", "speed": 1 << 20});
-    client.done("blockdev-backup", backup("full", arguments));
-    await_progress(&mut client);
-    client.done("job-cancel", json!({"id": "j"}));
-    client.wait_for_event("BLOCK_JOB_CANCELLED");
+    let slow = json!({"target": "first", "speed": MIB});
+    begin_backup(&mut client, "full", slow);
+    await_progress(&mut client, 1);
+    cancel(&mut client);
     server.kill();
     program.signal(Signal::TERM);
     let output = program.ended();
-    assert_eq!(
-        output.code,
-        Some(1),
-        "the guest's write was not flushed: {output:?}"
-    );
+    // The guest's write was not flushed.
+    assert_eq!(output.code, Some(1), "{output:?}");
 }

@@ -1,7 +1,7 @@
 //! Jobs of the real program: copies of disks as of one moment, while front-ends write.
 //!
-//! - `moment`: full and incremental backups are what the disk was at their moment, whatever is written meanwhile.
-//! - `killed`: the same across the death of the daemon.
+//! - `moment`: full and incremental backups are what the disk was at their moment, whatever is written meanwhile; also across live
+//!   upgrades and the death of the daemon.
 //! - `several_disks`: a transaction copies several disks as of the same moment.
 //! - `bitmaps`: what is clean after a job that succeeds, fails or is cancelled.
 //! - `errors`: disks that fail or are full, and their policies.
@@ -29,7 +29,6 @@ mod create;
 mod ends;
 mod errors;
 mod first_run;
-mod killed;
 mod load;
 mod lost_writes;
 mod mirror;
@@ -52,13 +51,19 @@ mod upgraded_daemon;
 mod waits;
 
 use client::Client;
+use guest::Guest;
 use process::{Folder, Process};
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
 use test_support::{guest, process, qmp as client};
 
 const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
+/// A writable export of the node `disk`.
+const EXPORT: &str =
+    "--export vhost-user-blk,id=e,node-name=disk,writable=on,addr.type=unix,addr.path=e.sock";
 const MIB: u64 = 1 << 20;
+/// Modes of a mirror.
+const MODES: [&str; 2] = ["background", "write-blocking"];
 
 /// The program with a monitor and these options besides, and a client of it.
 fn start(folder: &Folder, line: &str) -> (Process, Client) {
@@ -67,12 +72,15 @@ fn start(folder: &Folder, line: &str) -> (Process, Client) {
     (program, client)
 }
 
-/// A file of these bytes, which are not zero, and another one, both opened; the first one is exported.
+/// Bytes that are not zero and differ between sectors.
+fn content(bytes: u64) -> Vec<u8> {
+    let byte = |at| u8::try_from(at / 512 % 251 + 1).unwrap();
+    (0..bytes).map(byte).collect()
+}
+
+/// A file of these bytes, which are not zero, and another one, both opened.
 fn start_with_disks(folder: &Folder, bytes: u64, further: &str) -> (Process, Client) {
-    let content: Vec<u8> = (0..bytes)
-        .map(|at| u8::try_from(at / 512 % 251 + 1).unwrap())
-        .collect();
-    std::fs::write(folder.join("disk.img"), content).unwrap();
+    std::fs::write(folder.join("disk.img"), content(bytes)).unwrap();
     folder.image("copy.img", bytes);
     start(
         folder,
@@ -83,13 +91,47 @@ fn start_with_disks(folder: &Folder, bytes: u64, further: &str) -> (Process, Cli
     )
 }
 
-/// Arguments of a backup of `disk` to `copy` by the job `j`, and others that replace them.
-fn backup(sync: &str, others: Value) -> Value {
-    let mut arguments = json!({"job-id": "j", "device": "disk", "target": "copy", "sync": sync});
+/// The same, with a guest. An export of a node is among these options, or else of the first file.
+fn start_with_guest(folder: &Folder, bytes: u64, further: &str) -> (Process, Client, Guest) {
+    let export = match further.contains("addr.path=e.sock") {
+        true => "",
+        false => EXPORT,
+    };
+    let (program, client) = start_with_disks(folder, bytes, &format!("{further} {export}"));
+    let guest = Guest::connect(&folder.join("e.sock"), 1);
+    (program, client, guest)
+}
+
+/// An object with the members of another one, which replace its own.
+fn merged(mut base: Value, others: Value) -> Value {
     for (key, value) in others.as_object().unwrap() {
-        arguments[key] = value.clone();
+        base[key] = value.clone();
     }
-    arguments
+    base
+}
+
+/// An object has these members, and perhaps others.
+#[track_caller]
+fn assert_has(found: &Value, members: Value) {
+    assert_eq!(merged(found.clone(), members), *found);
+}
+
+/// Arguments of a job `j` that copies `disk` to `copy`, and others that replace them.
+fn copy(sync: &str, others: Value) -> Value {
+    let arguments = json!({"job-id": "j", "device": "disk", "target": "copy", "sync": sync});
+    merged(arguments, others)
+}
+
+/// Begins a backup of `disk` to `copy` by the job `j`, with other arguments that replace these.
+#[track_caller]
+fn begin_backup(client: &mut Client, sync: &str, others: Value) {
+    client.done("blockdev-backup", copy(sync, others));
+}
+
+/// Begins such a mirror.
+#[track_caller]
+fn begin_mirror(client: &mut Client, others: Value) {
+    client.done("blockdev-mirror", copy("full", others));
 }
 
 /// Waits for the end of the job `j`, and returns its event.
@@ -100,11 +142,79 @@ fn completed(client: &mut Client) -> Value {
     data
 }
 
-/// Waits until the job has copied something.
-fn await_progress(client: &mut Client) {
+/// The same for a job that succeeds.
+#[track_caller]
+fn succeeded(client: &mut Client) -> Value {
+    let data = completed(client);
+    assert!(data.get("error").is_none(), "{data}");
+    data
+}
+
+/// The same for a job that fails, with its error.
+#[track_caller]
+fn failed(client: &mut Client) -> String {
+    let data = completed(client);
+    let error = data["error"].as_str();
+    error.unwrap_or_else(|| panic!("{data}")).to_owned()
+}
+
+/// Lets the guests of a mirror that is ready go over to its target.
+#[track_caller]
+fn complete(client: &mut Client) {
+    client.done("job-complete", json!({"id": "j"}));
+    succeeded(client);
+}
+
+/// Cancels the job `j`.
+#[track_caller]
+fn cancel(client: &mut Client) -> Value {
+    client.done("job-cancel", json!({"id": "j"}));
+    client.wait_for_event("BLOCK_JOB_CANCELLED")
+}
+
+/// The job, as `query-block-jobs` shows it.
+fn job(client: &mut Client) -> Value {
+    client.done("query-block-jobs", json!({}))[0].take()
+}
+
+#[track_caller]
+fn assert_no_jobs(client: &mut Client) {
+    assert_eq!(client.done("query-jobs", json!({})), json!([]));
+}
+
+/// Waits until the job has copied so many bytes.
+fn await_progress(client: &mut Client, bytes: u64) {
     eventually("something is copied", || {
-        client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() > Some(0)
+        client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() >= Some(bytes)
     });
+}
+
+/// A command is refused, and no job begins. Each line has arguments, a bar, and the beginning of the error.
+#[track_caller]
+fn assert_refused(
+    client: &mut Client,
+    command: &str,
+    arguments: impl Fn(Value) -> Value,
+    lines: &str,
+) {
+    for line in lines.trim().lines() {
+        let (others, error) = line.split_once(" | ").unwrap();
+        let others = serde_json::from_str(others).unwrap();
+        let said = client.fails(command, arguments(others));
+        assert!(said.starts_with(error), "{line}: {said}");
+    }
+    assert_no_jobs(client);
+}
+
+/// Has requests to a node of blkdebug fail.
+fn set_faults(client: &mut Client, node: &str, rules: Value) {
+    let arguments = json!({"node-name": node, "inject-error": rules});
+    client.done("x-blkdebug-set", arguments);
+}
+
+/// The node that the first export shows.
+fn exported_node(client: &mut Client) -> Value {
+    client.done("query-block-exports", json!({}))[0]["node-name"].take()
 }
 
 /// The file has the same content as another one.
@@ -112,6 +222,11 @@ fn await_progress(client: &mut Client) {
 fn assert_same_content(folder: &Folder, one: &str, two: &str) {
     let [one, two] = [one, two].map(|name| std::fs::read(folder.join(name)).unwrap());
     assert!(one == two);
+}
+
+fn add_bitmap(client: &mut Client, node: &str, name: &str) {
+    let arguments = json!({"node": node, "name": name});
+    client.done("block-dirty-bitmap-add", arguments);
 }
 
 /// The bitmaps of a node.

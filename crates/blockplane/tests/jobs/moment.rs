@@ -4,22 +4,22 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use serde_json::{Value, json};
-use test_support::verifying::blocks::BLOCK;
 use test_support::verifying::device::Device;
 
 use crate::client::Client;
 use crate::load::{Load, QUEUES, assert_is_of_one_moment};
 use crate::process::Folder;
 use crate::upgraded_daemon::Daemon;
-use crate::{MIB, completed};
+use crate::{MIB, bitmap, succeeded};
 
-pub const BYTES: u64 = 8 * MIB;
-pub const BLOCKS: u64 = BYTES / BLOCK as u64;
-pub const INCREMENTS: usize = 4;
+const BYTES: u64 = 8 * MIB;
+const BACKUPS: usize = 6;
+/// The backup that a kill interrupts.
+const INTERRUPTED: usize = 3;
 
 /// A disk with these options behind an export on two iothreads, a window between them, and targets.
-pub fn line(kind: &str, options: &str) -> String {
-    let targets: String = (0..=INCREMENTS)
+fn line(kind: &str, options: &str) -> String {
+    let targets: String = (0..BACKUPS)
         .map(|index| format!(" --blockdev file,node-name=t{index},filename=t{index}.img{options}"))
         .collect();
     format!(
@@ -30,71 +30,88 @@ iothread.0=io0,iothread.1=io1,addr.type=unix,addr.path=e.sock{targets}"
     )
 }
 
-/// Backs up to the target of this number, and returns what the backup must lie between. A full one begins a bitmap at its moment, for
-/// incremental ones.
-pub fn back_up(client: &mut Client, load: &Load, target: usize, sync: &str) -> (u64, u64) {
-    let after = load.now();
-    let arguments =
-        json!({"job-id": "j", "device": "disk", "target": format!("t{target}"), "sync": sync});
-    begin(client, sync, arguments);
-    let before = load.now();
-    let data = completed(client);
-    assert!(data.get("error").is_none(), "{data}");
-    assert_eq!(data["len"], data["offset"], "{data}");
-    (after, before)
+fn incremental(target: usize) -> Value {
+    json!({"job-id": "j", "device": "disk", "target": format!("t{target}"), "sync": "incremental", "bitmap": "b"})
 }
 
-/// Begins a backup, as [`back_up`] does.
-pub fn begin(client: &mut Client, sync: &str, mut arguments: Value) {
-    if sync == "incremental" {
-        arguments["bitmap"] = "b".into();
-        client.done("blockdev-backup", arguments);
+/// Begins a backup. A full one begins a bitmap at its moment, for incremental ones.
+fn begin(client: &mut Client, target: usize, is_full: bool) {
+    if !is_full {
+        client.done("blockdev-backup", incremental(target));
         return;
     }
+    let full =
+        json!({"job-id": "j", "device": "disk", "target": format!("t{target}"), "sync": "full"});
     let bitmap = json!({"node": "disk", "name": "b", "persistent": true});
-    client.done(
-        "transaction",
-        json!({"actions": [
-            {"type": "block-dirty-bitmap-add", "data": bitmap},
-            {"type": "blockdev-backup", "data": arguments},
-        ]}),
-    );
+    let actions = json!([
+        {"type": "block-dirty-bitmap-add", "data": bitmap},
+        {"type": "blockdev-backup", "data": full},
+    ]);
+    client.done("transaction", json!({"actions": actions}));
 }
 
 /// Gives a target what an increment does not copy.
-pub fn copy_base(folder: &Folder, base: usize, target: usize) {
-    let [base, target] = [base, target].map(|index| folder.join(&format!("t{index}.img")));
+fn copy_base(folder: &Folder, target: usize) {
+    let [base, target] = [target - 1, target].map(|index| folder.join(&format!("t{index}.img")));
     let base = std::fs::read(base).unwrap();
     // In place: the target is open.
     let target = File::options().write(true).open(target).unwrap();
     target.write_all_at(&base, 0).unwrap();
 }
 
-/// A full backup and incremental ones, put together. After those in `upgrades` the daemon is replaced.
-fn each_backup_is_of_one_moment(kind: &str, device: Device, options: &str, upgrades: &[usize]) {
+/// Kills the daemon in the middle of a slow backup. Its bitmap cannot be used any more.
+fn interrupt_by_kill(daemon: &mut Daemon, load: &Load, line: &str) {
+    let mut slow = incremental(INTERRUPTED);
+    slow["speed"] = (1 << 16).into();
+    daemon.client().done("blockdev-backup", slow);
+    load.goes_on(300);
+    daemon.kill_and_restart(line);
+    load.goes_on(300);
+    let mut client = daemon.client();
+    assert_eq!(bitmap(&mut client, "disk", "b")["inconsistent"], true);
+    let refused = client.fails("blockdev-backup", incremental(INTERRUPTED));
+    assert!(refused.contains("inconsistent"), "{refused}");
+    let bitmap = json!({"node": "disk", "name": "b"});
+    client.done("block-dirty-bitmap-remove", bitmap);
+}
+
+/// A full backup and incremental ones, put together. With `faults` the daemon is upgraded after each of them, and killed during one:
+/// the next one is a full one again.
+fn each_backup_is_of_one_moment(kind: &str, device: Device, options: &str, faults: bool) {
     let folder = Folder::new();
     folder.image("disk.img", BYTES);
-    for index in 0..=INCREMENTS {
-        folder.image(&format!("t{index}.img"), BYTES);
-    }
-    let mut daemon = Daemon::start_in(folder, &line(kind, options), &[]);
-    let load = Load::begin(daemon.folder.join("e.sock"), device, BLOCKS);
+    (0..BACKUPS).for_each(|index| folder.image(&format!("t{index}.img"), BYTES));
+    let line = line(kind, options);
+    let mut daemon = Daemon::start_in(folder, &line, &[]);
+    let load = Load::begin_with(&daemon.folder, device, BYTES, faults);
     load.goes_on(5000);
     let mut moments = Vec::new();
-    for index in 0..=INCREMENTS {
-        let sync = if index == 0 { "full" } else { "incremental" };
-        if index > 0 {
-            copy_base(&daemon.folder, index - 1, index);
+    let mut is_full = true;
+    for index in 0..BACKUPS {
+        if faults && index == INTERRUPTED {
+            interrupt_by_kill(&mut daemon, &load, &line);
+            is_full = true;
+            continue;
         }
-        moments.push(back_up(&mut daemon.client(), &load, index, sync));
+        if !is_full {
+            copy_base(&daemon.folder, index);
+        }
+        let mut client = daemon.client();
+        let after = load.now();
+        begin(&mut client, index, is_full);
+        let before = load.now();
+        let data = succeeded(&mut client);
+        assert_eq!(data["len"], data["offset"], "{data}");
+        moments.push((index, after, before));
+        is_full = false;
         load.goes_on(300);
-        if upgrades.contains(&index) {
+        if faults {
             daemon.upgrade();
             load.goes_on(300);
         }
     }
     let writes = load.end();
-    for (index, (after, before)) in moments.into_iter().enumerate() {
+    for (index, after, before) in moments {
         let content = std::fs::read(daemon.folder.join(&format!("t{index}.img"))).unwrap();
         assert_is_of_one_moment(&content, &writes, after, before);
     }
@@ -102,35 +119,20 @@ fn each_backup_is_of_one_moment(kind: &str, device: Device, options: &str, upgra
 }
 
 #[test]
-fn backups_of_a_busy_virtio_disk_are_each_of_one_moment() {
-    each_backup_is_of_one_moment("vhost-user-blk", Device::Blk, ",cache.direct=off", &[]);
-}
-
-#[test]
-fn backups_of_a_busy_disk_are_each_of_one_moment_across_upgrades() {
-    each_backup_is_of_one_moment(
-        "vhost-user-blk",
-        Device::Blk,
-        ",cache.direct=off",
-        &[0, 2, 3],
-    );
+fn backups_of_a_busy_virtio_disk_are_each_of_one_moment_across_upgrades_and_a_kill() {
+    each_backup_is_of_one_moment("vhost-user-blk", Device::Blk, ",cache.direct=off", true);
 }
 
 #[test]
 fn backups_of_a_busy_scsi_disk_are_each_of_one_moment() {
-    each_backup_is_of_one_moment("vhost-user-scsi", Device::Scsi, ",cache.direct=off", &[]);
+    each_backup_is_of_one_moment("vhost-user-scsi", Device::Scsi, ",cache.direct=off", false);
 }
 
 #[test]
 #[ignore = "full run only"]
-fn backups_of_a_busy_disk_by_io_uring_are_each_of_one_moment() {
-    let options = ",cache.direct=off,aio=io_uring";
-    each_backup_is_of_one_moment("vhost-user-blk", Device::Blk, options, &[]);
-}
-
-#[test]
-#[ignore = "full run only"]
-fn backups_of_a_busy_disk_by_worker_threads_are_each_of_one_moment() {
-    let options = ",cache.direct=off,aio=threads";
-    each_backup_is_of_one_moment("vhost-user-blk", Device::Blk, options, &[]);
+fn backups_of_a_busy_disk_by_each_kind_of_aio_are_each_of_one_moment() {
+    for aio in ["io_uring", "threads"] {
+        let options = format!(",cache.direct=off,aio={aio}");
+        each_backup_is_of_one_moment("vhost-user-blk", Device::Blk, &options, false);
+    }
 }

@@ -5,7 +5,7 @@ use test_support::verifying::device::Device;
 
 use crate::load::{Load, QUEUES};
 use crate::process::Folder;
-use crate::{MIB, backup, completed, start};
+use crate::{EXPORT, MIB, begin_backup, start, succeeded};
 
 const BYTES: u64 = 128 * MIB;
 
@@ -13,27 +13,18 @@ const BYTES: u64 = 128 * MIB;
 /// some hundred events (of twelve writes at once, each asked for and answered). Beside a guest it has two of 64 KiB.
 #[test]
 fn guest_gets_many_requests_carried_out_during_a_backup() {
-    for (kind, device) in [
-        ("vhost-user-blk", Device::Blk),
-        ("vhost-user-scsi", Device::Scsi),
-    ] {
-        let folder = Folder::new();
-        let (_program, mut client) = start(
-            &folder,
-            &format!(
-                "--blockdev null-co,node-name=below,size={BYTES},latency-ns=1000000 \
-                 --blockdev raw,node-name=disk,file=below --blockdev null-co,node-name=copy,size={BYTES} \
-                 --export {kind},id=e,node-name=disk,writable=on,num-queues={QUEUES},addr.type=unix,addr.path=e.sock"
-            ),
-        );
-        let load = Load::begin(folder.join("e.sock"), device, 2048);
-        load.goes_on(500);
-        let begin = load.now();
-        client.done("blockdev-backup", backup("full", json!({})));
-        let data = completed(&mut client);
-        assert!(data.get("error").is_none(), "{data}");
-        let events = load.now() - begin;
-        load.end();
-        assert!(events > 3000, "{kind}: {events}");
-    }
+    let folder = Folder::new();
+    let line = format!(
+        "--blockdev null-co,node-name=below,size={BYTES},latency-ns=1000000 --blockdev raw,node-name=disk,file=below \
+         --blockdev null-co,node-name=copy,size={BYTES} {EXPORT},num-queues={QUEUES}"
+    );
+    let (_program, mut client) = start(&folder, &line);
+    let load = Load::begin(&folder, Device::Blk, 8 * MIB);
+    load.goes_on(500);
+    let begin = load.now();
+    begin_backup(&mut client, "full", json!({}));
+    succeeded(&mut client);
+    let events = load.now() - begin;
+    load.end();
+    assert!(events > 3000, "{events}");
 }

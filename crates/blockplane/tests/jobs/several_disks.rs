@@ -5,34 +5,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::guest::{Guest, OUT};
-use crate::process::Folder;
-use crate::{MIB, backup, completed, start, start_with_disks};
+use crate::guest::{BLOCK, Guest, OUT};
+use crate::process::{Folder, Process};
+use crate::{MIB, assert_no_jobs, copy, merged, start, start_with_disks, succeeded};
 
 const BLOCKS: u64 = 2048;
-const BLOCK: usize = crate::guest::BLOCK;
-const BYTES: u64 = BLOCKS * BLOCK as u64;
 
-fn line() -> String {
-    let disk = |name: &str, iothread: &str| {
+/// Two disks, each behind an export on an iothread, and a target for each. Their files have this content.
+fn started(folder: &Folder, content: &[u8]) -> (Process, Client) {
+    let disk = |name: &str| {
+        for file in [name.to_owned(), format!("to-{name}")] {
+            std::fs::write(folder.join(&format!("{file}.img")), content).unwrap();
+        }
         format!(
-            " --object iothread,id={iothread} \
+            "--object iothread,id=io-{name} \
              --blockdev file,node-name={name},filename={name}.img,cache.direct=off \
              --blockdev file,node-name=to-{name},filename=to-{name}.img,cache.direct=off \
-             --export vhost-user-blk,id=e-{name},node-name={name},writable=on,iothread={iothread},\
-addr.type=unix,addr.path={name}.sock"
+             --export vhost-user-blk,id=e-{name},node-name={name},writable=on,iothread=io-{name},\
+addr.type=unix,addr.path={name}.sock "
         )
     };
-    disk("a", "io0") + &disk("b", "io1")
+    start(folder, &(disk("a") + &disk("b")))
 }
 
 fn action(disk: &str, others: Value) -> Value {
-    let mut data =
-        json!({"job-id": disk, "device": disk, "target": format!("to-{disk}"), "sync": "full"});
-    for (key, value) in others.as_object().unwrap() {
-        data[key] = value.clone();
-    }
-    json!({"type": "blockdev-backup", "data": data})
+    let of_disk = json!({"job-id": disk, "device": disk, "target": format!("to-{disk}")});
+    json!({"type": "blockdev-backup", "data": copy("full", merged(of_disk, others))})
 }
 
 /// Blocks that were written, from the first one on.
@@ -52,10 +50,7 @@ fn written_blocks(folder: &Folder, name: &str) -> usize {
 fn disks_that_are_backed_up_together_are_of_one_moment() {
     for round in 0..6u64 {
         let folder = Folder::new();
-        for name in ["a", "b", "to-a", "to-b"] {
-            folder.image(&format!("{name}.img"), BYTES);
-        }
-        let (program, mut client) = start(&folder, &line());
+        let (program, mut client) = started(&folder, &vec![0; 2048 * BLOCK]);
         let [mut a, mut b] =
             ["a.sock", "b.sock"].map(|socket| Guest::connect(&folder.join(socket), 1));
         let begun = AtomicBool::new(false);
@@ -88,43 +83,33 @@ fn disks_that_are_backed_up_together_are_of_one_moment() {
 #[test]
 fn jobs_that_are_grouped_fail_together() {
     let folder = Folder::new();
-    for name in ["a", "b", "to-a", "to-b"] {
-        std::fs::write(folder.join(&format!("{name}.img")), vec![1; 1 << 20]).unwrap();
-    }
-    let (program, mut client) = start(&folder, &line());
+    let (program, mut client) = started(&folder, &vec![1; 1 << 20]);
     let rule = json!([{"iotype": "write", "errno": 5}]);
     let filter =
         json!({"driver": "blkdebug", "node-name": "bad", "image": "to-b", "inject-error": rule});
     client.done("blockdev-add", filter);
-    for (mode, other) in [
+    for (mode, end_of_other) in [
         ("individual", "BLOCK_JOB_COMPLETED"),
         ("grouped", "BLOCK_JOB_CANCELLED"),
     ] {
-        let actions = json!([
+        let actions = [
             action("a", json!({})),
-            action("b", json!({"target": "bad"}))
-        ]);
+            action("b", json!({"target": "bad"})),
+        ];
         let properties = json!({"completion-mode": mode});
-        client.done(
-            "transaction",
-            json!({"actions": actions, "properties": properties}),
-        );
-        let mut ends = std::collections::HashMap::new();
-        while ends.len() < 2 {
+        let transaction = json!({"actions": actions, "properties": properties});
+        client.done("transaction", transaction);
+        let mut ends = [(); 2].map(|()| {
             let event = client.wait_for_event_of(&["BLOCK_JOB_COMPLETED", "BLOCK_JOB_CANCELLED"]);
-            let id = event["data"]["device"].as_str().unwrap().to_owned();
-            let error = event["data"]["error"].as_str().map(str::to_owned);
-            ends.insert(id, (event["event"].as_str().unwrap().to_owned(), error));
-        }
-        assert_eq!(ends["a"], (other.to_owned(), None), "{mode}");
-        let error = Some("Input/output error".to_owned());
-        assert_eq!(
-            ends["b"],
-            ("BLOCK_JOB_COMPLETED".to_owned(), error),
-            "{mode}"
-        );
+            let data = &event["data"];
+            [&data["device"], &event["event"], &data["error"]].map(Value::clone)
+        });
+        ends.sort_by_key(|end| end[0].to_string());
+        let of_a = [json!("a"), json!(end_of_other), Value::Null];
+        let of_b = ["b", "BLOCK_JOB_COMPLETED", "Input/output error"].map(Value::from);
+        assert_eq!(ends, [of_a, of_b], "{mode}");
     }
-    assert_eq!(client.done("query-jobs", json!({})), json!([]));
+    assert_no_jobs(&mut client);
     program.stop();
 }
 
@@ -132,10 +117,7 @@ fn jobs_that_are_grouped_fail_together() {
 #[test]
 fn bitmap_of_a_target_records_all_of_the_backup_or_is_refused() {
     let folder = Folder::new();
-    for name in ["a", "b", "to-a", "to-b"] {
-        std::fs::write(folder.join(&format!("{name}.img")), vec![1; 1 << 20]).unwrap();
-    }
-    let (program, mut client) = start(&folder, &line());
+    let (program, mut client) = started(&folder, &vec![1; 1 << 20]);
     let window = json!({"driver": "raw", "node-name": "window", "file": "to-a"});
     client.done("blockdev-add", window);
     let mut guest = Guest::connect(&folder.join("a.sock"), 1);
@@ -145,17 +127,13 @@ fn bitmap_of_a_target_records_all_of_the_backup_or_is_refused() {
     let enable = action_of("block-dirty-bitmap-enable");
     for (change, target) in [(&add, "to-a"), (&add, "window"), (&enable, "to-a")] {
         let backup = action("a", json!({"target": target, "sync": "none"}));
-        for actions in [json!([change, backup]), json!([backup, change])] {
+        for actions in [[change, &backup], [&backup, change]] {
             let said = client.fails("transaction", json!({"actions": actions}));
-            assert!(
-                said.contains("Node 'to-a' is busy: backup 'a' begins"),
-                "{said}"
-            );
+            let expected = "Node 'to-a' is busy: backup 'a' begins";
+            assert!(said.contains(expected), "{said}");
         }
-        client.ask(
-            "block-dirty-bitmap-add",
-            json!({"node": "to-a", "name": "b", "disabled": true}),
-        );
+        let disabled = json!({"node": "to-a", "name": "b", "disabled": true});
+        client.ask("block-dirty-bitmap-add", disabled);
     }
     client.done("block-dirty-bitmap-enable", bitmap("b"));
     let backup = action("a", json!({"target": "window", "sync": "none"}));
@@ -163,11 +141,8 @@ fn bitmap_of_a_target_records_all_of_the_backup_or_is_refused() {
     client.done("transaction", json!({"actions": [other, backup]}));
     guest.request(0, OUT, 20, 1);
     for name in ["b", "other"] {
-        assert_eq!(
-            crate::bitmap(&mut client, "to-a", name)["count"],
-            65536,
-            "{name}"
-        );
+        let count = crate::bitmap(&mut client, "to-a", name)["count"].take();
+        assert_eq!(count, 65536, "{name}");
     }
     client.done("job-cancel", json!({"id": "a"}));
     client.wait_for_event("BLOCK_JOB_CANCELLED");
@@ -177,47 +152,36 @@ fn bitmap_of_a_target_records_all_of_the_backup_or_is_refused() {
 #[test]
 fn transaction_that_fails_starts_no_job_and_adds_no_bitmap() {
     let folder = Folder::new();
-    for name in ["a", "b", "to-a", "to-b"] {
-        folder.image(&format!("{name}.img"), 1 << 20);
-    }
-    let (program, mut client) = start(&folder, &line());
+    let (program, mut client) = started(&folder, &vec![0; 1 << 20]);
     let add = json!({"type": "block-dirty-bitmap-add", "data": {"node": "a", "name": "b"}});
     let bad = json!({"type": "block-dirty-bitmap-remove", "data": {"node": "a", "name": "x"}});
     let abort = json!({"type": "abort", "data": {}});
+    let same_id = action("b", json!({"job-id": "a"}));
+    let without_bitmap = action("b", json!({"sync": "bitmap"}));
     for (last, error) in [
         (bad, "Dirty bitmap 'x' not found"),
         (abort, "Transaction aborted using Abort action"),
         (action("b", json!({"target": "to-a"})), "is busy"),
-        (
-            action("b", json!({"job-id": "a"})),
-            "Job ID 'a' already in use",
-        ),
-        (
-            action("b", json!({"sync": "bitmap"})),
-            "must provide a valid bitmap name",
-        ),
+        (same_id, "Job ID 'a' already in use"),
+        (without_bitmap, "must provide a valid bitmap name"),
     ] {
         let actions = json!({"actions": [add, action("a", json!({})), last]});
         let said = client.fails("transaction", actions);
         assert!(said.contains(error), "{said}");
-        assert_eq!(client.done("query-jobs", json!({})), json!([]));
+        assert_no_jobs(&mut client);
         let nodes = client.done("query-named-block-nodes", json!({}));
         assert!(!nodes.to_string().contains("dirty-bitmaps"), "{nodes}");
     }
     let grouped = json!({"actions": [add], "properties": {"completion-mode": "grouped"}});
     let said = client.fails("transaction", grouped);
-    assert!(
-        said.contains("does not support transaction property"),
-        "{said}"
-    );
+    let expected = "does not support transaction property";
+    assert!(said.contains(expected), "{said}");
     // It is not reserved, and no filter keeps the target, or its lock.
     client.done("blockdev-del", json!({"node-name": "to-a"}));
     let again = json!({"driver": "file", "node-name": "to-a", "filename": "to-a.img", "cache": {"direct": false}});
     client.done("blockdev-add", again);
-    client.done(
-        "transaction",
-        json!({"actions": [add, action("a", json!({}))]}),
-    );
+    let actions = json!({"actions": [add, action("a", json!({}))]});
+    client.done("transaction", actions);
     client.wait_for_event("BLOCK_JOB_COMPLETED");
     program.stop();
 }
@@ -226,17 +190,16 @@ fn transaction_that_fails_starts_no_job_and_adds_no_bitmap() {
 #[test]
 fn transaction_changes_nothing_if_bitmaps_cannot_be_saved() {
     let folder = Folder::new();
-    let (program, mut client) = start_with_disks(&folder, MIB, "");
     folder.image("kept.img", MIB);
-    let node = json!({"driver": "file", "node-name": "kept", "filename": "kept.img", "bitmap-file": "bitmaps",
-                      "cache": {"direct": false}});
-    client.done("blockdev-add", node);
+    let kept =
+        "--blockdev file,node-name=kept,filename=kept.img,bitmap-file=bitmaps,cache.direct=off";
+    let (program, mut client) = start_with_disks(&folder, MIB, kept);
     std::fs::create_dir(folder.join("bitmaps.new")).unwrap();
     let add = |node, persistent| {
         let data = json!({"node": node, "name": "b", "persistent": persistent});
         json!({"type": "block-dirty-bitmap-add", "data": data})
     };
-    let job = json!({"type": "blockdev-backup", "data": backup("full", json!({}))});
+    let job = json!({"type": "blockdev-backup", "data": copy("full", json!({}))});
     let actions = json!({"actions": [add("disk", false), job, add("kept", true)]});
     let said = client.fails("transaction", actions.clone());
     assert!(said.contains("bitmap-file: cannot write"), "{said}");
@@ -245,10 +208,10 @@ fn transaction_changes_nothing_if_bitmaps_cannot_be_saved() {
         nodes.to_string().matches("granularity").count()
     };
     assert_eq!(count(&mut client), 0);
-    assert_eq!(client.done("query-jobs", json!({})), json!([]));
+    assert_no_jobs(&mut client);
     std::fs::remove_dir(folder.join("bitmaps.new")).unwrap();
     client.done("transaction", actions);
     assert_eq!(count(&mut client), 2);
-    assert!(completed(&mut client).get("error").is_none());
+    succeeded(&mut client);
     program.stop();
 }

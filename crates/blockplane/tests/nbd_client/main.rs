@@ -2,7 +2,6 @@
 //!
 //! - `data`: what front-ends write is what the server has; discards, zeroes, sizes, kinds of servers.
 //! - `outages`: servers that are killed and started again under a verifying load.
-//! - `late_writes`: a network that delivers an old copy of a write late.
 //! - `refusals`: exports that cannot be served, and why.
 //! - `tls`: encrypted connections, and servers that are not accepted.
 //! - `changes`: live upgrades, reopened nodes, removed nodes, devices that stop while the server is silent.
@@ -14,7 +13,6 @@
 
 mod changes;
 mod data;
-mod late_writes;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../rbd/load.rs"]
 mod load;
@@ -28,6 +26,7 @@ mod upgraded_daemon;
 
 use client::Client;
 use process::{Folder, Process, words};
+use servers::Server;
 use test_support::{guest, process, qmp as client};
 
 const MIB: u64 = 1 << 20;
@@ -49,7 +48,7 @@ fn start(folder: &Folder, line: &str) -> (Process, Client) {
 
 /// A node `d` on the default export of a server's socket, with more options of it that begin with a comma, and a writable export
 /// of it with more options.
-fn line(server: &servers::Server, node: &str, export: &str) -> String {
+fn line(server: &Server, node: &str, export: &str) -> String {
     format!(
         "--blockdev nbd,node-name=d,server.type=unix,server.path={}{node} --export \
          vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={SOCKET},writable=on{export}",
@@ -60,14 +59,20 @@ fn line(server: &servers::Server, node: &str, export: &str) -> String {
 /// How many requests of the disk have failed so far.
 fn failed_requests(client: &mut Client) -> u64 {
     let stats = client.done("query-blockstats", serde_json::json!({}));
-    let of_disk = &stats[0]["stats"];
-    let failed = [
-        "failed_rd_operations",
-        "failed_wr_operations",
-        "failed_flush_operations",
-    ];
-    failed
-        .map(|name| of_disk[name].as_u64().unwrap())
-        .iter()
-        .sum()
+    let failed = ["rd", "wr", "flush"];
+    let failed = failed.map(|kind| &stats[0]["stats"][&*format!("failed_{kind}_operations")]);
+    failed.map(|count| count.as_u64().unwrap()).iter().sum()
+}
+
+/// A file `image` of 1 MiB in a folder, behind nbdkit.
+fn file_server(folder: &Folder) -> Option<Server> {
+    folder.image("image", MIB);
+    let image = folder.join("image");
+    Server::nbdkit(folder, &format!("file {}", image.display()))
+}
+
+/// The same behind qemu-nbd, which allows one connection.
+fn one_connection_server(folder: &Folder) -> Option<Server> {
+    folder.image("image", MIB);
+    Server::qemu_nbd(folder, "--shared 1", &folder.join("image"))
 }

@@ -4,12 +4,12 @@ use nbd::wire::{NbdErrno, command, command_flag};
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::clients::run;
+use crate::clients::run_if_installed;
 use crate::process::{Folder, Process, STUCK_AFTER};
 use crate::raw_client::{RawClient, request};
-use crate::status_client::{Ranges, StatusClient, listed};
+use crate::status_client::{Ranges, StatusClient};
 use crate::upgraded_daemon::Daemon;
-use crate::{MIB, SERVER, disk_line, start};
+use crate::{MIB, SERVER, disk_line, remove_export, serve, start};
 
 const KIB: u64 = 1 << 10;
 
@@ -28,22 +28,17 @@ fn export(bitmaps: &Value) -> Value {
 }
 
 fn write(folder: &Folder, offset: u64, len: u32) {
-    let mut writer = RawClient::enter(folder, "d");
-    let data = vec![7; len as usize];
-    writer.send(&[request(command::WRITE, 0, 1, (offset, len)), data].concat());
-    assert_eq!(writer.reply(0).1, 0);
+    RawClient::enter(folder, "d").write(offset, len, 7);
 }
 
 /// A disk of 4 MiB whose export `r` has two bitmaps that have stopped to record: `a` is dirty from 128 to 192 KiB, `b` from 128 to
 /// 129 KiB, and both in the last granule.
 fn two_bitmaps() -> (Folder, Process, Client) {
-    let folder = Folder::new();
-    folder.image("disk", 4 * MIB);
-    let (program, mut client) = start(&folder, &disk_line(""));
+    let (folder, program, mut client, mut writer) = serve(4 * MIB, "");
     add(&mut client, "a", 64 * KIB);
     add(&mut client, "b", 512);
-    write(&folder, 128 * KIB, 1024);
-    write(&folder, 4 * MIB - 1, 1);
+    writer.write(128 * KIB, 1024, 7);
+    writer.write(4 * MIB - 1, 1, 7);
     for name in ["a", "b"] {
         client.done("block-dirty-bitmap-disable", bitmap(name));
     }
@@ -65,31 +60,6 @@ const B: [(u64, u64); 4] = [
     (4 * MIB - 129 * KIB - 512, 0),
     (512, 1),
 ];
-
-#[test]
-fn contexts_are_listed_by_namespace_and_set_by_name() {
-    let (folder, program, _client) = two_bitmaps();
-    let bitmaps = ["qemu:dirty-bitmap:a", "qemu:dirty-bitmap:b"];
-    let depth = "qemu:allocation-depth";
-    for (queries, found) in [
-        (
-            &[][..],
-            &["base:allocation", depth, bitmaps[0], bitmaps[1]][..],
-        ),
-        (&["qemu:"], &[depth, bitmaps[0], bitmaps[1]]),
-        (&["qemu:dirty-bitmap:"], &bitmaps),
-        (&[bitmaps[1], "base:"], &["base:allocation", bitmaps[1]]),
-        (&["qemu:dirty-bitmap:c", "qemu", "x:"], &[]),
-    ] {
-        assert_eq!(listed(&folder, "r", queries), found, "{queries:?}");
-    }
-    assert_eq!(listed(&folder, "d", &["qemu:"]), [""; 0]);
-    let queries = ["qemu:", "qemu:dirty-bitmap:", bitmaps[1]];
-    let client = StatusClient::enter(&folder, "r", false, &queries);
-    assert_eq!(client.contexts.len(), 1);
-    assert_eq!(client.contexts[0].1, bitmaps[1]);
-    program.stop();
-}
 
 #[test]
 fn one_reply_has_the_status_of_a_range_in_all_contexts_that_were_set() {
@@ -138,11 +108,8 @@ fn one_reply_has_the_status_of_a_range_in_all_contexts_that_were_set() {
 /// More than the ranges of one reply.
 #[test]
 fn a_bitmap_of_many_pieces_is_read_by_several_requests() {
-    let folder = Folder::new();
-    folder.image("disk", 16 * MIB);
-    let (program, mut client) = start(&folder, &disk_line(""));
+    let (folder, program, mut client, mut writer) = serve(16 * MIB, "");
     add(&mut client, "a", 512);
-    let mut writer = RawClient::enter(&folder, "d");
     let count = 16 * MIB / 1024;
     for turn in 0..count {
         let zeroes = request(command::WRITE_ZEROES, 0, turn, (turn * 1024, 512));
@@ -175,60 +142,57 @@ fn bitmaps_that_cannot_be_exported_are_refused_as_in_qemu() {
     folder.image("other", 2 * MIB);
     let line = format!(
         "--object throttle-group,id=g --blockdev file,node-name=d,filename=disk --blockdev file,node-name=o,filename=other \
-         --blockdev throttle,node-name=t,file=d,throttle-group=g --blockdev raw,node-name=w,file=d {SERVER}"
+         --blockdev throttle,node-name=t,file=d,throttle-group=g --blockdev raw,node-name=w,file=d \
+         --blockdev null-co,node-name=e,size=2M {SERVER}"
     );
     let (program, mut client) = start(&folder, &line);
     add(&mut client, "on", 65536);
     add(&mut client, "off", 65536);
     client.done("block-dirty-bitmap-disable", bitmap("off"));
-    client.done(
-        "block-dirty-bitmap-add",
-        json!({"node": "o", "name": "big", "disabled": true}),
-    );
-    let on_node = |node: &str, bitmaps: Value| {
-        let mut options = export(&bitmaps);
-        options["node-name"] = node.into();
+    let big = json!({"node": "o", "name": "big", "disabled": true});
+    client.done("block-dirty-bitmap-add", big);
+    let with = |others: &str| {
+        let others: Value = serde_json::from_str(others).unwrap();
+        let mut options = export(&json!(["on"]));
+        for (key, value) in others.as_object().unwrap() {
+            options[key] = value.clone();
+        }
         options
     };
-    for (options, error) in [
-        (export(&json!(["none"])), "Bitmap 'none' is not found"),
-        (
-            export(&json!(["on"])),
-            "Enabled bitmap 'on' incompatible with readonly export",
-        ),
-        (
-            on_node("t", json!(["on"])),
-            "Enabled bitmap 'on' incompatible with readonly export",
-        ),
-        // A window may show other places of the disk.
-        (on_node("w", json!(["on"])), "Bitmap 'on' is not found"),
-        (
-            export(&json!([{"node": "d", "name": "none"}])),
-            "Dirty bitmap 'none' not found",
-        ),
-        (
-            export(&json!([{"node": "none", "name": "on"}])),
-            "Node 'none' not found",
-        ),
-        (
-            export(&json!([{"node": "o", "name": "big"}])),
-            "Bitmap 'big' is of a disk of 2097152 bytes, and node 'd' has 1048576",
-        ),
-        (
-            export(&json!(["off", {"node": "d", "name": "off"}])),
-            "Bitmap 'off' is named twice: clients distinguish bitmaps by their names",
-        ),
-    ] {
-        assert_eq!(client.fails("block-export-add", options), error);
+    // A window may show other places of the disk.
+    for line in r#"
+{"bitmaps": ["none"]} | Bitmap 'none' is not found
+{"bitmaps": ["on"]} | Enabled bitmap 'on' incompatible with readonly export
+{"node-name": "t"} | Enabled bitmap 'on' incompatible with readonly export
+{"node-name": "w"} | Bitmap 'on' is not found
+{"bitmaps": [{"node": "d", "name": "none"}]} | Dirty bitmap 'none' not found
+{"bitmaps": [{"node": "none", "name": "on"}]} | Node 'none' not found
+{"bitmaps": [{"node": "o", "name": "big"}]} | Bitmap 'big' is of a disk of 2097152 bytes, and node 'd' has 1048576
+{"bitmaps": ["off", {"node": "d", "name": "off"}]} | Bitmap 'off' is named twice: clients distinguish bitmaps by their names
+"#
+    .trim()
+    .lines()
+    {
+        let (others, error) = line.split_once(" | ").unwrap();
+        assert_eq!(client.fails("block-export-add", with(others)), error);
     }
-    let mut writable = on_node("t", json!(["on"]));
-    writable["writable"] = true.into();
-    client.done("block-export-add", writable);
-    let mut again = export(&json!([{"node": "d", "name": "on"}]));
-    again["id"] = "second".into();
-    again["name"] = "second".into();
+    client.done(
+        "block-export-add",
+        with(r#"{"node-name": "t", "writable": true}"#),
+    );
+    let again =
+        with(r#"{"bitmaps": [{"node": "d", "name": "on"}], "id": "second", "name": "second"}"#);
     let busy = "Bitmap 'on' is currently in use by another operation and cannot be used";
     assert_eq!(client.fails("block-export-add", again), busy);
+    // A node stays while an export of another node shows its bitmap.
+    let of_other = with(
+        r#"{"node-name": "e", "bitmaps": [{"node": "o", "name": "big"}], "id": "third", "name": "third"}"#,
+    );
+    client.done("block-export-add", of_other);
+    let used = client.fails("blockdev-del", json!({"node-name": "o"}));
+    assert!(used.contains("Bitmap 'big' is currently in use"), "{used}");
+    remove_export(&mut client, "third");
+    client.done("blockdev-del", json!({"node-name": "o"}));
     program.stop();
 }
 
@@ -243,8 +207,7 @@ fn an_exported_bitmap_is_busy_until_its_clients_are_gone() {
     let queries = ["base:allocation", "qemu:dirty-bitmap:a"];
     let mut connected = StatusClient::enter(&folder, "r", false, &queries);
     connected.status(0, (0, 4096)).unwrap();
-    client.done("block-export-del", json!({"id": "r", "mode": "hard"}));
-    client.event("BLOCK_EXPORT_DELETED", "r");
+    remove_export(&mut client, "r");
     client.done("block-dirty-bitmap-clear", bitmap("a"));
     client.done("block-dirty-bitmap-remove", bitmap("b"));
     // By the older commands, and without clients.
@@ -253,30 +216,6 @@ fn an_exported_bitmap_is_busy_until_its_clients_are_gone() {
     assert_eq!(client.fails("block-dirty-bitmap-remove", bitmap("a")), busy);
     client.done("nbd-server-remove", json!({"name": "old"}));
     client.done("block-dirty-bitmap-remove", bitmap("a"));
-    program.stop();
-}
-
-#[test]
-fn a_node_stays_while_an_export_of_another_node_shows_its_bitmap() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    folder.image("other", MIB);
-    let line = format!(
-        "--blockdev file,node-name=d,filename=disk --blockdev file,node-name=o,filename=other {SERVER}"
-    );
-    let (program, mut client) = start(&folder, &line);
-    client.done(
-        "block-dirty-bitmap-add",
-        json!({"node": "o", "name": "b", "disabled": true}),
-    );
-    client.done(
-        "block-export-add",
-        export(&json!([{"node": "o", "name": "b"}])),
-    );
-    let used = client.fails("blockdev-del", json!({"node-name": "o"}));
-    assert!(used.contains("Bitmap 'b' is currently in use"), "{used}");
-    client.done("block-export-del", json!({"id": "r"}));
-    client.done("blockdev-del", json!({"node-name": "o"}));
     program.stop();
 }
 
@@ -293,43 +232,27 @@ fn a_client_that_chose_contexts_of_a_replaced_export_is_disconnected() {
     program.stop();
 }
 
+/// It takes dirty parts for holes. (nbdinfo shows bitmaps in `incremental`.)
 #[test]
-fn nbdinfo_and_qemu_img_read_the_same_bitmap() {
+fn qemu_img_reads_a_bitmap() {
     let (folder, program, _client) = two_bitmaps();
-    let uri = "nbd+unix:///r?socket=nbd";
-    let map = ["--map=qemu:dirty-bitmap:b", "--json", uri];
-    if let Some(found) = run(&folder, "nbdinfo", &map) {
-        let found: Vec<Value> = serde_json::from_str(&found).unwrap();
-        let number = |piece: &Value, key: &str| piece[key].as_u64().unwrap();
-        let found = found.iter();
-        let found = found.map(|piece| (number(piece, "length"), number(piece, "type")));
-        assert_eq!(found.collect::<Vec<_>>(), B);
-    }
-    // It takes dirty parts for holes.
     let image =
         "driver=nbd,server.type=unix,server.path=nbd,export=r,x-dirty-bitmap=qemu:dirty-bitmap:b";
     let map = ["map", "--output=json", "--image-opts", image];
-    if let Some(found) = run(&folder, "qemu-img", &map) {
+    if let Some(found) = run_if_installed(&folder, "qemu-img", &map) {
         let found: Vec<Value> = serde_json::from_str(&found).unwrap();
         let dirty = found.iter().filter(|piece| piece["data"] == false);
         let dirty: Vec<_> = dirty
-            .map(|piece| {
-                (
-                    piece["start"].as_u64().unwrap(),
-                    piece["length"].as_u64().unwrap(),
-                )
-            })
+            .map(|piece| ["start", "length"].map(|key| piece[key].as_u64().unwrap()))
             .collect();
-        assert_eq!(dirty, [(128 * KIB, KIB), (4 * MIB - 512, 512)]);
+        assert_eq!(dirty, [[128 * KIB, KIB], [4 * MIB - 512, 512]]);
     }
     program.stop();
 }
 
 #[test]
 fn a_bitmap_of_a_resized_disk_has_the_new_end() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    let (program, mut client) = start(&folder, &disk_line(""));
+    let (folder, program, mut client, _) = serve(MIB, "");
     add(&mut client, "a", 65536);
     let mut options = export(&json!(["a"]));
     options["writable"] = true.into();
@@ -339,10 +262,8 @@ fn a_bitmap_of_a_resized_disk_has_the_new_end() {
     client.done("block_resize", json!({"node-name": "d", "size": 2 * MIB}));
     let whole = u32::try_from(2 * MIB).unwrap();
     let mut new = StatusClient::enter(&folder, "r", true, &queries);
-    assert_eq!(
-        new.status(0, (0, whole)).unwrap()[0].1,
-        [(MIB, 0), (MIB, 1)]
-    );
+    let found = new.status(0, (0, whole)).unwrap();
+    assert_eq!(found[0].1, [(MIB, 0), (MIB, 1)]);
     let known = old.status(0, (0, whole / 2)).unwrap();
     assert_eq!(known[0].1, [(MIB, 0)]);
     program.stop();
@@ -381,19 +302,16 @@ fn an_upgrade_keeps_exported_bitmaps_in_use_with_their_bits() {
     let mut options = export(&json!(["a"]));
     options["writable"] = true.into();
     daemon.client().done("block-export-add", options);
-    for turn in 1..4 {
+    for turn in 1..3 {
         write(&daemon.folder, (turn - 1) * 4096, 1);
         daemon.upgrade();
         let mut reader = StatusClient::enter(&daemon.folder, "r", true, &["qemu:dirty-bitmap:a"]);
         let found = reader.status(0, (0, u32::try_from(MIB).unwrap())).unwrap();
         assert_eq!(found[0].1, [(turn * 4096, 1), (MIB - turn * 4096, 0)]);
-        let busy = daemon
-            .client()
-            .fails("block-dirty-bitmap-clear", bitmap("a"));
+        let mut client = daemon.client();
+        let busy = client.fails("block-dirty-bitmap-clear", bitmap("a"));
         assert!(busy.contains("in use by another operation"), "{busy}");
     }
-    daemon
-        .client()
-        .done("block-export-del", json!({"id": "r", "mode": "hard"}));
+    remove_export(&mut daemon.client(), "r");
     daemon.stop();
 }

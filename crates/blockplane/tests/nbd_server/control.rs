@@ -4,9 +4,9 @@ use nbd::wire::{NbdErrno, command};
 use serde_json::{Value, json};
 
 use crate::process::{Folder, STUCK_AFTER};
-use crate::raw_client::{RawClient, request};
+use crate::raw_client::RawClient;
 use crate::stopped_thread::StoppedThread;
-use crate::{MIB, disk_line, start};
+use crate::{MIB, disk_line, remove_export, serve, start};
 
 const DISK: &str = "--blockdev null-co,node-name=d,size=1M,read-zeroes=on";
 
@@ -47,36 +47,28 @@ fn server_and_exports_are_started_and_stopped_as_in_qemu() {
     client.done("nbd-server-start", server);
     client.done("block-export-add", export("e"));
     RawClient::enter(&folder, "d");
-    program.stop();
-}
-
-#[test]
-fn plaintext_beyond_loopback_has_to_be_allowed() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, DISK);
-    let mut server = json!({"addr": {"type": "inet", "data": {"host": "0.0.0.0", "port": "0"}}});
+    client.done("nbd-server-stop", json!({}));
+    // Plaintext beyond loopback has to be allowed.
+    let inet = |host: &str| json!({"addr": {"type": "inet", "data": {"host": host, "port": "0"}}});
+    let mut server = inet("0.0.0.0");
     let refused = client.fails("nbd-server-start", server.clone());
     assert!(refused.contains("allow-plaintext"), "{refused}");
     server["allow-plaintext"] = true.into();
-    client.done("nbd-server-start", server);
-    client.done("nbd-server-stop", json!({}));
-    let local = json!({"addr": {"type": "inet", "data": {"host": "localhost", "port": "0"}}});
-    client.done("nbd-server-start", local);
+    for server in [server, inet("localhost")] {
+        client.done("nbd-server-start", server);
+        client.done("nbd-server-stop", json!({}));
+    }
     program.stop();
 }
 
 #[test]
 fn export_del_safe_refuses_connected_clients_and_hard_disconnects_them() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    let (program, mut client) = start(&folder, &disk_line(""));
-    let mut connected = RawClient::enter(&folder, "d");
+    let (folder, program, mut client, mut connected) = serve(MIB, "");
     client.event("BLOCK_EXPORT_CONNECTED", "e");
     let used = client.fails("block-export-del", json!({"id": "e"}));
     assert!(used.starts_with("export 'e' still in use"), "{used}");
     assert_eq!(connected.result_of(command::FLUSH, 0, (0, 0)), 0);
-    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
-    client.event("BLOCK_EXPORT_DELETED", "e");
+    remove_export(&mut client, "e");
     assert!(connected.is_closed_within(STUCK_AFTER));
     let gone = RawClient::try_enter(&folder, "d").err().unwrap();
     assert_eq!(gone, "there is no export of this name");
@@ -87,13 +79,9 @@ fn export_del_safe_refuses_connected_clients_and_hard_disconnects_them() {
 /// The iothread has not seen yet that the client is gone.
 #[test]
 fn export_whose_client_has_disconnected_is_not_in_use() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    let line = format!("--object iothread,id=io0 {}", disk_line(",iothread=io0"));
-    let (program, mut client) = start(&folder, &line);
-    let connected = RawClient::enter(&folder, "d");
+    let (_folder, program, mut client, connected) = serve(MIB, ",iothread=a");
     client.event("BLOCK_EXPORT_CONNECTED", "e");
-    let iothread = StoppedThread::of_name(program.pid(), "IO io0");
+    let iothread = StoppedThread::of_name(program.pid(), "IO a");
     connected.hang_up();
     client.done("block-export-del", json!({"id": "e"}));
     let shown = client.done("query-block-exports", json!({}))[0].take();
@@ -131,18 +119,11 @@ fn export_that_is_removed_is_gone_when_the_command_is_answered() {
 
 #[test]
 fn requests_are_counted_as_those_of_other_exports() {
-    let folder = Folder::new();
-    folder.image("disk", MIB);
-    let (program, mut client) = start(&folder, &disk_line(""));
-    let mut connected = RawClient::enter(&folder, "d");
-    for _ in 0..3 {
-        connected.send(&[request(command::WRITE, 0, 1, (0, 512)), vec![1; 512]].concat());
-        assert_eq!(connected.reply(0).1, 0);
-    }
+    let (_folder, program, mut client, mut connected) = serve(MIB, "");
+    (0..3).for_each(|_| connected.write(0, 512, 1));
     assert_eq!(connected.result_of(command::FLUSH, 0, (0, 0)), 0);
     assert_eq!(connected.result_of(command::TRIM, 0, (0, 4096)), 0);
-    connected.send(&request(command::READ, 0, 1, (0, 4096)));
-    assert_eq!(connected.reply(4096).1, 0);
+    connected.read(0, 4096);
     let stats = client.done("query-blockstats", json!({}));
     let stats = &stats[0]["stats"];
     for (name, expected) in [
@@ -160,10 +141,7 @@ fn requests_are_counted_as_those_of_other_exports() {
 
 #[test]
 fn a_resized_disk_has_its_new_size_for_new_clients_and_no_request_beyond_it() {
-    let folder = Folder::new();
-    folder.image("disk", 2 * MIB);
-    let (program, mut client) = start(&folder, &disk_line(""));
-    let mut connected = RawClient::enter(&folder, "d");
+    let (folder, program, mut client, mut connected) = serve(2 * MIB, "");
     let resize = |client: &mut crate::Client, size: u64| {
         client.done("block_resize", json!({"node-name": "d", "size": size}));
     };
@@ -191,14 +169,10 @@ fn a_node_is_exchanged_under_a_connected_client() {
     );
     let (program, mut client) = start(&folder, &line);
     let mut connected = RawClient::enter(&folder, "d");
-    let write = |connected: &mut RawClient, byte: u8| {
-        connected.send(&[request(command::WRITE, 0, 1, (0, 512)), vec![byte; 512]].concat());
-        assert_eq!(connected.reply(0).1, 0);
-    };
-    write(&mut connected, 1);
+    connected.write(0, 512, 1);
     let options = json!({"options": [{"driver": "raw", "node-name": "d", "file": "b"}]});
     client.done("blockdev-reopen", options);
-    write(&mut connected, 2);
+    connected.write(0, 512, 2);
     let first_byte = |name: &str| std::fs::read(folder.join(name)).unwrap()[0];
     assert_eq!((first_byte("disk"), first_byte("other")), (1, 2));
     program.stop();

@@ -3,12 +3,11 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
-use nbd::wire::command;
 use serde_json::json;
 use test_support::report;
 
 use crate::process::{Folder, Process, program};
-use crate::raw_client::{RawClient, request};
+use crate::raw_client::RawClient;
 use crate::{MIB, disk_line, start};
 
 const PAGE: &str = include_str!("../../../../docs/incremental-backup.md");
@@ -24,15 +23,7 @@ fn script() -> String {
 }
 
 fn write(folder: &Folder, offset: u64, byte: u8) {
-    let mut writer = RawClient::enter(folder, "writer");
-    writer.send(
-        &[
-            request(command::WRITE, 0, 1, (offset, 100_000)),
-            vec![byte; 100_000],
-        ]
-        .concat(),
-    );
-    assert_eq!(writer.reply(0).1, 0);
+    RawClient::enter(folder, "writer").write(offset, 100_000, byte);
 }
 
 #[test]

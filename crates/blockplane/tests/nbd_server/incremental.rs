@@ -3,22 +3,19 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use nbd::wire::command;
 use serde_json::{Value, json};
 use test_support::verifying::blocks::{BLOCK, Write};
 use test_support::verifying::device::Device;
 
 use crate::client::Client;
-use crate::clients::run;
-use crate::load::{Load, QUEUES, assert_is_of_one_moment};
+use crate::clients::run_if_installed as run;
+use crate::load::{BUSY_EXPORT, Load, assert_is_of_one_moment};
 use crate::process::Folder;
-use crate::raw_client::{RawClient, request};
+use crate::raw_client::RawClient;
 use crate::upgraded_daemon::Daemon;
-use crate::{MIB, SERVER};
+use crate::{MIB, SERVER, cancel_job, keep_old_data, remove_export};
 
 pub const BYTES: u64 = 16 * MIB;
-pub const BLOCKS: u64 = BYTES / BLOCK as u64;
-const INCREMENTS: usize = 5;
 const URI: &str = "nbd+unix:///backup?socket=nbd";
 
 /// A backup that clients pull, of a series. The bitmap of its number has what is written after it.
@@ -46,7 +43,7 @@ impl Backup {
         if let Some(old) = &old {
             actions.push(json!({"type": "block-dirty-bitmap-disable", "data": old}));
         }
-        let backup = json!({"job-id": "j", "device": "disk", "target": "old-data", "sync": "none"});
+        let backup = keep_old_data("disk", "old-data");
         actions.push(json!({"type": "blockdev-backup", "data": backup}));
         let after = load.now();
         client.done("transaction", json!({"actions": actions}));
@@ -71,12 +68,8 @@ impl Backup {
         let (to, dirty) = self.begin_increment(folder)?;
         copy(&mut RawClient::enter(folder, "backup"), &dirty, &to);
         run(folder, "nbdcopy", &["--connections=2", URI, "whole"])?;
-        let [increments, whole] = [&name, "whole"].map(|name| std::fs::read(folder.join(name)));
-        assert!(
-            increments.unwrap() == whole.unwrap(),
-            "backup {}",
-            self.number
-        );
+        let [found, whole] = [&name, "whole"].map(|name| std::fs::read(folder.join(name)).unwrap());
+        assert!(found == whole, "{name}");
         Some(())
     }
 
@@ -92,11 +85,9 @@ impl Backup {
 
     /// Ends what clients see.
     pub fn end(self, client: &mut Client) {
-        client.done("block-export-del", json!({"id": "b", "mode": "hard"}));
-        client.event("BLOCK_EXPORT_DELETED", "b");
+        remove_export(client, "b");
         client.done("blockdev-del", json!({"node-name": "snapshot"}));
-        client.done("job-cancel", json!({"id": "j"}));
-        client.wait_for_event("BLOCK_JOB_CANCELLED");
+        cancel_job(client);
         if let Some(old) = self.base() {
             client.done("block-dirty-bitmap-remove", bitmap(old));
         }
@@ -115,11 +106,8 @@ fn dirty_ranges(folder: &Folder, name: usize) -> Option<Vec<(u64, u32)>> {
     let map: Vec<Value> = serde_json::from_str(&map).unwrap();
     let dirty = map.iter().filter(|piece| piece["type"] == 1);
     let ranges = dirty.map(|piece| {
-        let length = piece["length"].as_u64().unwrap();
-        (
-            piece["offset"].as_u64().unwrap(),
-            u32::try_from(length).unwrap(),
-        )
+        let [offset, length] = ["offset", "length"].map(|key| piece[key].as_u64().unwrap());
+        (offset, u32::try_from(length).unwrap())
     });
     Some(ranges.collect())
 }
@@ -127,20 +115,14 @@ fn dirty_ranges(folder: &Folder, name: usize) -> Option<Vec<(u64, u32)>> {
 /// Copies ranges of the export into a backup.
 pub fn copy(reader: &mut RawClient, ranges: &[(u64, u32)], to: &File) {
     for &(offset, len) in ranges {
-        reader.send(&request(command::READ, 0, 1, (offset, len)));
-        let (_, error, data) = reader.reply(len as usize);
-        assert_eq!(error, 0);
-        to.write_all_at(&data, offset).unwrap();
+        to.write_all_at(&reader.read(offset, len), offset).unwrap();
     }
 }
 
 /// Options for this node `disk` behind an export on two iothreads, a node for its old data, and a server.
 pub fn line(disk: &str) -> String {
     format!(
-        "--object iothread,id=io0 --object iothread,id=io1 {disk} \
-         --blockdev file,node-name=old-data,filename=old-data.img,cache.direct=off {SERVER} \
-         --export vhost-user-blk,id=e,node-name=disk,writable=on,num-queues={QUEUES},\
-iothread.0=io0,iothread.1=io1,addr.type=unix,addr.path=e.sock"
+        "{disk} --blockdev file,node-name=old-data,filename=old-data.img,cache.direct=off {SERVER} {BUSY_EXPORT}"
     )
 }
 
@@ -165,19 +147,23 @@ pub fn assert_backups_are_of_their_moments(
     }
 }
 
-/// A full backup and incremental ones of the node `disk`, which these options define. In the middle the daemon is replaced, if it can be.
-fn each_backup_is_of_one_moment(disk: &str, is_upgraded: bool) {
-    let mut daemon = Daemon::start_in(folder(), &line(disk), &[]);
-    let load = Load::begin(daemon.folder.join("e.sock"), Device::Blk, BLOCKS);
+/// At any moment some writes are under way.
+#[test]
+fn backups_of_a_slow_disk_have_what_is_written_around_their_moment() {
+    let disk = "--blockdev file,node-name=image,filename=disk.img,cache.direct=off \
+         --blockdev blkdebug,node-name=disk,image=image,\
+inject-error.0.iotype=write,inject-error.0.action=delay,inject-error.0.delay-ns=3000000";
+    let daemon = Daemon::start_in(folder(), &line(disk), &[]);
+    let load = Load::begin(&daemon.folder, Device::Blk, BYTES);
     load.goes_on(500);
     let mut moments = Vec::new();
-    for number in 0..=INCREMENTS {
+    let mut client = daemon.client();
+    for number in 0..=3 {
         let backup = Backup {
             number,
             is_increment: number > 0,
             has_persistent_bitmap: false,
         };
-        let mut client = daemon.client();
         moments.push((number, backup.begin(&mut client, &load)));
         load.goes_on(300);
         if backup.pull(&daemon.folder).is_none() {
@@ -185,26 +171,7 @@ fn each_backup_is_of_one_moment(disk: &str, is_upgraded: bool) {
         }
         backup.end(&mut client);
         load.goes_on(300);
-        if number == 2 && is_upgraded {
-            // The bitmap that records goes to the new process.
-            daemon.upgrade();
-        }
     }
     assert_backups_are_of_their_moments(&daemon.folder, &moments, &load.end());
     daemon.stop();
-}
-
-#[test]
-fn a_full_and_five_incremental_backups_of_a_busy_disk_are_each_of_one_moment() {
-    let disk = "--blockdev file,node-name=disk,filename=disk.img,cache.direct=off";
-    each_backup_is_of_one_moment(disk, true);
-}
-
-/// At any moment some writes are under way.
-#[test]
-fn backups_of_a_slow_disk_have_what_is_written_around_their_moment() {
-    let disk = "--blockdev file,node-name=image,filename=disk.img,cache.direct=off \
-         --blockdev blkdebug,node-name=disk,image=image,\
-inject-error.0.iotype=write,inject-error.0.action=delay,inject-error.0.delay-ns=3000000";
-    each_backup_is_of_one_moment(disk, false);
 }

@@ -1,4 +1,4 @@
-//! A daemon that is killed while a client pulls a backup, and the backups afterwards.
+//! A daemon that is upgraded after backups that clients pull, and killed during one, and the backups afterwards.
 
 use nbd::wire::command;
 use serde_json::json;
@@ -6,7 +6,7 @@ use test_support::verifying::device::Device;
 
 use crate::client::Client;
 use crate::incremental::{
-    BLOCKS, Backup, assert_backups_are_of_their_moments, bitmap, copy, folder, line,
+    BYTES, Backup, assert_backups_are_of_their_moments, bitmap, copy, folder, line,
 };
 use crate::load::{Load, assert_is_of_one_moment};
 use crate::process::Folder;
@@ -17,14 +17,14 @@ use crate::upgraded_daemon::Daemon;
 const INTERRUPTED: usize = 2;
 const LAST: usize = 5;
 
-/// Full and incremental backups, pulled while a guest writes without a pause; in the middle of one the daemon is killed.
+/// Full and incremental backups, pulled while a guest writes without a pause; after each of them the daemon is upgraded, and in the middle
+/// of one it is killed.
 #[test]
 fn after_a_kill_during_a_pull_bitmaps_are_inconsistent_and_the_next_backup_is_a_full_one() {
     let line =
         line("--blockdev file,node-name=disk,filename=disk.img,bitmap-file=bits,cache.direct=off");
     let mut daemon = Daemon::start_in(folder(), &line, &[]);
-    let socket = daemon.folder.join("e.sock");
-    let load = Load::begin_reconnecting(socket, Device::Blk, BLOCKS);
+    let load = Load::begin_with(&daemon.folder, Device::Blk, BYTES, true);
     load.goes_on(500);
     let (mut moments, mut killed) = (Vec::new(), None);
     for number in 0..=LAST {
@@ -56,6 +56,8 @@ fn after_a_kill_during_a_pull_bitmaps_are_inconsistent_and_the_next_backup_is_a_
         }
         backup.end(&mut client);
         load.goes_on(300);
+        // The bitmap that records goes to the new process.
+        daemon.upgrade();
     }
     let end = load.now();
     let writes = load.end();

@@ -42,6 +42,8 @@ mod upgrades;
 
 use client::Client;
 use process::{Folder, Process, words};
+use raw_client::RawClient;
+use serde_json::{Value, json};
 use test_support::{process, qmp as client};
 
 const MIB: u64 = 1 << 20;
@@ -59,10 +61,37 @@ fn start(folder: &Folder, line: &str) -> (Process, Client) {
     (program, client)
 }
 
-/// Options for a server with a writable export `d` of the image `disk`.
+/// Options for a server with a writable export `d` of the image `disk`, and more options of it, after which others may follow.
 fn disk_line(export: &str) -> String {
     format!(
         "--blockdev file,node-name=d,filename=disk,cache.direct=off {SERVER} \
          --export nbd,id=e,node-name=d,writable=on{export}"
     )
+}
+
+/// A server with two iothreads and such an export of a disk of so many bytes, a client of its monitor, and one that has entered the export.
+fn serve(bytes: u64, export: &str) -> (Folder, Process, Client, RawClient) {
+    let folder = Folder::new();
+    folder.image("disk", bytes);
+    let iothreads = "--object iothread,id=a --object iothread,id=b";
+    let (program, monitor) = start(&folder, &format!("{iothreads} {}", disk_line(export)));
+    let client = RawClient::enter(&folder, "d");
+    (folder, program, monitor, client)
+}
+
+/// Removes an export with its clients.
+fn remove_export(monitor: &mut Client, id: &str) {
+    monitor.done("block-export-del", json!({"id": id, "mode": "hard"}));
+    monitor.event("BLOCK_EXPORT_DELETED", id);
+}
+
+/// Arguments of a job `j` that keeps the old data of a node.
+fn keep_old_data(device: &str, target: &str) -> Value {
+    json!({"job-id": "j", "device": device, "target": target, "sync": "none"})
+}
+
+/// Cancels the job `j`.
+fn cancel_job(monitor: &mut Client) {
+    monitor.done("job-cancel", json!({"id": "j"}));
+    monitor.wait_for_event("BLOCK_JOB_CANCELLED");
 }

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use nbd::wire::{
-    OPTION_MAGIC, OptionHeader, OptionReplyHeader, REQUEST_MAGIC, Request, SimpleReply, option,
-    option_reply,
+    OPTION_MAGIC, OptionHeader, OptionReplyHeader, REQUEST_MAGIC, Request, SimpleReply, command,
+    option, option_reply,
 };
 
 use crate::process::{Folder, STUCK_AFTER};
@@ -89,6 +89,23 @@ impl RawClient {
         let mut data = vec![0; if header.error == 0 { data_len } else { 0 }];
         self.stream.read_exact(&mut data).unwrap();
         (header.cookie, header.error, data)
+    }
+
+    /// Writes this byte to a range.
+    #[track_caller]
+    pub fn write(&mut self, offset: u64, len: u32, byte: u8) {
+        let data = vec![byte; len as usize];
+        self.send(&[request(command::WRITE, 0, 1, (offset, len)), data].concat());
+        assert_eq!(self.reply(0), (1, 0, vec![]));
+    }
+
+    /// Reads a range.
+    #[track_caller]
+    pub fn read(&mut self, offset: u64, len: u32) -> Vec<u8> {
+        self.send(&request(command::READ, 0, 2, (offset, len)));
+        let (cookie, error, data) = self.reply(len as usize);
+        assert_eq!((cookie, error), (2, 0));
+        data
     }
 
     /// Sends a request without data, and returns the error of its reply.

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::process::{Folder, Process};
-use crate::raw_client::{RawClient, request};
-use crate::{MIB, SERVER, start};
+use crate::raw_client::RawClient;
+use crate::{MIB, SERVER, cancel_job, keep_old_data, remove_export, start};
 
 /// `EIO` of the protocol.
 const EIO: u32 = 5;
@@ -24,30 +24,19 @@ fn start_with_old_data(folder: &Folder) -> (Process, Client) {
     )
 }
 
-fn begin(client: &mut Client) {
-    let backup = json!({"job-id": "j", "device": "disk", "target": "old", "sync": "none"});
-    client.done("blockdev-backup", backup);
-}
-
 #[test]
 fn failed_read_of_a_snapshot_that_has_ended_is_not_reported_as_an_error_of_a_disk() {
     let folder = Folder::new();
     let (program, mut client) = start_with_old_data(&folder);
-    begin(&mut client);
+    client.done("blockdev-backup", keep_old_data("disk", "old"));
     let snapshot = json!({"driver": "snapshot-access", "node-name": "moment", "file": "disk"});
     client.done("blockdev-add", snapshot);
-    client.done(
-        "block-export-add",
-        json!({"type": "nbd", "id": "e", "node-name": "moment"}),
-    );
+    let export = json!({"type": "nbd", "id": "e", "node-name": "moment"});
+    client.done("block-export-add", export);
     let mut reader = RawClient::enter(&folder, "moment");
-    let read = request(command::READ, 0, 1, (0, 4096));
-    reader.send(&read);
-    assert_eq!(reader.reply(4096).1, 0);
-    client.done("job-cancel", json!({"id": "j"}));
-    client.wait_for_event("BLOCK_JOB_CANCELLED");
-    reader.send(&read);
-    assert_eq!(reader.reply(4096).1, EIO);
+    reader.read(0, 4096);
+    cancel_job(&mut client);
+    assert_eq!(reader.result_of(command::READ, 0, (0, 4096)), EIO);
     let event = client.wait_for_event("BLOCK_IO_ERROR");
     assert_eq!(event["node-name"], "moment");
     assert_eq!(event["reason"], "the backup of the snapshot has ended");
@@ -62,29 +51,20 @@ fn clients_cannot_write_to_the_old_data_of_a_disk() {
     let folder = Folder::new();
     let (program, mut client) = start_with_old_data(&folder);
     let export = |node: &str, writable: bool| json!({"type": "nbd", "id": "e", "node-name": node, "writable": writable});
-    let remove = |client: &mut Client| {
-        client.done("block-export-del", json!({"id": "e"}));
-        client.event("BLOCK_EXPORT_DELETED", "e");
-    };
+    let backup = keep_old_data("disk", "old");
     for node in ["old", "half"] {
         client.done("block-export-add", export(node, true));
-        let backup = json!({"job-id": "j", "device": "disk", "target": "old", "sync": "none"});
-        let refused = client.fails("blockdev-backup", backup);
-        assert!(
-            refused.contains("clients of export 'e' may write there"),
-            "{refused}"
-        );
-        remove(&mut client);
-        begin(&mut client);
+        let refused = client.fails("blockdev-backup", backup.clone());
+        let expected = "clients of export 'e' may write there";
+        assert!(refused.contains(expected), "{refused}");
+        remove_export(&mut client, "e");
+        client.done("blockdev-backup", backup.clone());
         let refused = client.fails("block-export-add", export(node, true));
-        assert!(
-            refused.contains("job 'j' keeps old data there"),
-            "{refused}"
-        );
+        let expected = "job 'j' keeps old data there";
+        assert!(refused.contains(expected), "{refused}");
         client.done("block-export-add", export(node, false));
-        remove(&mut client);
-        client.done("job-cancel", json!({"id": "j"}));
-        client.wait_for_event("BLOCK_JOB_CANCELLED");
+        remove_export(&mut client, "e");
+        cancel_job(&mut client);
     }
     program.stop();
 }

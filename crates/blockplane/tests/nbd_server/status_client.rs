@@ -37,12 +37,12 @@ fn negotiating(folder: &Folder, extended: bool) -> RawClient {
     raw
 }
 
-/// Sends queries for contexts, and returns the contexts of the replies.
-fn query(raw: &mut RawClient, option: u32, export: &str, queries: &[&str]) -> Vec<(u32, String)> {
+/// Sets the contexts that these queries name, and returns those of the replies.
+fn set_contexts(raw: &mut RawClient, export: &str, queries: &[&str]) -> Vec<(u32, String)> {
     let mut data = string(export);
     data.extend_from_slice(&u32::try_from(queries.len()).unwrap().to_be_bytes());
     data.extend(queries.iter().flat_map(|query| string(query)));
-    let mut replies = raw.option(option, &data).unwrap();
+    let mut replies = raw.option(option::SET_META_CONTEXT, &data).unwrap();
     assert_eq!(replies.pop().unwrap().0, option_reply::ACK);
     let contexts = replies.into_iter().map(|(kind, data)| {
         assert_eq!(kind, option_reply::META_CONTEXT);
@@ -51,13 +51,6 @@ fn query(raw: &mut RawClient, option: u32, export: &str, queries: &[&str]) -> Ve
         (u32::from_be_bytes(*number), name)
     });
     contexts.collect()
-}
-
-/// The contexts that the server lists for these queries.
-pub fn listed(folder: &Folder, export: &str, queries: &[&str]) -> Vec<String> {
-    let mut raw = negotiating(folder, false);
-    let contexts = query(&mut raw, option::LIST_META_CONTEXT, export, queries);
-    contexts.into_iter().map(|(_, name)| name).collect()
 }
 
 impl StatusClient {
@@ -75,7 +68,7 @@ impl StatusClient {
         happens: impl FnOnce(),
     ) -> Self {
         let mut raw = negotiating(folder, extended);
-        let contexts = query(&mut raw, option::SET_META_CONTEXT, export, queries);
+        let contexts = set_contexts(&mut raw, export, queries);
         happens();
         let go = [&string(export)[..], &[0, 0]].concat();
         let replies = raw.option(option::GO, &go).unwrap();

@@ -1,29 +1,37 @@
 //! Encrypted connections: clients of others see what they wrote, and clients without the right certificate see nothing.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use nbd::wire::{OPTION_MAGIC, OptionHeader, OptionReplyHeader, option, option_reply};
+use nbd::wire::{OPTION_MAGIC, OptionHeader, option, option_reply};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use test_support::certificates::{Authority, Side};
 use test_support::deadline::eventually;
 use test_support::report;
 
-use crate::process::{Folder, Process, ProcessOutput, STUCK_AFTER};
+use crate::client::Client;
+use crate::clients::{noise, run, run_if_installed};
+use crate::process::{Folder, Process, STUCK_AFTER};
 use crate::raw_client::RawClient;
 use crate::upgraded_daemon::Daemon;
 use crate::{MIB, start};
 
-/// Certificates of the server in `server`, and of a client in `client`. `None`: there is no openssl.
-fn certificates(folder: &Folder) -> Option<Authority> {
+/// A folder with an image `disk`, certificates of the server in `server`, and of a client in `client`. `None`: there is no openssl, or
+/// none of libnbd's programs.
+fn folder_with_certificates(bytes: u64) -> Option<(Folder, Authority)> {
+    if !report::installed("nbdinfo") || !report::installed("nbdcopy") {
+        return None;
+    }
+    let folder = Folder::new();
     let authority = Authority::new(&folder.join("authority"))?;
     let (server, client) = (folder.join("server"), folder.join("client"));
     authority.issue(&server, Side::Server, "/CN=localhost");
     authority.issue(&client, Side::Client, "/C=GB/O=Example/CN=client");
-    Some(authority)
+    folder.image("disk", bytes);
+    Some((folder, authority))
 }
 
 /// Options for a writable export of the image `disk` by a server with TLS.
@@ -44,20 +52,6 @@ fn uri(folder: &Folder, certificates: &str) -> String {
     )
 }
 
-fn run(folder: &Folder, program: &str, args: &[&str]) -> ProcessOutput {
-    let mut command = Command::new(program);
-    command.args(args).current_dir(folder.path());
-    Process::spawn(command).ended()
-}
-
-#[track_caller]
-fn run_well(folder: &Folder, program: &str, args: &[&str]) -> String {
-    let output = run(folder, program, args);
-    let stderr = &output.stderr;
-    assert!(output.code == Some(0), "{program} {args:?}: {stderr}");
-    output.stdout
-}
-
 /// Whether libnbd's client with these certificates is served.
 fn is_served(folder: &Folder, certificates: &str) -> bool {
     let uri = uri(folder, certificates);
@@ -67,12 +61,10 @@ fn is_served(folder: &Folder, certificates: &str) -> bool {
 }
 
 #[test]
-fn nbdcopy_over_tls_reads_back_what_it_wrote() {
-    let folder = Folder::new();
-    if !report::installed("nbdcopy") || certificates(&folder).is_none() {
+fn nbdcopy_and_qemu_over_tls_read_back_what_they_wrote() {
+    let Some((folder, _)) = folder_with_certificates(64 * MIB) else {
         return;
-    }
-    folder.image("disk", 64 * MIB);
+    };
     let line = tls_line("", "").replace(
         "node-name=d,writable",
         "node-name=d,iothread.0=a,iothread.1=b,writable",
@@ -80,15 +72,16 @@ fn nbdcopy_over_tls_reads_back_what_it_wrote() {
     let line = format!("--object iothread,id=a --object iothread,id=b {line}");
     let (program, _client) = start(&folder, &line);
     let uri = uri(&folder, "client");
-    let info = run_well(&folder, "nbdinfo", &["--json", &uri]);
+    let info = run_if_installed(&folder, "nbdinfo", &["--json", &uri]).unwrap();
     let info: Value = serde_json::from_str(&info).unwrap();
     assert_eq!(info["TLS"], true);
-    let noise = (0u32..16 << 20).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes());
-    let noise: Vec<u8> = noise.collect();
-    fs::write(folder.join("noise"), &noise).unwrap();
-    for size in ["65536", "33554432"] {
+    let mut noise = noise(64 << 20);
+    for size in [65536, 33_554_432] {
+        // Other bytes each time.
+        noise.reverse();
+        fs::write(folder.join("noise"), &noise).unwrap();
         let size = format!("--request-size={size}");
-        let copy = |from: &str, to: &str| {
+        for (from, to) in [("noise", &*uri), (&*uri, "copy")] {
             let args = [
                 "--connections=4",
                 "--requests=64",
@@ -97,67 +90,40 @@ fn nbdcopy_over_tls_reads_back_what_it_wrote() {
                 from,
                 to,
             ];
-            run_well(&folder, "nbdcopy", &args)
-        };
-        fs::File::create(folder.join("disk"))
-            .unwrap()
-            .set_len(64 * MIB)
-            .unwrap();
-        copy("noise", &uri);
+            run_if_installed(&folder, "nbdcopy", &args);
+        }
         assert!(fs::read(folder.join("disk")).unwrap() == noise, "{size}");
-        copy(&uri, "copy");
         assert!(fs::read(folder.join("copy")).unwrap() == noise, "{size}");
         fs::remove_file(folder.join("copy")).unwrap();
     }
-    program.stop();
-}
-
-#[test]
-fn qemu_over_tls_reads_back_what_it_wrote() {
-    let folder = Folder::new();
-    if !report::installed("qemu-io") || certificates(&folder).is_none() {
-        return;
-    }
-    folder.image("disk", 8 * MIB);
-    let (program, _client) = start(&folder, &tls_line("", ""));
     let path = folder.path().display();
     let creds = format!("tls-creds-x509,id=t,dir={path}/client,endpoint=client");
     let image = format!(
         "driver=nbd,server.type=unix,server.path={path}/nbd,export=d,tls-creds=t,tls-hostname=localhost"
     );
-    let args = [
-        "--object",
-        &creds,
-        "--image-opts",
-        &image,
+    let mut args = vec!["--object", &creds, "--image-opts", &image];
+    args.extend([
         "-c",
         "write -P 7 0 5M",
         "-c",
         "read -P 7 0 5M",
         "-c",
         "flush",
-    ];
-    let said = run_well(&folder, "qemu-io", &args);
-    // A pattern that differs is not an error of the program.
-    assert!(!said.contains("failed"), "{said}");
-    assert!(
-        fs::read(folder.join("disk")).unwrap()[..5 << 20]
-            .iter()
-            .all(|byte| *byte == 7)
-    );
+    ]);
+    if let Some(said) = run_if_installed(&folder, "qemu-io", &args) {
+        // A pattern that differs is not an error of the program.
+        assert!(!said.contains("failed"), "{said}");
+        let disk = fs::read(folder.join("disk")).unwrap();
+        assert!(disk[..5 << 20].iter().all(|byte| *byte == 7));
+    }
     program.stop();
 }
 
 #[test]
 fn clients_without_the_right_certificate_are_refused() {
-    let folder = Folder::new();
-    if !report::installed("nbdinfo") {
-        return;
-    }
-    let Some(authority) = certificates(&folder) else {
+    let Some((folder, authority)) = folder_with_certificates(MIB) else {
         return;
     };
-    folder.image("disk", MIB);
     authority.issue_expired(&folder.join("expired"), Side::Client, "/CN=client");
     authority.issue(&folder.join("revoked"), Side::Client, "/CN=client");
     authority.revoke(&folder.join("revoked"), &folder.join("server"));
@@ -174,6 +140,16 @@ fn clients_without_the_right_certificate_are_refused() {
         assert!(!is_served(&folder, refused), "{refused}");
     }
     assert!(is_served(&folder, "client"));
+    // Nothing is shown before TLS.
+    let plain = run(&folder, "nbdinfo", &["nbd+unix:///d?socket=nbd"]);
+    assert!(plain.code != Some(0), "{plain:?}");
+    let mut client = RawClient::connect(&folder);
+    client.greet().unwrap();
+    for option in [option::LIST, option::INFO, option::GO] {
+        assert_eq!(reply_kind(&mut client, option), option_reply::ERR_TLS_REQD);
+    }
+    client.send(&option_bytes(option::EXPORT_NAME, b"d"));
+    assert!(client.is_closed_within(STUCK_AFTER));
     program.stop();
     let (program, _client) = start(&folder, &tls_line(",verify-peer=off", ""));
     assert!(is_served(&folder, "anonymous"));
@@ -182,32 +158,19 @@ fn clients_without_the_right_certificate_are_refused() {
 
 #[test]
 fn tls_authz_lets_in_the_clients_that_it_names() {
-    let folder = Folder::new();
-    if !report::installed("nbdinfo") {
-        return;
-    }
-    let Some(authority) = certificates(&folder) else {
+    let Some((folder, authority)) = folder_with_certificates(MIB) else {
         return;
     };
-    folder.image("disk", MIB);
     authority.issue(&folder.join("eve"), Side::Client, "/O=Example/CN=eve");
+    let of_client = "rules.0.match=C=GB,,O=Example,,CN=client,rules.0.policy=allow";
+    let glob = "rules.0.match=*CN=eve,rules.0.format=glob,rules.0.policy=allow";
+    let not_a_glob = "rules.0.match=*CN=eve,rules.0.policy=allow";
+    let denied = "policy=allow,rules.0.match=O=Example,,CN=eve,rules.0.policy=deny";
     for (rule, client, eve) in [
-        (
-            "rules.0.match=C=GB,,O=Example,,CN=client,rules.0.policy=allow",
-            true,
-            false,
-        ),
-        (
-            "rules.0.match=*CN=eve,rules.0.format=glob,rules.0.policy=allow",
-            false,
-            true,
-        ),
-        ("rules.0.match=*CN=eve,rules.0.policy=allow", false, false),
-        (
-            "policy=allow,rules.0.match=O=Example,,CN=eve,rules.0.policy=deny",
-            true,
-            false,
-        ),
+        (of_client, true, false),
+        (glob, false, true),
+        (not_a_glob, false, false),
+        (denied, true, false),
     ] {
         let list = format!("--object authz-list,id=list,{rule}");
         let line = format!("{list} {}", tls_line("", ",tls-authz=list"));
@@ -218,83 +181,39 @@ fn tls_authz_lets_in_the_clients_that_it_names() {
     }
 }
 
-/// The header of an option, after the client's flags if it is the first.
-fn option_bytes(is_first: bool, option: u32, data: &[u8]) -> Vec<u8> {
+/// An option.
+fn option_bytes(option: u32, data: &[u8]) -> Vec<u8> {
     let header = OptionHeader {
         magic: OPTION_MAGIC,
         option,
         length: u32::try_from(data.len()).unwrap(),
     };
-    let flags = 3u32.to_be_bytes();
-    let flags = if is_first { &flags[..] } else { &[] };
-    [flags, &header.encode(), data].concat()
-}
-
-/// A client before its first option.
-fn greeted(folder: &Folder) -> RawClient {
-    let mut client = RawClient::connect(folder);
-    client.stream.read_exact(&mut [0; 18]).unwrap();
-    client
+    [&header.encode(), data].concat()
 }
 
 /// The kind of the reply to an option.
-fn reply_kind(client: &mut RawClient) -> u32 {
-    let mut header = [0; OptionReplyHeader::BYTES];
-    client.stream.read_exact(&mut header).unwrap();
-    let header = OptionReplyHeader::decode(&header);
-    let mut data = vec![0; header.length as usize];
-    client.stream.read_exact(&mut data).unwrap();
-    header.reply
+fn reply_kind(client: &mut RawClient, option: u32) -> u32 {
+    client.option(option, &[]).unwrap()[0].0
 }
 
-#[test]
-fn nothing_is_shown_before_tls() {
-    let folder = Folder::new();
-    if certificates(&folder).is_none() {
-        return;
-    }
-    folder.image("disk", MIB);
-    let (program, _client) = start(&folder, &tls_line("", ""));
-    let mut client = greeted(&folder);
-    let mut is_first = true;
-    for option in [
-        option::LIST,
-        option::INFO,
-        option::GO,
-        option::STRUCTURED_REPLY,
-        option::EXTENDED_HEADERS,
-        option::SET_META_CONTEXT,
-        99,
-    ] {
-        client.send(&option_bytes(is_first, option, &[]));
-        assert_eq!(
-            reply_kind(&mut client),
-            option_reply::ERR_TLS_REQD,
-            "{option}"
-        );
-        is_first = false;
-    }
-    client.send(&option_bytes(false, option::EXPORT_NAME, b"d"));
-    assert!(client.is_closed_within(STUCK_AFTER));
-    // By an independent client.
-    if report::installed("nbdinfo") {
-        let output = run(&folder, "nbdinfo", &["nbd+unix:///d?socket=nbd"]);
-        assert!(output.code != Some(0), "{output:?}");
-    }
-    program.stop();
+/// A client that may begin with TLS.
+fn client_before_tls(folder: &Folder) -> RawClient {
+    let mut client = RawClient::connect(folder);
+    client.greet().unwrap();
+    let reply = reply_kind(&mut client, option::STARTTLS);
+    assert_eq!(reply, option_reply::ACK);
+    client
 }
 
 /// Of a client that is gone, replies are left that are encrypted already.
 #[test]
 fn a_client_that_dies_in_the_middle_of_its_replies_stops_nothing_else() {
-    let folder = Folder::new();
-    if !report::installed("nbdcopy") || certificates(&folder).is_none() {
+    let Some((folder, _)) = folder_with_certificates(2048 * MIB) else {
         return;
-    }
-    folder.image("disk", 2048 * MIB);
+    };
     let (program, mut client) = start(&folder, &tls_line("", ""));
     let uri = uri(&folder, "client");
-    for _ in 0..5 {
+    for _ in 0..3 {
         let mut reads_before = None;
         let mut copy = Command::new("nbdcopy");
         copy.args(["--no-extents", "--request-size=4194304", &uri, "null:"]);
@@ -311,106 +230,57 @@ fn a_client_that_dies_in_the_middle_of_its_replies_stops_nothing_else() {
 }
 
 #[test]
-fn garbage_and_pipelined_data_instead_of_a_tls_handshake_end_the_connection() {
-    let folder = Folder::new();
-    if !report::installed("nbdinfo") || certificates(&folder).is_none() {
+fn a_client_that_sends_garbage_or_nothing_in_the_tls_handshake_is_disconnected() {
+    let Some((folder, _)) = folder_with_certificates(MIB) else {
         return;
-    }
-    folder.image("disk", MIB);
-    let (program, _client) = start(&folder, &tls_line("", ""));
+    };
     // TLS records of every type, and other bytes.
     let mut garbage: Vec<Vec<u8>> = (20..25)
         .map(|kind| [&[kind, 3, 3, 0xff, 0xff][..], &[0xff; 70_000]].concat())
         .collect();
     garbage.push(b"GET / HTTP/1.1\r\n\r\n".to_vec());
     garbage.push(vec![0; 100_000]);
-    for bytes in &garbage {
-        let mut client = greeted(&folder);
-        client.send(&option_bytes(true, option::STARTTLS, &[]));
-        assert_eq!(reply_kind(&mut client), option_reply::ACK);
-        // The server may have closed the connection before all was sent.
-        let _ = client.stream.write_all(bytes);
-        assert!(client.is_closed_within(STUCK_AFTER));
-    }
-    // What comes unencrypted before TLS must not be taken for what comes after.
-    let mut client = greeted(&folder);
-    let start_tls = option_bytes(true, option::STARTTLS, &[]);
-    client.send(&[start_tls, option_bytes(false, option::LIST, &[])].concat());
-    assert!(client.is_closed_within(STUCK_AFTER));
-    assert!(is_served(&folder, "client"));
-    program.stop();
-}
-
-#[test]
-fn a_client_that_is_silent_in_the_tls_handshake_is_disconnected() {
-    let folder = Folder::new();
-    if !report::installed("nbdinfo") || certificates(&folder).is_none() {
-        return;
-    }
-    folder.image("disk", MIB);
+    let begin_of_client_hello = vec![22, 3, 1, 1, 0, 1, 0, 0];
     let limits = ",handshake-max-seconds=1,max-connections=1";
-    let (program, _client) = start(&folder, &tls_line("", limits));
-    let mut silent = greeted(&folder);
-    silent.send(&option_bytes(true, option::STARTTLS, &[]));
-    assert_eq!(reply_kind(&mut silent), option_reply::ACK);
-    // The begin of a ClientHello.
-    silent.send(&[22, 3, 1, 1, 0, 1, 0, 0]);
-    assert!(silent.is_closed_within(STUCK_AFTER));
-    // Its place is free again.
-    assert!(is_served(&folder, "client"));
-    program.stop();
-}
-
-/// A client with TLS that stays connected: `None` if it is not installed.
-fn idle_client(folder: &Folder, uri: &str) -> Process {
-    let script = format!(
-        "import nbd, sys\nh = nbd.NBD()\nh.set_uri_allow_local_file(True)\nh.connect_uri('{uri}')\n\
-         open('connected', 'w').close()\n\
-         while True:\n    h.poll(-1)\n    if h.aio_is_dead() or h.aio_is_closed(): break\n"
-    );
-    let mut command = Command::new("/usr/bin/python3");
-    command.args(["-c", &script]).current_dir(folder.path());
-    let mut process = Process::spawn(command);
-    let connected = folder.join("connected");
-    process.wait_until("the client is connected", || connected.exists());
-    process
+    for (limits, messages) in [("", garbage), (limits, vec![begin_of_client_hello])] {
+        let (program, _client) = start(&folder, &tls_line("", limits));
+        for bytes in &messages {
+            let mut client = client_before_tls(&folder);
+            // The server may have closed the connection before all was sent.
+            let _ = client.stream.write_all(bytes);
+            assert!(client.is_closed_within(STUCK_AFTER));
+        }
+        // Its place is free again.
+        assert!(is_served(&folder, "client"));
+        program.stop();
+    }
 }
 
 #[test]
 fn certificates_survive_an_upgrade_which_closes_connections() {
-    let folder = Folder::new();
-    if !report::installed("nbdinfo") || certificates(&folder).is_none() {
+    let Some((folder, _)) = folder_with_certificates(MIB) else {
         return;
-    }
-    let has_libnbd = Command::new("/usr/bin/python3")
-        .args(["-c", "import nbd"])
-        .output();
-    let has_libnbd = has_libnbd.is_ok_and(|output| output.status.success());
-    folder.image("disk", MIB);
+    };
     let list =
         "--object authz-list,id=list,rules.0.match=*,rules.0.format=glob,rules.0.policy=allow";
     let line = format!("{list} {}", tls_line("", ",tls-authz=list"));
     let mut daemon = Daemon::start_in(folder, &line, &[]);
-    let uri = uri(&daemon.folder, "client");
-    let client = has_libnbd.then(|| idle_client(&daemon.folder, &uri));
+    let mut connected = client_before_tls(&daemon.folder);
     // What was read counts, and not what the files have become.
     fs::remove_file(daemon.folder.join("server/server-key.pem")).unwrap();
     daemon.upgrade();
-    if let Some(client) = client {
-        // The session's keys stay in the old process: the client has to connect again.
-        client.ended();
-    }
+    assert!(connected.is_closed_within(STUCK_AFTER));
     assert!(is_served(&daemon.folder, "client"));
-    let (class, value) = daemon.client().done_property("/objects/tls0", "endpoint");
-    assert_eq!((class, value), (json!("tls-creds-x509"), json!("server")));
+    let endpoint = json!({"path": "/objects/tls0", "property": "endpoint"});
+    assert_eq!(daemon.client().done("qom-get", endpoint), "server");
     daemon.upgrade();
     assert!(is_served(&daemon.folder, "client"));
 }
 
 /// Adds the certificate in a folder as an object; false if it has expired.
-fn add_unless_expired(client: &mut crate::Client, folder: &Path, id: &str) -> bool {
-    let creds = json!({"qom-type": "tls-creds-x509", "id": id, "endpoint": "server",
-                       "dir": folder.to_str().unwrap()});
+fn add_unless_expired(client: &mut Client, folder: &Path, id: &str) -> bool {
+    let creds =
+        json!({"qom-type": "tls-creds-x509", "id": id, "endpoint": "server", "dir": folder});
     let answer = client.ask("object-add", creds);
     let error = answer["error"]["desc"].as_str();
     let has_expired = error.is_some_and(|text| text.contains("server-cert.pem: it has expired"));
@@ -418,10 +288,20 @@ fn add_unless_expired(client: &mut crate::Client, folder: &Path, id: &str) -> bo
     !has_expired
 }
 
+/// Arguments of `nbd-server-start` with these credentials.
+fn nbd_server(folder: &Folder, creds: &str) -> Value {
+    let addr = json!({"type": "unix", "data": {"path": folder.join("nbd")}});
+    json!({"addr": addr, "tls-creds": creds})
+}
+
+fn add_export(client: &mut Client) {
+    let export = json!({"type": "nbd", "id": "e", "node-name": "d"});
+    client.done("block-export-add", export);
+}
+
 #[test]
 fn a_certificate_that_has_expired_while_the_server_ran_does_not_prevent_an_upgrade() {
-    let folder = Folder::new();
-    let Some(authority) = certificates(&folder) else {
+    let Some((folder, authority)) = folder_with_certificates(MIB) else {
         return;
     };
     let mut daemon = Daemon::start_in(folder, "--blockdev null-co,node-name=d,size=1M", &[]);
@@ -440,65 +320,36 @@ fn a_certificate_that_has_expired_while_the_server_ran_does_not_prevent_an_upgra
         }
         !is_valid
     });
-    let nbd = json!({"addr": {"type": "unix", "data": {"path": folder.join("nbd").to_str().unwrap()}},
-                     "tls-creds": "tls0"});
-    client.done("nbd-server-start", nbd);
-    client.done(
-        "block-export-add",
-        json!({"type": "nbd", "id": "e", "node-name": "d"}),
-    );
+    client.done("nbd-server-start", nbd_server(folder, "tls0"));
+    add_export(&mut client);
     daemon.upgrade();
-    let mut client = greeted(&daemon.folder);
-    client.send(&option_bytes(true, option::STARTTLS, &[]));
-    assert_eq!(reply_kind(&mut client), option_reply::ACK);
+    client_before_tls(&daemon.folder);
     // Nor the one after.
     daemon.upgrade();
 }
 
-trait Property {
-    fn done_property(&mut self, path: &str, name: &str) -> (Value, Value);
-}
-
-impl Property for crate::Client {
-    /// The type of an object, and one of its properties.
-    fn done_property(&mut self, path: &str, name: &str) -> (Value, Value) {
-        let mut get = |name: &str| self.done("qom-get", json!({"path": path, "property": name}));
-        (get("type"), get(name))
-    }
-}
-
 #[test]
 fn monitors_add_certificates_which_are_kept_while_the_server_runs() {
-    let folder = Folder::new();
-    if !report::installed("nbdinfo") || certificates(&folder).is_none() {
+    let Some((folder, _)) = folder_with_certificates(MIB) else {
         return;
-    }
-    folder.image("disk", MIB);
+    };
     let line = "--blockdev file,node-name=d,filename=disk,cache.direct=off";
     let (program, mut client) = start(&folder, line);
-    let creds = |endpoint: &str| {
-        json!({"qom-type": "tls-creds-x509", "id": endpoint, "endpoint": endpoint,
-               "dir": folder.join(endpoint).to_str().unwrap()})
-    };
-    client.done("object-add", creds("server"));
-    client.done("object-add", creds("client"));
+    for endpoint in ["server", "client"] {
+        let creds = json!({"qom-type": "tls-creds-x509", "id": endpoint, "endpoint": endpoint,
+                           "dir": folder.join(endpoint)});
+        client.done("object-add", creds);
+    }
     let list = json!({"qom-type": "authz-list", "id": "list", "policy": "deny",
                       "rules": [{"match": "*CN=client", "format": "glob", "policy": "allow"}]});
     client.done("object-add", list);
-    let nbd_server = |creds: &str| {
-        json!({"addr": {"type": "unix", "data": {"path": folder.join("nbd").to_str().unwrap()}},
-               "tls-creds": creds, "tls-authz": "list"})
-    };
-    let error = client.fails("nbd-server-start", nbd_server("client"));
-    assert!(
-        error.contains("Expecting TLS credentials with a server endpoint"),
-        "{error}"
-    );
-    client.done("nbd-server-start", nbd_server("server"));
-    client.done(
-        "block-export-add",
-        json!({"type": "nbd", "id": "e", "node-name": "d"}),
-    );
+    let error = client.fails("nbd-server-start", nbd_server(&folder, "client"));
+    let expected = "Expecting TLS credentials with a server endpoint";
+    assert!(error.contains(expected), "{error}");
+    let mut server = nbd_server(&folder, "server");
+    server["tls-authz"] = "list".into();
+    client.done("nbd-server-start", server);
+    add_export(&mut client);
     assert!(is_served(&folder, "client"));
     for used in ["server", "list"] {
         let error = client.fails("object-del", json!({"id": used}));
@@ -513,33 +364,24 @@ fn monitors_add_certificates_which_are_kept_while_the_server_runs() {
 
 #[test]
 fn certificates_that_cannot_be_used_are_named() {
-    let folder = Folder::new();
-    let Some(authority) = certificates(&folder) else {
+    let Some((folder, authority)) = folder_with_certificates(MIB) else {
         return;
     };
-    folder.image("disk", MIB);
     let line = tls_line("", "");
     let server = |name: &str| folder.join("server").join(name);
     let fails_with = |expected: &str| folder.run(&line).assert_fails_naming(&[expected]);
-    let exchanged = |name: &str, content: &[u8], expected: &str| {
+    let other_key = fs::read(folder.join("client/client-key.pem")).unwrap();
+    for (name, content, expected) in [
+        ("server-cert.pem", &b""[..], "it has no certificate"),
+        ("server-key.pem", b"", "it has no key that is not encrypted"),
+        ("server-key.pem", &other_key, ""),
+        ("ca-cert.pem", b"-----BEGIN", ""),
+    ] {
         let old = fs::read(server(name)).unwrap();
         fs::write(server(name), content).unwrap();
-        fails_with(expected);
+        fails_with(&format!("{name}: {expected}"));
         fs::write(server(name), old).unwrap();
-    };
-    exchanged(
-        "server-cert.pem",
-        b"",
-        "server-cert.pem: it has no certificate",
-    );
-    exchanged(
-        "server-key.pem",
-        b"",
-        "server-key.pem: it has no key that is not encrypted",
-    );
-    let other_key = fs::read(folder.join("client/client-key.pem")).unwrap();
-    exchanged("server-key.pem", &other_key, "server-key.pem: ");
-    exchanged("ca-cert.pem", b"-----BEGIN", "ca-cert.pem: ");
+    }
     authority.issue_expired(&folder.join("server"), Side::Server, "/CN=localhost");
     fails_with("server-cert.pem: ");
     fs::remove_file(server("server-cert.pem")).unwrap();
