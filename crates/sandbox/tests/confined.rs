@@ -22,8 +22,8 @@ fn inside() -> Option<PathBuf> {
     std::env::var_os(FOLDER).map(PathBuf::from)
 }
 
-/// Runs a test of this file as a process of its own.
-fn run(test: &str) -> Output {
+/// Runs a test of this file as a process of its own, with further variables.
+fn run(test: &str, variables: &[(&str, &str)]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     for name in ["disk", "other"] {
         fs::write(folder.path().join(name), "data").unwrap();
@@ -34,27 +34,17 @@ fn run(test: &str) -> Output {
     Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(FOLDER, folder.path())
+        .envs(variables.iter().copied())
         .output()
         .unwrap()
 }
 
 /// Runs a test as a process of its own, which must pass.
 fn succeeds(test: &str) {
-    let output = run(test);
+    let output = run(test, &[]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{output:?}");
     assert!(text.contains("1 passed"), "{text}");
-}
-
-/// Runs a test as a process of its own, which the sandbox must end with a report of the thread and the call.
-fn is_stopped(test: &str, thread: &str, call: &str) {
-    let output = run(test);
-    assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stderr);
-    let wanted = format!(
-        "blockplane: the sandbox does not let the thread '{thread}' make the system call {call} ("
-    );
-    assert!(text.contains(&wanted), "{text}");
 }
 
 fn named(name: &str, what: impl FnOnce() + Send + 'static) {
@@ -124,15 +114,6 @@ fn with_a_monitor_any_file_can_be_opened() {
 }
 
 #[test]
-fn no_folder_is_made() {
-    let Some(folder) = inside() else {
-        return is_stopped("no_folder_is_made", "no_folder_is_ma", "mkdir");
-    };
-    confine_process(AccessibleFiles::Any).unwrap();
-    let _ = fs::create_dir(folder.join("folder"));
-}
-
-#[test]
 fn privileges_are_gone() {
     if inside().is_none() {
         return succeeds("privileges_are_gone");
@@ -167,66 +148,67 @@ fn capability_of_this_thread() -> u64 {
     rustix::thread::capabilities(None).unwrap().effective.bits()
 }
 
-#[test]
-fn nothing_is_executed() {
-    if inside().is_none() {
-        return is_stopped("nothing_is_executed", "nothing_is_exec", "execve");
-    }
-    confine_process(AccessibleFiles::Any).unwrap();
-    let nothing = [std::ptr::null()];
-    // SAFETY: a path, and two lists without entries.
-    unsafe { libc::execve(c"/bin/true".as_ptr(), nothing.as_ptr(), nothing.as_ptr()) };
-}
+/// Set in the second process of a test: the call that it makes.
+const CALL: &str = "BLOCKPLANE_SANDBOX_TEST_CALL";
 
-#[test]
-fn memory_cannot_become_executable() {
-    if inside().is_none() {
-        return is_stopped(
-            "memory_cannot_become_executable",
-            "memory_cannot_b",
-            "mprotect",
-        );
-    }
-    confine_process(AccessibleFiles::Any).unwrap();
-    let page = 4096;
-    // SAFETY: a new private mapping, which is not used.
-    unsafe {
-        let (read_write, private) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
-        let at = libc::mmap(std::ptr::null_mut(), page, read_write, private, -1, 0);
-        assert_ne!(at, libc::MAP_FAILED);
-        libc::mprotect(at, page, read_write | libc::PROT_EXEC);
-    }
-}
+/// A confined thread, the system call that the sandbox ends it for, and what makes this call in a folder.
+type ForbiddenCall = (&'static str, &'static str, fn(PathBuf));
 
-#[test]
-fn an_iothread_makes_no_socket() {
-    if inside().is_none() {
-        return is_stopped("an_iothread_makes_no_socket", "IO io0", "socketpair");
-    }
-    confine_process(AccessibleFiles::Any).unwrap();
-    named("IO io0", move || {
+const FORBIDDEN: [ForbiddenCall; 5] = [
+    ("main", "mkdir", |folder| {
+        let _ = fs::create_dir(folder.join("folder"));
+    }),
+    ("main", "execve", |_| {
+        let nothing = [std::ptr::null()];
+        // SAFETY: a path, and two lists without entries.
+        unsafe { libc::execve(c"/bin/true".as_ptr(), nothing.as_ptr(), nothing.as_ptr()) };
+    }),
+    // Memory cannot become executable.
+    ("main", "mprotect", |_| {
+        let (read_write, page) = (libc::PROT_READ | libc::PROT_WRITE, 4096);
+        let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new private mapping, which is not used.
+        unsafe {
+            let at = libc::mmap(std::ptr::null_mut(), page, read_write, private, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            libc::mprotect(at, page, read_write | libc::PROT_EXEC);
+        }
+    }),
+    ("IO io0", "socketpair", |_| {
         confine_thread_if_process_is(ThreadKind::Iothread).unwrap();
         let _ = std::os::unix::net::UnixStream::pair();
-    });
-}
-
-#[test]
-fn a_worker_has_no_handlers() {
-    if inside().is_none() {
-        return is_stopped("a_worker_has_no_handlers", "worker io0", "epoll_create1");
-    }
-    confine_process(AccessibleFiles::Any).unwrap();
-    named("IO io0", || {
+    }),
+    // An iothread may start threads.
+    ("worker io0", "epoll_create1", |_| {
         confine_thread_if_process_is(ThreadKind::Iothread).unwrap();
-        // An iothread may start threads.
         named("worker io0", || {
             confine_thread_if_process_is(ThreadKind::Worker).unwrap();
             let _ = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::empty());
         });
-    });
+    }),
+];
+
+#[test]
+fn a_forbidden_call_ends_the_process_with_a_report_of_the_thread_and_the_call() {
+    if let Some(folder) = inside() {
+        let call = std::env::var(CALL).unwrap();
+        let mut calls = FORBIDDEN.into_iter();
+        let (thread, _, make_call) = calls.find(|(_, name, _)| *name == call).unwrap();
+        confine_process(AccessibleFiles::Any).unwrap();
+        return named(thread, move || make_call(folder));
+    }
+    for (thread, call, _) in FORBIDDEN {
+        let test = "a_forbidden_call_ends_the_process_with_a_report_of_the_thread_and_the_call";
+        let output = run(test, &[(CALL, call)]);
+        assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        let wanted = format!("the thread '{thread}' make the system call {call} (");
+        assert!(
+            text.contains("blockplane: the sandbox does not let"),
+            "{text}"
+        );
+        assert!(text.contains(&wanted), "{text}");
+    }
 }
 
 #[test]
