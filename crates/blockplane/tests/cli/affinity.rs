@@ -1,16 +1,13 @@
 //! CPU affinity of the program's threads, as the kernel reports it.
 
 use std::collections::BTreeMap;
-use std::fs;
-
-use test_support::threads::{read_of_each_thread, status_field};
 
 use crate::process::{Folder, Process};
+use crate::sandbox::{inherited, of_threads};
 
 /// The CPUs that this test, and a program that it starts, may use, in the kernel's notation.
 fn usual() -> String {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    status_field(&status, "Cpus_allowed_list")
+    inherited("Cpus_allowed_list")
 }
 
 /// The first and the last CPU of a list.
@@ -24,14 +21,10 @@ fn ends(list: &str) -> [String; 2] {
 /// Asserts on which CPUs the threads of these names may run.
 #[track_caller]
 fn assert_cpus(server: &mut Process, wanted: &[(&str, &String)]) {
-    let (pid, mut found) = (server.pid(), BTreeMap::<String, String>::new());
+    let (pid, mut found) = (server.pid(), BTreeMap::new());
     // A thread names itself, which may be after the socket is there.
     server.wait_until("its threads have their names", || {
-        let threads = read_of_each_thread(pid, "status").into_iter();
-        found = threads
-            .map(|thread| ["Name", "Cpus_allowed_list"].map(|key| status_field(&thread.text, key)))
-            .map(<(String, String)>::from)
-            .collect();
+        found = of_threads(pid, "Cpus_allowed_list").into_iter().collect();
         wanted.iter().all(|(thread, _)| found.contains_key(*thread))
     });
     for (thread, cpus) in wanted {

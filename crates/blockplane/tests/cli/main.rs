@@ -28,6 +28,9 @@ mod serve_device;
 mod service;
 mod shutdown;
 mod socket;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../qmp/stopped_thread.rs"]
+mod stopped_thread;
 mod tracing;
 
 use test_support::vhost_user::wire::{GET_FEATURES, GET_QUEUE_NUM};

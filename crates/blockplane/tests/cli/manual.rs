@@ -108,37 +108,35 @@ fn tried(program: &str, arguments: &[&str], folder: &Path) -> (bool, String, Str
     (passed, text(output.stdout), text(output.stderr))
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.collect()
+/// What a program prints of each page, and complains of.
+fn each_page(program: &str, arguments: &[&str], mut check: impl FnMut(&str, bool, &str, &str)) {
+    if !installed(program) {
+        return;
+    }
+    let folder = pages();
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let arguments = [arguments, &[&name]].concat();
+        let (passed, text, complaints) = tried(program, &arguments, folder.path());
+        check(&name, passed, &text, &complaints);
+    }
 }
 
 #[test]
 fn mandoc_reports_no_problems() {
-    if !installed("mandoc") {
-        return;
-    }
-    let folder = pages();
-    for name in names(folder.path()) {
-        // Warnings only: the layout of the source is not read by people.
-        let arguments = ["-Tlint", "-W", "warning", &name];
-        let (_, complaints, _) = tried("mandoc", &arguments, folder.path());
+    // Warnings only: the layout of the source is not read by people.
+    let arguments = ["-Tlint", "-W", "warning"];
+    each_page("mandoc", &arguments, |_, _, complaints, _| {
         let is_seen = |line: &&str| !line.contains("skipping paragraph macro: br");
         let complaints: Vec<&str> = complaints.lines().filter(is_seen).collect();
         assert_eq!(complaints, [""; 0]);
-    }
+    });
 }
 
 #[test]
 fn man_formats_pages_without_warnings_in_80_columns() {
-    if !installed("man") {
-        return;
-    }
-    let folder = pages();
-    for name in names(folder.path()) {
-        let arguments = ["--warnings", "-E", "UTF-8", "-l", &name];
-        let (passed, text, complaints) = tried("man", &arguments, folder.path());
+    let arguments = ["--warnings", "-E", "UTF-8", "-l"];
+    each_page("man", &arguments, |name, passed, text, complaints| {
         assert!(passed && complaints.is_empty(), "{name}: {complaints}");
         assert!(text.contains("SEE ALSO"), "{name}");
         for line in text.lines() {
@@ -147,7 +145,7 @@ fn man_formats_pages_without_warnings_in_80_columns() {
             assert!(!line.ends_with('\u{2010}'), "{name}: {line}");
             assert!(!line.contains('…'), "{name}: {line}");
         }
-    }
+    });
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn folder_with_disk() -> Folder {
 }
 
 /// A field of each thread's status, with the thread's name (proc_pid_status(5)).
-fn of_threads(pid: Pid, field: &str) -> Vec<(String, String)> {
+pub fn of_threads(pid: Pid, field: &str) -> Vec<(String, String)> {
     let threads = read_of_each_thread(pid, "status").into_iter();
     let fields = threads.map(|thread| ["Name", field].map(|key| status_field(&thread.text, key)));
     fields.map(Into::into).collect()
@@ -32,7 +32,7 @@ fn assert_all_have(pid: Pid, field: &str, wanted: &str) {
 }
 
 /// What the daemon begins with.
-fn inherited(field: &str) -> String {
+pub fn inherited(field: &str) -> String {
     of_threads(rustix::process::getpid(), field).remove(0).1
 }
 

@@ -25,19 +25,15 @@ impl Daemon {
     /// Started with these options besides.
     pub fn start_in(folder: Folder, line: &str, environment: &[(&str, &Path)]) -> Self {
         symlink(program(), folder.join(PROGRAM)).unwrap();
-        Self::start_program(folder, line, environment)
+        let first = Some(spawn(&folder, line, environment));
+        Daemon { folder, first }
     }
 
     /// Started from a copy of the program: one that becomes another user must be able to reach it when it is replaced,
     /// and that user may not enter the folder of the build where it is below root's home.
     pub fn start_copied_in(folder: Folder, line: &str) -> Self {
         std::fs::copy(program(), folder.join(PROGRAM)).unwrap();
-        Self::start_program(folder, line, &[])
-    }
-
-    /// Starts the copy of the program in the folder with these options.
-    fn start_program(folder: Folder, line: &str, environment: &[(&str, &Path)]) -> Self {
-        let first = Some(spawn(&folder, line, environment));
+        let first = Some(spawn(&folder, line, &[]));
         Daemon { folder, first }
     }
 
