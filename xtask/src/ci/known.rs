@@ -9,11 +9,7 @@ struct Unreliable {
 }
 
 /// The list may not grow: repair a test instead, and lower the number when one leaves the list.
-const UNRELIABLE: [Unreliable; 2] = [
-    Unreliable {
-        test: "stepped::queues_that_wait_for_room_take_turns",
-        _reason: "since 2026-11-28, iothread: its disk's completions come from the kernel's threads, so that shares depend on the machine",
-    },
+const UNRELIABLE: [Unreliable; 1] = [
     Unreliable {
         test: "host_adapter::linux_uses_the_disk_with_many_commands_at_once_and_through_resets_and_aborts",
         _reason: "since 2026-11-28, guest: its script tells a command that outlived a reset from one that is late by seconds",

@@ -8,7 +8,7 @@ use test_support::limited_host::confined::{
     Operation, all_are_allowed, confine, is_inside, not_missed, on_thread,
 };
 
-use crate::guest::{DISCARD, FLUSH, Guest, WRITE_ZEROES, disk_by, null_disk};
+use crate::guest::{DISCARD, FLUSH, Guest, WRITE_ZEROES, disk_by, iothread, null_disk};
 use crate::scsi::{Controller, FIRST, disk, threads};
 
 const OPERATIONS: &[Operation] = &[
@@ -44,10 +44,6 @@ fn on_a_control_thread(what: impl FnOnce() + Send) {
     });
 }
 
-fn iothread(settings: IothreadSettings) -> IothreadHandle {
-    IothreadHandle::spawn(settings).unwrap()
-}
-
 /// One request of each kind.
 fn ask_everything(guest: &mut Guest) {
     for block in 0..8 {
@@ -68,7 +64,7 @@ fn iothreads_serve_virtio_blk() {
     let disks = [Aio::Native, Aio::IoUring, Aio::Threads].map(disk_by);
     on_a_control_thread(|| {
         for (node, _) in &disks {
-            let iothread = iothread(IothreadSettings::with_id("test"));
+            let iothread = iothread("test");
             for event_idx in [false, true] {
                 let mut guest = Guest::new(64, event_idx);
                 let vring = iothread.start_vring(guest.setup(node, 0)).unwrap();
@@ -99,24 +95,21 @@ fn iothreads_serve_virtio_scsi() {
 fn iothreads_wait_by_the_clock() {
     on_a_control_thread(|| {
         let node = null_disk(2_000_000);
-        let iothread = iothread(IothreadSettings::with_id("test"));
+        let iothread = iothread("test");
         let mut guest = Guest::new(64, true);
         let _vring = iothread.start_vring(guest.setup(&node, 0)).unwrap();
-        for _ in 0..10 {
-            guest.read(1, 0);
-            guest.submit();
-            assert_eq!(guest.wait_all()[0].status, 0);
-        }
+        (0..10).for_each(|round| guest.read_once(round));
     });
 }
 
 fn settings_of_iothreads_change_in_the_sandbox() {
     let (node, _folder) = disk_by(Aio::Native);
     on_a_control_thread(|| {
-        let iothread = iothread(IothreadSettings {
+        let settings = IothreadSettings {
             cpu_affinity: vec![0],
             ..IothreadSettings::with_id("test")
-        });
+        };
+        let iothread = IothreadHandle::spawn(settings).unwrap();
         let polling = PollSettings::default();
         for (min, max) in [(4, 8), (0, 1), (0, 64)] {
             iothread.set_thread_pool(min, max).unwrap();

@@ -4,21 +4,17 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
 
-use block::{BackendSettings, FaultRules, Faults, IoContext, Node};
-use engine::AioSettings;
+use block::Node;
 use iothread::event_loop::poller::Event;
 use iothread::event_loop::{Epoll, EventLoop, Interest, PollSettings, Poller};
 use iothread::{Message, QueuesRunner};
+use test_support::deadline::Deadline;
 
-use crate::guest::{CARRIERS, DISCARD, Guest, disk_by, file_disk, null_disk};
+use crate::guest::{CARRIERS, Guest, aio_room, disk_by, filter, null_disk, queues_loop};
 
 /// More iterations than an empty queue stays among those that are looked at.
 const LONG: usize = 300;
-
-/// How long a test waits for what must come: a bound on a hanging test, not a measure of speed.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The kernel's epoll without waits, which no event would end.
 struct Looks(Epoll);
@@ -47,20 +43,12 @@ struct Loop(EventLoop<QueuesRunner>);
 impl Loop {
     /// A loop whose engines take so many requests at a time.
     fn new(aio_max_events: u32) -> Loop {
-        let settings = BackendSettings {
-            aio: AioSettings {
-                max_events: aio_max_events,
-                ..AioSettings::default()
-            },
-            ..BackendSettings::default()
-        };
-        let poller = Box::new(Looks(Epoll::new().unwrap()));
-        let made = EventLoop::new(poller, PollSettings::default(), |_, remote| {
-            let waker = remote.waker();
-            let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
-            Ok::<_, std::io::Error>(QueuesRunner::new(remote, io))
-        });
-        Loop(made.unwrap())
+        let poller = Looks(Epoll::new().unwrap());
+        Loop(queues_loop(
+            poller,
+            PollSettings::default(),
+            aio_room(aio_max_events),
+        ))
     }
 
     fn start(&mut self, guest: &Guest, node: &Arc<Node>) {
@@ -79,10 +67,7 @@ impl Loop {
     /// An iteration with a guest that always asks for all that it can; how many answers it got.
     fn iterate_beside(&mut self, endless: &mut Guest) -> usize {
         let answered = endless.take_done().len();
-        while endless.room() > 0 {
-            endless.read(0, 0);
-        }
-        endless.submit();
+        endless.submit_all();
         self.iterate();
         answered
     }
@@ -98,8 +83,7 @@ fn an_idle_queue_costs_busy_ones_nothing_and_is_served_when_kicked() {
     let mut looped = Loop::new(128);
     let mut endless = Guest::new(512, false);
     let mut others: Vec<_> = (0..50).map(|_| Guest::new(16, false)).collect();
-    endless.read(0, 0);
-    endless.submit();
+    endless.submit_all();
     looped.start(&endless, &disk);
     for guest in &mut others {
         guest.read(0, 0);
@@ -130,28 +114,6 @@ fn an_idle_queue_costs_busy_ones_nothing_and_is_served_when_kicked() {
 }
 
 #[test]
-fn a_queue_with_occasional_requests_stays_active() {
-    let disk = null_disk(0);
-    let mut looped = Loop::new(128);
-    let (mut endless, mut guest) = (Guest::new(512, false), Guest::new(16, false));
-    looped.start(&endless, &disk);
-    looped.iterate_beside(&mut endless);
-    looped.start(&guest, &disk);
-    for tag in 0..10 {
-        for _ in 0..100 {
-            looped.iterate_beside(&mut endless);
-            assert!(!asks_for_kicks(&guest));
-        }
-        guest.read(tag, 0);
-        // Without a kick.
-        guest.driver.publish();
-        looped.iterate_beside(&mut endless);
-        looped.iterate_beside(&mut endless);
-        assert_eq!(guest.take_done().len(), 1, "answered in the next iteration");
-    }
-}
-
-#[test]
 fn beside_requests_without_end_an_active_queue_waits_two_iterations() {
     let disk = null_disk(0);
     let mut looped = Loop::new(128);
@@ -169,39 +131,11 @@ fn beside_requests_without_end_an_active_queue_waits_two_iterations() {
         for _ in 0..iterations {
             for endless in &mut endless {
                 endless.take_done();
-                while endless.room() > 0 {
-                    endless.read(0, 0);
-                }
-                endless.submit();
+                endless.submit_all();
             }
             looped.iterate();
         }
         assert_eq!(guest.take_done().len(), 1, "request {tag}");
-    }
-}
-
-#[test]
-fn with_little_room_in_the_kernel_queues_get_it_in_turn() {
-    const ROOM: u32 = 4;
-    let (disk, _folder) = file_disk();
-    let mut looped = Loop::new(ROOM);
-    let (mut endless, mut guest) = (Guest::new(256, false), Guest::new(64, false));
-    looped.start(&endless, &disk);
-    looped.start(&guest, &disk);
-    for tag in 0..100 {
-        guest.read(tag, tag);
-        guest.submit();
-        let mut answered = 0;
-        loop {
-            answered += looped.iterate_beside(&mut endless);
-            let done = guest.take_done();
-            if !done.is_empty() {
-                break;
-            }
-            // What is in the kernel, what is behind it when room is given, and what the loop takes
-            // until it looks at its descriptors.
-            assert!(answered <= 32 * ROOM as usize, "request {tag} is starved");
-        }
     }
 }
 
@@ -215,7 +149,7 @@ fn shares_room(greedy: &Arc<Node>, patient: &Arc<Node>, what: &str) {
         let (mut endless, mut guest) = (Guest::new(256, false), Guest::new(64, false));
         looped.start(&endless, greedy);
         looped.start(&guest, patient);
-        let (begin, mut total) = (Instant::now(), 0);
+        let (deadline, mut total) = (Deadline::default(), 0);
         for tag in 0..REQUESTS {
             guest.read(tag, tag);
             guest.submit();
@@ -223,9 +157,11 @@ fn shares_room(greedy: &Arc<Node>, patient: &Arc<Node>, what: &str) {
             while guest.take_done().is_empty() {
                 answered += looped.iterate_beside(&mut endless);
                 let starved = format!("{what}, room for {room}: request {tag} is starved");
-                // As above.
+                // What is in the kernel, what is behind it when room is given, and what the loop takes
+                // until it looks at its descriptors.
                 let most = 32 * room as usize;
-                assert!(answered <= most && begin.elapsed() < PATIENCE, "{starved}");
+                assert!(answered <= most, "{starved}");
+                deadline.check(&starved);
             }
             total += answered as u64;
         }
@@ -235,37 +171,13 @@ fn shares_room(greedy: &Arc<Node>, patient: &Arc<Node>, what: &str) {
 
 /// Filters are tasks, whose I/O does not come straight from a ring.
 #[test]
-fn with_little_room_in_the_kernel_tasks_and_sources_share_it() {
+fn with_little_room_in_the_kernel_queues_and_tasks_share_it() {
     for aio in CARRIERS {
         let (disk, _folder) = disk_by(aio);
-        let no_faults = Faults::new(FaultRules::default());
-        let filter = Node::new_filter("filter", &disk, no_faults, false, true);
+        let (filter, _) = filter(&disk, &[]);
+        shares_room(&disk, &disk, &format!("{aio:?}"));
         shares_room(&disk, &filter, &format!("filter beside {aio:?}"));
         shares_room(&filter, &disk, &format!("{aio:?} beside filter"));
-    }
-}
-
-/// Where the ring carries discards, a task asks it to.
-#[test]
-fn discards_are_carried_out_beside_reads_that_take_all_room() {
-    for aio in CARRIERS {
-        let (disk, _folder) = disk_by(aio);
-        let mut looped = Loop::new(1);
-        let (mut endless, mut guest) = (Guest::new(256, false), Guest::new(64, false));
-        looped.start(&endless, &disk);
-        looped.start(&guest, &disk);
-        let begin = Instant::now();
-        for tag in 0..20 {
-            guest.ask_range(tag, DISCARD, 8 * tag, 8, false);
-            guest.submit();
-            let mut done = guest.take_done();
-            while done.is_empty() {
-                looped.iterate_beside(&mut endless);
-                assert!(begin.elapsed() < PATIENCE, "{aio:?}: discard {tag}");
-                done = guest.take_done();
-            }
-            assert_eq!(done[0].status, 0);
-        }
     }
 }
 
@@ -275,15 +187,11 @@ fn many_completions_are_dispatched_in_bounded_parts() {
     let disk = null_disk(2_000_000);
     let mut looped = Loop::new(128);
     let mut guests: Vec<_> = (0..3).map(|_| Guest::new(1024, false)).collect();
-    let mut asked = 0;
     for guest in &mut guests {
-        while guest.room() > 0 {
-            guest.read(0, 0);
-            asked += 1;
-        }
-        guest.submit();
+        guest.submit_all();
         looped.start(guest, &disk);
     }
+    let asked = guests.iter().map(Guest::in_flight).sum();
     assert!(asked > 1_000);
     let mut answered = 0;
     while answered < asked {

@@ -4,8 +4,13 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use block::{Aio, FileOptions, Locking, Node, NodeOptions, NullOptions};
-use iothread::{DeviceSetup, VringSetup};
+use block::{
+    Aio, BackendSettings, FaultAction, FaultRule, FaultRules, Faults, FileOptions, IoContext,
+    Locking, Node, NodeOptions, NullOptions, Op,
+};
+use engine::AioSettings;
+use iothread::event_loop::{EventLoop, PollSettings, Poller};
+use iothread::{DeviceSetup, IothreadHandle, IothreadSettings, QueuesRunner, VringSetup};
 use telemetry::queue::QueueName;
 use tempfile::TempDir;
 use test_support::deadline::Deadline;
@@ -64,6 +69,64 @@ pub fn wait_for(event: &OwnedFd, what: &str) -> u64 {
     counted(event)
 }
 
+/// What starts the queue with this number, enabled: with its kick, call and err descriptors.
+pub fn vring_setup(
+    device: DeviceSetup,
+    number: u16,
+    driver: &DriverRing,
+    descriptors: [&OwnedFd; 3],
+) -> VringSetup {
+    let [kick, call, err] = descriptors.map(|fd| Some(fd.try_clone().unwrap()));
+    VringSetup {
+        name: QueueName::new("test", number),
+        device,
+        queue: QueueSetup {
+            memory: driver.memory().guest_memory(),
+            layout: driver.layout(),
+            features: driver.features(),
+            base: 0,
+            inflight: None,
+            log: None,
+            descriptors: QueueFds { kick, call, err },
+            enabled: true,
+        },
+        fixed_buffers: false,
+        stats: Arc::default(),
+        reports: None,
+    }
+}
+
+/// An iothread.
+pub fn iothread(id: &str) -> IothreadHandle {
+    IothreadHandle::spawn(IothreadSettings::with_id(id)).unwrap()
+}
+
+/// Settings by which an engine takes so many requests at a time.
+pub fn aio_room(max_events: u32) -> BackendSettings {
+    let defaults = BackendSettings::default();
+    BackendSettings {
+        aio: AioSettings {
+            max_events,
+            ..defaults.aio
+        },
+        ..defaults
+    }
+}
+
+/// The loop of one, which a test runs by hand.
+pub fn queues_loop(
+    poller: impl Poller + 'static,
+    polling: PollSettings,
+    settings: BackendSettings,
+) -> EventLoop<QueuesRunner> {
+    let made = EventLoop::new(Box::new(poller), polling, move |_, remote| {
+        let waker = remote.waker();
+        let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
+        Ok::<_, std::io::Error>(QueuesRunner::new(remote, io))
+    });
+    made.unwrap()
+}
+
 impl Guest {
     /// With a queue of `size` entries, a request taking three of them.
     pub fn new(size: u16, event_idx: bool) -> Guest {
@@ -74,8 +137,7 @@ impl Guest {
     pub fn at_base(size: u16, event_idx: bool, base: u16) -> Guest {
         let features = RingFeatures {
             event_idx,
-            indirect: false,
-            packed: false,
+            ..RingFeatures::default()
         };
         let slots = size / 3;
         // Each with a page for the alignment of its data.
@@ -104,30 +166,14 @@ impl Guest {
     /// What starts its queue at `base`, enabled.
     pub fn setup(&self, node: &Arc<Node>, base: u32) -> VringSetup {
         let options = DeviceOptions::default();
-        VringSetup {
-            name: QueueName::new("test", 0),
-            device: DeviceSetup::Blk {
-                device: Arc::new(Device::new(options, node.geometry()).unwrap()),
-                node: node.clone(),
-            },
-            queue: QueueSetup {
-                memory: self.memory.guest_memory(),
-                layout: self.driver.layout(),
-                features: self.driver.features(),
-                base,
-                inflight: None,
-                log: None,
-                descriptors: QueueFds {
-                    kick: Some(self.kick.try_clone().unwrap()),
-                    call: Some(self.call.try_clone().unwrap()),
-                    err: Some(self.err.try_clone().unwrap()),
-                },
-                enabled: true,
-            },
-            fixed_buffers: false,
-            stats: Arc::default(),
-            reports: None,
-        }
+        let device = DeviceSetup::Blk {
+            device: Arc::new(Device::new(options, node.geometry()).unwrap()),
+            node: node.clone(),
+        };
+        let descriptors = [&self.kick, &self.call, &self.err];
+        let mut setup = vring_setup(device, 0, &self.driver, descriptors);
+        setup.queue.base = base;
+        setup
     }
 
     /// How many more requests can be asked.
@@ -159,24 +205,18 @@ impl Guest {
     /// A discard or write of zeroes, as [`ask`](Self::ask). `unmap`: what becomes zero needs no space.
     pub fn ask_range(&mut self, tag: u64, kind: u32, sector: u64, sectors: u32, unmap: bool) {
         let slot = self.slot(kind, 0);
-        let mut range = sector.to_le_bytes().to_vec();
-        range.extend(sectors.to_le_bytes());
-        range.extend(u32::from(unmap).to_le_bytes());
+        let fields = [sectors, u32::from(unmap)].map(u32::to_le_bytes);
+        let range = [&sector.to_le_bytes(), fields.as_flattened()].concat();
         self.memory.write(slot.data, &range);
-        let buffers = vec![
-            Buffer::readable(slot.header, 16),
-            Buffer::readable(slot.data, 16),
-        ];
-        self.add(tag, slot, buffers);
+        let header = Buffer::readable(slot.header, 16);
+        self.add(tag, slot, vec![header, Buffer::readable(slot.data, 16)]);
     }
 
     /// Memory with a request's header.
     fn slot(&mut self, kind: u32, sector: u64) -> Slot {
         let slot = self.free.pop().expect("room for a request");
-        let mut header = [0; 16];
-        header[..4].copy_from_slice(&kind.to_le_bytes());
-        header[8..].copy_from_slice(&sector.to_le_bytes());
-        self.memory.write(slot.header, &header);
+        let header = [u64::from(kind), sector].map(u64::to_le_bytes);
+        self.memory.write(slot.header, &header.concat());
         self.memory.write(slot.status, &[UNANSWERED]);
         slot
     }
@@ -208,6 +248,23 @@ impl Guest {
         if self.driver.publish() {
             add_one(&self.kick);
         }
+    }
+
+    /// Asks for as many reads as there is room for.
+    pub fn submit_all(&mut self) {
+        while self.room() > 0 {
+            self.read(0, 0);
+        }
+        self.submit();
+    }
+
+    /// One read from the first to the last.
+    #[track_caller]
+    pub fn read_once(&mut self, tag: u64) {
+        self.read(tag, tag % 1000);
+        self.submit();
+        let done = self.wait_all();
+        assert!(matches!(done[..], [Done { status: 0, .. }]), "{done:?}");
     }
 
     /// What came back since the last time.
@@ -242,20 +299,6 @@ impl Guest {
         }
     }
 
-    /// Looks until at least one request came back, without being signalled.
-    #[track_caller]
-    pub fn poll_some(&mut self) -> Vec<Done> {
-        let deadline = Deadline::default();
-        loop {
-            let done = self.take_done();
-            if !done.is_empty() {
-                return done;
-            }
-            deadline.check("an answer");
-            std::thread::yield_now();
-        }
-    }
-
     /// Sleeps until all is answered, and sorts the answers by tag.
     #[track_caller]
     pub fn wait_all(&mut self) -> Vec<Done> {
@@ -286,6 +329,26 @@ pub fn null_disk(latency_ns: u64) -> Arc<Node> {
 /// A file behind direct I/O and Linux AIO, gone with the folder.
 pub fn file_disk() -> (Arc<Node>, TempDir) {
     disk_by(Aio::Native)
+}
+
+/// A filter in front of a node.
+pub fn filter(node: &Arc<Node>, rules: &[FaultRule]) -> (Arc<Node>, Arc<Faults>) {
+    let (rules, seed) = (rules.to_vec(), 0);
+    let faults = Faults::new(FaultRules { rules, seed });
+    let filter = Node::new_filter("filter", node, faults.clone(), false, true);
+    (filter, faults)
+}
+
+/// What a filter does with requests of this kind, or with all.
+pub fn fault(op: Option<Op>, action: FaultAction) -> FaultRule {
+    FaultRule {
+        begins: None,
+        op,
+        bytes: None,
+        times: None,
+        one_in: 1,
+        action,
+    }
 }
 
 /// The engines that carry requests by themselves.

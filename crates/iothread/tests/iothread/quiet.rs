@@ -5,18 +5,19 @@
 //! contended, or a condition variable that is signalled, is such a call.
 
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use block::{Aio, BackendSettings, IoContext};
+use block::{Aio, BackendSettings};
 use engine::PoolSettings;
-use iothread::event_loop::{Epoll, EventLoop, PollSettings, Remote};
-use iothread::{Message, QueuesRunner};
+use iothread::Message;
+use iothread::event_loop::{Epoll, PollSettings, Remote};
+use test_support::allocations::of_this_thread;
+use test_support::threads::read_of_each_thread;
 
-use crate::guest::{CARRIERS, FLUSH, Guest, disk_by};
+use crate::guest::{CARRIERS, FLUSH, Guest, disk_by, queues_loop};
 
 #[global_allocator]
 static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
@@ -32,15 +33,6 @@ struct Shared {
 const WARM_UP: u32 = 0;
 const MEASURE: u32 = 1;
 const END: u32 = 2;
-
-/// What a thread did between two phases.
-#[derive(Debug, PartialEq, Eq)]
-struct Measured {
-    allocations: u64,
-    futexes: u64,
-    /// Worker threads at its end.
-    workers: usize,
-}
 
 /// From now on, each futex(2) of the calling thread is reported to the descriptor that is returned,
 /// and waits until it was seen there.
@@ -120,8 +112,9 @@ fn supervise(shared: &Shared) {
     }
 }
 
-/// An iothread, as `EventLoop::spawn` runs it, that measures itself between two phases.
-fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
+/// An iothread, as `EventLoop::spawn` runs it, that measures itself between two phases: allocations, futex calls, and worker threads
+/// at the end.
+fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> (u64, u64, usize) {
     let settings = BackendSettings {
         pool: PoolSettings {
             name: "pool quiet".to_owned(),
@@ -129,13 +122,8 @@ fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
         },
         ..BackendSettings::default()
     };
-    let poller = Box::new(Epoll::new().unwrap());
-    let mut iothread = EventLoop::new(poller, PollSettings::default(), |_, remote| {
-        let waker = remote.waker();
-        let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
-        Ok::<_, std::io::Error>(QueuesRunner::new(remote, io))
-    })
-    .unwrap();
+    let poller = Epoll::new().unwrap();
+    let mut iothread = queues_loop(poller, PollSettings::default(), settings);
     remote.send(iothread.remote()).unwrap();
     let mut run_while = |phase| {
         while shared.phase.load(Ordering::Acquire) == phase {
@@ -152,20 +140,22 @@ fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
     // SAFETY: an address of our own, where no thread waits.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
     assert_eq!(shared.futexes.load(Ordering::SeqCst), 1);
-    let before = test_support::allocations::of_this_thread();
+    let before = of_this_thread();
     drop(std::hint::black_box(vec![0_u8; 64]));
-    assert_eq!(test_support::allocations::of_this_thread(), before + 1);
+    assert_eq!(of_this_thread(), before + 1);
 
-    let before = (
-        test_support::allocations::of_this_thread(),
-        shared.futexes.load(Ordering::SeqCst),
-    );
+    let before = of_this_thread();
     run_while(MEASURE);
-    let measured = Measured {
-        allocations: test_support::allocations::of_this_thread() - before.0,
-        futexes: shared.futexes.load(Ordering::SeqCst) - before.1,
-        workers: threads_named("pool quiet"),
-    };
+    let allocated = of_this_thread() - before;
+    let threads = read_of_each_thread(rustix::process::getpid(), "comm");
+    let workers = threads.iter().map(|thread| &thread.text);
+    let measured = (
+        allocated,
+        shared.futexes.load(Ordering::SeqCst) - 1,
+        workers
+            .filter(|comm| comm.starts_with("pool quiet"))
+            .count(),
+    );
     drop(iothread);
     // Only the supervisor uses it, until this thread has ended.
     std::mem::forget(listener);
@@ -194,29 +184,15 @@ fn work(guest: &mut Guest, requests: u64) {
     }
 }
 
-fn threads_named(name: &str) -> usize {
-    std::fs::read_dir("/proc/self/task")
-        .unwrap()
-        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
-        .filter(|comm| comm.starts_with(name))
-        .count()
-}
-
 #[test]
 fn the_thread_neither_allocates_nor_waits_for_a_lock() {
     for aio in CARRIERS {
-        let measured = measured(aio);
-        let nothing = Measured {
-            allocations: 0,
-            futexes: 0,
-            workers: 0,
-        };
-        assert_eq!(measured, nothing, "{aio}");
+        assert_eq!(measured(aio), (0, 0, 0), "{aio}");
     }
 }
 
 /// Counts allocations, futex calls and worker threads while a warmed-up iothread serves requests from a disk.
-fn measured(aio: Aio) -> Measured {
+fn measured(aio: Aio) -> (u64, u64, usize) {
     let shared = Shared {
         phase: AtomicU32::new(WARM_UP),
         listener: AtomicI32::new(-1),

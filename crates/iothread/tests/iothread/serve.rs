@@ -1,16 +1,13 @@
-//! The life of a queue: it is started, kicked, enabled, stopped and started again.
+//! The life of a queue: it is started, kicked, stopped and started again, and breaks alone.
 
 use block::Aio;
-use iothread::{IothreadHandle, IothreadSettings};
+use test_support::deadline::eventually;
 use virtqueue::queue_setup::{QueueCommand, StartError};
 
 use crate::guest::{
-    CARRIERS, FLUSH, Guest, add_one, disk_by, elsewhere, event, null_disk, wait_for,
+    CARRIERS, Guest, add_one, counted, disk_by, elsewhere, event, file_disk, iothread, null_disk,
+    wait_for,
 };
-
-fn iothread() -> IothreadHandle {
-    IothreadHandle::spawn(IothreadSettings::with_id("test")).unwrap()
-}
 
 /// With and without event index, by each engine.
 fn forms() -> impl Iterator<Item = (bool, Aio)> {
@@ -20,115 +17,27 @@ fn forms() -> impl Iterator<Item = (bool, Aio)> {
 }
 
 #[test]
-fn requests_available_at_the_start_are_served_without_a_kick() {
+fn a_queue_without_kicks_is_served() {
     for (event_idx, aio) in forms() {
         let (disk, _folder) = disk_by(aio);
-        let iothread = iothread();
+        let iothread = iothread("test");
         let mut guest = Guest::new(64, event_idx);
-        for block in 0..8 {
-            guest.write(block, block, 0x40 + u8::try_from(block).unwrap());
-        }
-        guest.driver.publish();
+        guest.publish_reads(8);
         let mut setup = guest.setup(&disk, 0);
         setup.queue.descriptors.kick = None;
         let vring = iothread.start_vring(setup).unwrap();
-        let done = guest.wait_all();
-        assert!(done.iter().all(|done| done.status == 0));
-        assert_eq!(vring.stop(), Some(8));
+        assert!(guest.wait_all().iter().all(|done| done.status == 0));
+        // Nothing watches these kicks.
+        (0..50).for_each(|round| guest.read_once(round));
+        assert_eq!(vring.stop(), Some(58));
     }
-}
-
-#[test]
-fn written_data_is_read_back() {
-    for (event_idx, aio) in forms() {
-        let (disk, _folder) = disk_by(aio);
-        let iothread = iothread();
-        let mut guest = Guest::at_base(128, event_idx, 65_500);
-        let _vring = iothread.start_vring(guest.setup(&disk, 65_500)).unwrap();
-        for round in 0..30u8 {
-            for block in 0..32 {
-                guest.write(
-                    block,
-                    block * 3 % 97,
-                    round.wrapping_mul(7) ^ u8::try_from(block).unwrap(),
-                );
-            }
-            guest.ask(99, FLUSH, 0, 0);
-            guest.submit();
-            assert!(guest.wait_all().iter().all(|done| done.status == 0));
-            for block in 0..32 {
-                guest.read(block, block * 3 % 97);
-            }
-            guest.submit();
-            for done in guest.wait_all() {
-                let byte = round.wrapping_mul(7) ^ u8::try_from(done.tag).unwrap();
-                assert_eq!((done.status, done.byte), (0, byte), "block {}", done.tag);
-            }
-        }
-        assert_eq!(guest.driver.used_idx(), guest.driver.avail_idx());
-    }
-}
-
-#[test]
-fn a_disabled_queue_admits_nothing_until_it_is_enabled() {
-    for event_idx in [false, true] {
-        let iothread = iothread();
-        let mut guest = Guest::new(64, event_idx);
-        let mut setup = guest.setup(&null_disk(0), 0);
-        setup.queue.enabled = false;
-        guest.read(0, 0);
-        guest.submit();
-        let vring = iothread.start_vring(setup).unwrap();
-        for round in 1..20u16 {
-            // The answers come from later iterations of the loop, which had its chance each time.
-            for _ in 0..4 {
-                add_one(&guest.kick);
-                vring.send_and_wait(|reply| {
-                    QueueCommand::SetMemory(guest.memory.guest_memory(), reply)
-                });
-            }
-            assert_eq!(guest.driver.used_idx(), round - 1, "taken while disabled");
-            vring.send(QueueCommand::Enable(true));
-            assert_eq!(guest.wait_all().len(), 1);
-            vring.send(QueueCommand::Enable(false));
-            vring
-                .send_and_wait(|reply| QueueCommand::SetMemory(guest.memory.guest_memory(), reply));
-            guest.read(0, 0);
-            guest.submit();
-        }
-        assert_eq!(vring.stop(), Some(19), "the last one was not taken");
-    }
-}
-
-#[test]
-fn a_stop_waits_for_requests_in_flight() {
-    let iothread = iothread();
-    let mut guest = Guest::new(128, false);
-    let disk = null_disk(30_000_000);
-    let vring = iothread.start_vring(guest.setup(&disk, 0)).unwrap();
-    for tag in 0..40 {
-        guest.read(tag, tag);
-    }
-    guest.submit();
-    let base = vring.stop().unwrap();
-    assert_eq!(
-        u32::from(guest.driver.used_idx()),
-        base,
-        "what was taken is answered"
-    );
-    let answered = guest.take_done().len();
-    assert_eq!(answered, base as usize);
-
-    // The next queue continues there.
-    let _vring = iothread.start_vring(guest.setup(&disk, base)).unwrap();
-    assert_eq!(guest.wait_all().len(), 40 - answered);
 }
 
 #[test]
 fn a_stop_at_any_time_loses_and_repeats_no_request() {
     for (event_idx, aio) in forms() {
         let (disk, _folder) = disk_by(aio);
-        let iothread = iothread();
+        let iothread = iothread("test");
         let mut guest = Guest::at_base(128, event_idx, 65_000);
         let mut base = 65_000;
         let (mut asked, mut answered) = (0u64, 0);
@@ -165,7 +74,7 @@ fn a_stop_at_any_time_loses_and_repeats_no_request() {
 
 #[test]
 fn a_handle_that_is_dropped_stops_its_queue() {
-    let iothread = iothread();
+    let iothread = iothread("test");
     let guest = Guest::new(64, false);
     let node = null_disk(0);
     let setup = guest.setup(&node, 0);
@@ -180,7 +89,7 @@ fn a_handle_that_is_dropped_stops_its_queue() {
 
 #[test]
 fn commands_to_a_stopped_thread_fail_at_once() {
-    let iothread = iothread();
+    let iothread = iothread("test");
     let mut guest = Guest::new(64, false);
     let disk = null_disk(20_000_000);
     let vring = iothread.start_vring(guest.setup(&disk, 0)).unwrap();
@@ -196,42 +105,31 @@ fn commands_to_a_stopped_thread_fail_at_once() {
 
 #[test]
 fn a_queue_that_cannot_start_says_why_and_others_can() {
-    let iothread = iothread();
+    let iothread = iothread("test");
     let mut guest = Guest::new(64, false);
     let disk = null_disk(0);
 
     let mut setup = guest.setup(&disk, 0);
     setup.queue.memory = elsewhere();
-    assert!(matches!(
-        iothread.start_vring(setup),
-        Err(StartError::Ring(_))
-    ));
+    let started = iothread.start_vring(setup);
+    assert!(matches!(started, Err(StartError::Ring(_))));
     let mut setup = guest.setup(&disk, 0);
     setup.queue.descriptors.kick = Some(tempfile::tempfile().unwrap().into());
-    assert!(matches!(
-        iothread.start_vring(setup),
-        Err(StartError::Kick(_))
-    ));
+    let started = iothread.start_vring(setup);
+    assert!(matches!(started, Err(StartError::Kick(_))));
 
     let vring = iothread.start_vring(guest.setup(&disk, 0)).unwrap();
     let file = Some(tempfile::tempfile().unwrap().into());
-    assert!(matches!(
-        vring.send_and_wait(|reply| QueueCommand::SetKick(file, reply)),
-        Some(Err(StartError::Kick(_)))
-    ));
-    guest.read(0, 0);
-    guest.submit();
-    assert_eq!(
-        guest.wait_all().len(),
-        1,
-        "the old descriptor is still watched"
-    );
+    let set = vring.send_and_wait(|reply| QueueCommand::SetKick(file, reply));
+    assert!(matches!(set, Some(Err(StartError::Kick(_)))));
+    // The old descriptor is still watched.
+    guest.read_once(0);
 }
 
 #[test]
 fn descriptors_can_be_replaced_while_the_queue_runs() {
     for event_idx in [false, true] {
-        let iothread = iothread();
+        let iothread = iothread("test");
         let mut guest = Guest::new(64, event_idx);
         let vring = iothread.start_vring(guest.setup(&null_disk(0), 0)).unwrap();
         for tag in 0..200 {
@@ -243,9 +141,7 @@ fn descriptors_can_be_replaced_while_the_queue_runs() {
             let watched = vring.send_and_wait(|reply| QueueCommand::SetKick(Some(kick), reply));
             watched.unwrap().unwrap();
             assert_eq!(guest.wait_all().len(), 1);
-            guest.read(tag, 0);
-            guest.submit();
-            assert_eq!(guest.wait_all().len(), 1);
+            guest.read_once(tag);
             // A new call descriptor is signalled once, whatever was signalled on the old one.
             guest.call = event();
             vring.send(QueueCommand::SetCall(Some(guest.call.try_clone().unwrap())));
@@ -257,7 +153,41 @@ fn descriptors_can_be_replaced_while_the_queue_runs() {
         guest.read(0, 0);
         guest.driver.publish();
         vring.send(QueueCommand::Enable(true));
-        assert_eq!(guest.poll_some().len(), 1, "it polls");
+        eventually("it polls", || !guest.take_done().is_empty());
         assert_eq!(vring.stop(), Some(401));
     }
+}
+
+#[test]
+fn a_broken_queue_stops_alone() {
+    let (disk, _folder) = file_disk();
+    let iothread = iothread("test");
+    let mut broken = Guest::new(64, false);
+    let mut good = Guest::new(64, false);
+    let broken_vring = iothread.start_vring(broken.setup(&disk, 0)).unwrap();
+    let good_vring = iothread.start_vring(good.setup(&disk, 0)).unwrap();
+    for tag in 0..10 {
+        broken.write(tag, tag, 5);
+        good.read(tag, 100);
+    }
+    broken.driver.publish();
+    broken.driver.make_available(64);
+    add_one(&broken.kick);
+    good.submit();
+    assert_eq!(wait_for(&broken.err, "word of the broken queue"), 1);
+    let done = broken.wait_all();
+    assert_eq!(done.len(), 10, "what came before is done");
+    assert!(done.iter().all(|done| done.status == 0));
+    assert_eq!(good.wait_all().len(), 10);
+    // The first request once more, where the bad entry was: a broken queue stays broken.
+    broken.driver.set_avail_entry(10, 0);
+    for tag in 0..500 {
+        add_one(&broken.kick);
+        good.read_once(tag);
+    }
+    assert_eq!(counted(&broken.err), 0, "it is signalled once");
+    assert_eq!(broken.driver.used_idx(), 10);
+    assert_eq!(counted(&good.err), 0);
+    assert_eq!(broken_vring.stop(), Some(10));
+    assert_eq!(good_vring.stop(), Some(510));
 }

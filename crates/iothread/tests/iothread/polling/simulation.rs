@@ -4,7 +4,7 @@
 //! time after the last one was served.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::testing::FakePoller;
@@ -12,7 +12,8 @@ use iothread::event_loop::{
     AwaitedSide, EventLoop, HandlerId, IdleEnd, Interest, PollPredictor, PollSettings, Readiness,
     Runner,
 };
-use rustix::event::{EventfdFlags, eventfd};
+
+use crate::guest::event;
 
 /// How much later a thread runs that has to be woken, and how long one look takes while polling.
 pub const WAKE_NS: u64 = 35_000;
@@ -20,31 +21,6 @@ pub const LOOK_NS: u64 = 100;
 
 /// The times between the events of a source, by number, and whose turn each is.
 pub type Script = Box<dyn FnMut(u64) -> (u64, AwaitedSide)>;
-
-/// How long the simulated loop polls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    Never,
-    Fixed(u64),
-    Learnt(PollSettings),
-}
-
-impl Policy {
-    /// The loop's settings for this policy.
-    fn settings(self) -> PollSettings {
-        match self {
-            Policy::Never => PollSettings {
-                max_ns: 0,
-                ..PollSettings::default()
-            },
-            Policy::Fixed(max_ns) => PollSettings {
-                max_ns,
-                ..PollSettings::default()
-            },
-            Policy::Learnt(settings) => settings,
-        }
-    }
-}
 
 struct Source {
     script: Script,
@@ -70,7 +46,6 @@ pub struct Seen {
 
 struct Scripted {
     kernel: FakePoller,
-    policy: Policy,
     sources: Vec<Source>,
     seen: Seen,
     /// The sources run on the loop's CPU: their time passes only while it sleeps.
@@ -136,11 +111,8 @@ impl Runner for Scripted {
         self.sources.iter().any(|source| source.next_ns <= now_ns)
     }
 
-    /// The end of a fixed window, or the latest deadline of the predictors.
+    /// The latest deadline of the predictors.
     fn predict_poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
-        if let Policy::Fixed(window_ns) = self.policy {
-            return now_ns + window_ns;
-        }
         let until_ns = self.sources.iter_mut().map(|source| {
             let (progress, awaited) = (source.events, source.awaited);
             source
@@ -178,19 +150,19 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A loop with a source for each script, polling by this policy.
-    pub fn new(policy: Policy, scripts: Vec<Script>) -> Self {
+    /// A loop with a source for each script.
+    pub fn new(settings: PollSettings, scripts: Vec<Script>) -> Self {
         let kernel = FakePoller::default();
         {
             let mut state = kernel.state();
             (state.now_ns, state.tick_ns, state.wake_ns) = (1, LOOK_NS, WAKE_NS);
         }
-        let iothread = EventLoop::new(Box::new(kernel.clone()), policy.settings(), |cx, _| {
+        let iothread = EventLoop::new(Box::new(kernel.clone()), settings, |cx, _| {
             let mut sources = Vec::new();
             for mut script in scripts {
-                let fd: OwnedFd = eventfd(0, EventfdFlags::CLOEXEC)?;
-                let raw = fd.as_raw_fd();
-                cx.add(fd, Interest::ReadableEdge, ())?;
+                let bell = event();
+                let fd = bell.as_raw_fd();
+                cx.add(bell, Interest::ReadableEdge, ())?;
                 let (gap_ns, awaited) = script(0);
                 sources.push(Source {
                     script,
@@ -199,19 +171,18 @@ impl Simulation {
                     left_ns: 0,
                     awaited,
                     predictor: PollPredictor::default(),
-                    fd: raw,
+                    fd,
                 });
             }
             Ok::<_, std::io::Error>(Scripted {
                 kernel: kernel.clone(),
-                policy,
                 sources,
                 seen: Seen::default(),
                 share_cpu: false,
             })
         });
         Simulation {
-            iothread: iothread.expect("an eventfd can be had"),
+            iothread: iothread.unwrap(),
             kernel,
         }
     }
@@ -220,11 +191,7 @@ impl Simulation {
     pub fn serve(&mut self, events: u64) -> Seen {
         let before = self.seen();
         while self.seen().events < before.events + events {
-            assert!(
-                self.iothread
-                    .iterate()
-                    .expect("a fake kernel does not fail")
-            );
+            assert!(self.iothread.iterate().unwrap());
         }
         let after = self.seen();
         Seen {

@@ -4,33 +4,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use block::{FaultAction, FaultRule, FaultRules, Faults, Node, Op};
+use block::{FaultAction, FaultRule, Faults, Node, Op};
 use engine::Errno;
-use iothread::{ScsiDisk, VringHandle};
+use iothread::{DeviceCommand, ScsiDisk, VringHandle};
 
 use super::*;
+use crate::guest::{fault, filter};
 
 const COMPARE_AND_WRITE: u8 = 0x89;
 const SYNCHRONIZE_CACHE: u8 = 0x35;
 
 /// Requests of this kind hang until they are released.
 fn hang(op: Op) -> FaultRule {
-    FaultRule {
-        begins: None,
-        op: Some(op),
-        bytes: None,
-        times: None,
-        one_in: 1,
-        action: FaultAction::Hang,
-    }
-}
-
-/// A filter in front of a node.
-fn filter(node: &Arc<Node>, rules: &[FaultRule]) -> (Arc<Node>, Arc<Faults>) {
-    let (rules, seed) = (rules.to_vec(), 0);
-    let faults = Faults::new(FaultRules { rules, seed });
-    let filter = Node::new_filter("disk", node, faults.clone(), false, true);
-    (filter, faults)
+    fault(Some(op), FaultAction::Hang)
 }
 
 /// How many routes have a filter, beside the node and us.
@@ -60,8 +46,8 @@ fn a_command_goes_by_the_new_node_while_another_one_hangs_at_the_old_one() {
     for aio in CARRIERS {
         let threads = threads();
         let (node, _folder) = disk_by(aio);
-        let (filter, faults) = filter(&node, &[hang(Op::Write)]);
-        let mut disks = [disk(FIRST, &filter), disk(SECOND, &null_disk(0))];
+        let (hanging, faults) = filter(&node, &[hang(Op::Write)]);
+        let mut disks = [disk(FIRST, &hanging), disk(SECOND, &null_disk(0))];
         let mut guest = Controller::new(&disks);
         let vrings = guest.start(&threads, &disks);
         guest.greet(FIRST);
@@ -71,22 +57,13 @@ fn a_command_goes_by_the_new_node_while_another_one_hangs_at_the_old_one() {
         // It was taken before this one.
         guest.good(2, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
 
-        let (other, later) = self::filter(&node, &[hang(Op::Flush)]);
+        let (other, later) = filter(&node, &[hang(Op::Flush)]);
         let exchanged = exchange(&vrings, &mut disks, &other);
         guest.good(2, FIRST, &cdb(WRITE, 1, 1), &data, 0);
         guest.good(2, SECOND, &cdb(READ, 0, 1), &[], BLOCK);
-        assert_eq!(
-            guest.good(3, FIRST, &cdb(READ, 0, 1), &[], BLOCK),
-            [0; BLOCK as usize],
-            "nothing was written there yet"
-        );
-        let flush = guest.ask(
-            2,
-            FIRST,
-            &[SYNCHRONIZE_CACHE, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-            &[],
-            0,
-        );
+        let read = guest.good(3, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
+        assert_eq!(read, [0; BLOCK as usize], "nothing was written there yet");
+        let flush = guest.ask(2, FIRST, &cdb(SYNCHRONIZE_CACHE, 0, 0), &[], 0);
         // It was taken before this one.
         guest.good(2, SECOND, &cdb(READ, 0, 1), &[], BLOCK);
         reached(&vrings[2]);
@@ -95,11 +72,8 @@ fn a_command_goes_by_the_new_node_while_another_one_hangs_at_the_old_one() {
         faults.release_hanging_and_set_rules(None);
         assert_eq!(guest.wait(2, 1), [hangs.head]);
         assert_eq!(guest.answer(&hangs), (0, 0));
-        assert_eq!(
-            exchanged[2].recv(),
-            Ok(()),
-            "what hangs at the new node is not waited for"
-        );
+        // What hangs at the new node is not waited for.
+        assert_eq!(exchanged[2].recv(), Ok(()));
         assert_eq!(routes(&faults), 0);
         later.release_hanging_and_set_rules(None);
         assert_eq!(guest.wait(2, 1), [flush.head]);
