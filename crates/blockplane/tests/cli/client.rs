@@ -96,39 +96,31 @@ fn client_joins_a_long_reply_and_tells_an_error_from_an_end_and_from_silence() {
     assert!(error.to_string().starts_with(expected), "{error}");
 }
 
+/// The error of connecting to a socket that is no monitor.
+fn connect_error(limit: Duration, serve: impl FnOnce(UnixStream) + Send + 'static) -> String {
+    let connect = |path: &Path| Client::connect(path, Some(limit));
+    with_server(serve, |path| connect(path).unwrap_err().to_string())
+}
+
 #[test]
 fn socket_that_is_no_monitor_is_reported_with_the_next_step() {
-    let error = |limit: Duration, serve: fn(UnixStream)| {
-        with_server(serve, |path| {
-            Client::connect(path, Some(limit)).unwrap_err().to_string()
-        })
-    };
     // As a vhost-user socket: it waits for what we have to say.
     let listen = |mut stream: UnixStream| drop(std::io::copy(&mut stream, &mut std::io::sink()));
-    let silent = error(STUCK_AFTER, listen);
+    let silent = connect_error(STUCK_AFTER, listen);
     assert!(silent.contains("vhost-user socket"), "{silent}");
     assert!(silent.contains("(nothing came in 3s)"), "{silent}");
     // A shorter time limit applies to the greeting too.
-    let impatient = error(Duration::from_millis(20), listen);
+    let impatient = connect_error(Duration::from_millis(20), listen);
     assert!(impatient.contains("(nothing came in 20ms)"), "{impatient}");
-    let cases: [(fn(UnixStream), &str); 4] = [
-        (
-            |mut stream| stream.write_all(b"SSH-2.0-x\r\n").unwrap(),
-            "it sent 'SSH-2.0-x'",
-        ),
-        (
-            |mut stream| stream.write_all(b"{\"a\": 1}\n").unwrap(),
-            "is not a monitor",
-        ),
-        (
-            |mut stream| stream.write_all(b"NBDMAGIC").unwrap(),
-            "it sent 'NBDMAGIC'",
-        ),
-        (drop, "closed the connection"),
-    ];
-    for (serve, expected) in cases {
-        let text = error(STUCK_AFTER, serve);
-        assert!(text.contains(expected), "{text}");
+    for (sent, expected) in [
+        ("SSH-2.0-x\r\n", "it sent 'SSH-2.0-x'"),
+        ("{\"a\": 1}\n", "is not a monitor"),
+        ("NBDMAGIC", "it sent 'NBDMAGIC'"),
+        ("", "closed the connection"),
+    ] {
+        let send = |mut stream: UnixStream| stream.write_all(sent.as_bytes()).unwrap();
+        let error = connect_error(STUCK_AFTER, send);
+        assert!(error.contains(expected), "{error}");
     }
 }
 

@@ -22,15 +22,6 @@ fn daemon_prints_nothing_without_errors_and_exports_are_read_only_unless_writabl
     }
 }
 
-/// A daemon without exports runs until a signal stops it.
-#[test]
-fn daemon_without_exports_runs() {
-    let folder = Folder::new();
-    let mut server = folder.start_until_file("--blockdev null-co,node-name=d --pidfile pid", "pid");
-    assert!(server.is_running());
-    server.stop().assert_success();
-}
-
 /// As libvhost-user does. QEMU's own test of this export waits for it, and after a reconnection it
 /// replaces a call that got lost with the connection before.
 #[test]

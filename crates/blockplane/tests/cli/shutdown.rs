@@ -1,12 +1,10 @@
 //! Shutdown by signals: the first completes requests, the second ends the program at once.
 
-use std::io::Write;
 use std::os::fd::AsFd;
 
 use rustix::process::Signal;
 use test_support::deadline::Deadline;
 use test_support::events::event;
-use test_support::sockets::connect;
 use test_support::vhost_user::queue::Queue;
 use test_support::vhost_user::ring::Ring;
 use test_support::vhost_user::wire::*;
@@ -60,17 +58,7 @@ fn sigterm_sigint_and_sighup_shut_down_cleanly_with_and_without_a_front_end() {
     }
 }
 
-/// A front-end that stops in the middle of a message does not delay it either.
-#[test]
-fn incomplete_message_does_not_delay_shutdown() {
-    let folder = Folder::new();
-    let server = folder.start("serve null-co: --socket s --quiet", "s");
-    let mut stream = connect(&folder.join("s"));
-    stream.write_all(&[1, 0, 0]).unwrap();
-    server.stop().assert_success();
-}
-
-/// A front-end that does not read its error descriptor, so that its writer would wait for ever, does not delay it either.
+/// A front-end that does not read its error descriptor, so that its writer would wait for ever, does not delay it. (For incomplete messages see `control_threads`.)
 #[test]
 fn full_error_eventfd_does_not_delay_shutdown() {
     let folder = Folder::new();

@@ -60,7 +60,8 @@ impl Daemon {
     }
 
     /// Makes an image and exports it.
-    pub fn with_image(folder: Folder, export: &str, rest: &str) -> Self {
+    pub fn with_image(export: &str, rest: &str) -> Self {
+        let folder = Folder::new();
         folder.image("disk.img", 16 << 20);
         let line = format!(
             "--object iothread,id=io0 --object iothread,id=io1 \
@@ -68,7 +69,7 @@ impl Daemon {
              --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on,\
              iothread.0=io0,iothread.1=io1,{export} {rest}"
         );
-        Self::start_in(folder, &line.replace(", ", ","), &[])
+        Self::start_in(folder, &line, &[])
     }
 
     pub fn pid(&self) -> Pid {

@@ -7,7 +7,7 @@ use test_support::deadline::eventually_ok;
 
 use crate::daemon::Daemon;
 use crate::lock_contender::LockContender;
-use crate::process::{Folder, program};
+use crate::process::program;
 
 const UPGRADES: usize = 20;
 const SECONDS: u32 = 5;
@@ -32,7 +32,7 @@ fn hangs_after(said: &[&str]) -> String {
 /// Upgrades a daemon again and again under a verified load.
 fn assert_upgrades_go_unnoticed(queues: u16, packed: &str, rest: &str) {
     let export = format!("num-queues={queues},packed={packed}");
-    let mut daemon = Daemon::with_image(Folder::new(), &export, rest);
+    let mut daemon = Daemon::with_image(&export, rest);
     let load = daemon.load(queues, SECONDS);
     for _ in 0..UPGRADES {
         daemon.upgrade();
@@ -65,7 +65,7 @@ fn upgrade_under_load_of_four_packed_queues_loses_nothing() {
 
 #[test]
 fn program_that_cannot_take_over_leaves_the_old_process_running() {
-    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=4", "");
+    let mut daemon = Daemon::with_image("num-queues=4", "");
     let load = daemon.load(4, SECONDS);
     let of_this_build = program().display();
     for _ in 0..2 {
@@ -102,7 +102,7 @@ fn program_that_cannot_take_over_leaves_the_old_process_running() {
 /// it: its lock stays.
 #[test]
 fn failure_of_the_new_program_at_any_step_leaves_the_old_one_running() {
-    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=4", "");
+    let mut daemon = Daemon::with_image("num-queues=4", "");
     let contender = LockContender::for_image(&daemon.folder.join("disk.img"));
     let load = daemon.load(4, SECONDS);
     let mut reasons = daemon.fail_at_each_step(2, || contender.has_tried_again());
@@ -119,7 +119,7 @@ fn new_program_that_hangs_before_the_handover_fails_the_upgrade() {
     let nodes: String = (0..3000)
         .map(|node| format!(" --blockdev null-co,node-name=n{node},size=1M"))
         .collect();
-    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", &nodes);
+    let mut daemon = Daemon::with_image("num-queues=1", &nodes);
     daemon.replace_program(&hangs_after(&[HELLO]));
     let said = daemon.fails_to_upgrade_within(SAYS_HELLO_WITHIN);
     let expected = "in the middle of a message for 3 s";
@@ -131,7 +131,7 @@ fn new_program_that_hangs_before_the_handover_fails_the_upgrade() {
 /// The state of the new process is unknown, so its front-ends must be disconnected.
 #[test]
 fn new_program_that_hangs_after_the_handover_ends_both_processes() {
-    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
+    let mut daemon = Daemon::with_image("num-queues=1", "");
     let all = [HELLO, r#"{"prepared":true}"#, r#"{"started":true}"#];
     daemon.replace_program(&hangs_after(&all));
     let mut client = daemon.client();
@@ -146,7 +146,7 @@ fn new_program_that_hangs_after_the_handover_ends_both_processes() {
 
 #[test]
 fn quit_during_an_upgrade_ends_the_new_program_that_has_not_responded() {
-    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
+    let mut daemon = Daemon::with_image("num-queues=1", "");
     daemon.replace_program(&hangs_after(&[]));
     let mut upgrading = daemon.client();
     upgrading.send("upgrade", &json!({}));

@@ -37,7 +37,7 @@ fn query_state(client: &mut Client) -> Vec<Value> {
 
 #[test]
 fn objects_that_were_added_over_a_monitor_survive_two_upgrades() {
-    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=2,serial=abc", "");
+    let mut daemon = Daemon::with_image("num-queues=2,serial=abc", "");
     daemon.folder.image("other.img", 1 << 20);
     let mut client = daemon.client();
     client.execute(
@@ -98,7 +98,7 @@ fn generated_node_names_survive_two_upgrades() {
 
 #[test]
 fn sigusr2_upgrades() {
-    let daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
+    let daemon = Daemon::with_image("num-queues=1", "");
     for _ in 0..2 {
         let before = daemon.pid();
         let load = daemon.load(1, 1);
@@ -140,7 +140,7 @@ fn upgrade_reports_the_new_process_to_the_service_manager() {
 /// Only block_resize tells guests.
 #[test]
 fn upgrade_keeps_the_size_that_the_guest_knows() {
-    let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
+    let mut daemon = Daemon::with_image("num-queues=1", "");
     let guest = Guest::connect(&daemon.folder.join("s"), 1);
     assert_eq!(guest.capacity(), 16 << 20);
     let image = daemon.folder.join("disk.img");

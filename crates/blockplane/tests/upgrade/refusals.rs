@@ -19,11 +19,11 @@ fn upgrade_names_objects_that_cannot_be_handed_over() {
 #[test]
 fn upgrade_to_another_binary_requires_no_sandbox() {
     let line = format!("upgrade qmp --binary {}", program().display());
-    let confined = Daemon::with_image(Folder::new(), "num-queues=1", "");
+    let confined = Daemon::with_image("num-queues=1", "");
     let said = confined.folder.run(&line);
     said.assert_fails_naming(&["sandbox", "--sandbox off"]);
     confined.stop();
-    let open = Daemon::with_image(Folder::new(), "num-queues=1", "--sandbox off");
+    let open = Daemon::with_image("num-queues=1", "--sandbox off");
     let before = open.pid();
     open.folder.run(&line).assert_success();
     assert_ne!(open.pid(), before);

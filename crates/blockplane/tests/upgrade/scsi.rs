@@ -59,7 +59,7 @@ fn under_load(packed: bool, queues: usize, change: impl FnOnce(&mut Daemon) + Se
          --export vhost-user-scsi,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on,\
          iothread.0=io0,iothread.1=io1,num-queues={queues},packed={on}"
     );
-    let mut daemon = Daemon::start_in(folder, &line.replace(", ", ","), &[]);
+    let mut daemon = Daemon::start_in(folder, &line, &[]);
     let link = Wire::connect(&daemon.folder.join("s"));
     let mut guest = verifying::Guest::new(Device::Scsi, packed, queues, BLOCKS);
     assert_eq!(guest.introduce(&link, || ()), Ok(()));
@@ -118,7 +118,7 @@ fn controller() -> Daemon {
         --blockdev file,node-name=c,filename=c.img,cache.direct=off \
         --export vhost-user-scsi,id=v,writable=on,num-queues=2,addr.type=unix,addr.path=s,iothread=io0,\
         luns.0.node-name=a,luns.1.node-name=b,luns.1.target=2,luns.1.lun=5,luns.1.pr-file=kept";
-    Daemon::start_in(folder, &line.replace(",        ", ","), &[])
+    Daemon::start_in(folder, line, &[])
 }
 
 /// PERSISTENT RESERVE OUT.
