@@ -93,21 +93,16 @@ fn concurrent_lsi_writes_reach_the_image() {
                 driver.submit(&order);
             }
             let done = wait(&mut driver, 16);
-            assert!(
-                done.iter()
-                    .all(|done| (done.status, done.residual) == (0, 0))
-            );
+            let well = |done: &Done| (done.status, done.residual) == (0, 0);
+            assert!(done.iter().all(well));
         }
         for tag in 0..16 {
-            assert!(
-                driver.machine.peek(at(tag), 65536) == data(tag ^ lun),
-                "tag {tag}"
-            );
+            let found = driver.machine.peek(at(tag), 65536);
+            assert!(found == data(tag ^ lun), "tag {tag}");
         }
-        let flush = execute(
-            &mut driver,
-            command(target, lun, &[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-        );
+        let mut flush = [0; 10];
+        flush[0] = 0x35;
+        let flush = execute(&mut driver, command(target, lun, &flush));
         assert_eq!(flush.status, 0);
         let image = fs::read(folder.join(image)).unwrap();
         for tag in 0..16u8 {
@@ -136,22 +131,5 @@ fn read_only_lsi_disk_reports_write_protection() {
     assert_eq!(done.status, 2);
     let (_, sense) = query(&mut driver, (0, 0), &[0x03, 0, 0, 0, 18, 0], 18);
     assert_eq!((sense[2], sense[12]), (7, 0x27), "write protected");
-    program.stop().assert_success();
-}
-
-#[test]
-fn lsi_serves_a_null_disk() {
-    let folder = Folder::new();
-    let line = "--blockdev null-co,node-name=a,size=1G,read-zeroes=on \
-        --export vfio-user-lsi53c895a,id=e,node-name=a,addr.type=unix,addr.path=e.sock";
-    let program = folder.start(line, "e.sock");
-    let mut driver = plug(&folder, &[(0, 0)]);
-    driver.machine.poke(BUFFERS, &[0xaa; 4096]);
-    for tag in 0..32 {
-        driver.submit(&transfer(0x28, 0, Some(tag), tag.into(), 8, BUFFERS));
-    }
-    let done = wait(&mut driver, 32);
-    assert!(done.iter().all(|done| done.status == 0));
-    assert_eq!(driver.machine.peek(BUFFERS, 4096), [0; 4096]);
     program.stop().assert_success();
 }
