@@ -339,6 +339,13 @@ impl Guest {
         self.status(index, 0)
     }
 
+    /// Reads one block.
+    #[track_caller]
+    pub fn read(&mut self, index: u32, block: u64) -> Vec<u8> {
+        self.request(index, IN, block, 0);
+        self.data(index, 0)
+    }
+
     /// Makes requests of so many blocks available at once, in slots from 0 on. What is written to each is its byte all over.
     pub fn ask_all(&mut self, index: u32, kind: u32, blocks: impl IntoIterator<Item = (u64, u8)>) {
         for (slot, (block, byte)) in blocks.into_iter().enumerate() {

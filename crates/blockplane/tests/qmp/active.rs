@@ -134,6 +134,7 @@ fn an_export_with_allow_inactive_has_its_image_while_queues_run() {
     // No queue starts without the image.
     client.execute(ADD_OTHER);
     Guest::connect_refused(&socket);
+    client.event("BLOCK_EXPORT_DISCONNECTED", "e");
     assert_eq!(active(&mut client), ["other"]);
     client.execute(REMOVE_OTHER);
     let mut guest = Guest::connect(&socket, 2);
@@ -216,12 +217,10 @@ fn the_image_moves_with_a_guest_to_another_daemon() {
     assert_eq!(active(&mut here_client), [""; 0]);
     assert_eq!(active(&mut there_client), ["r", "d"]);
     source.start_refused(0, base);
-    destination.request(0, IN, 0, 0);
-    assert_eq!(destination.data(0, 0)[0], 2);
+    assert_eq!(destination.read(0, 0)[0], 2);
     drop(destination);
     let mut back = Guest::connect(&folder.join("here.sock"), 1);
-    back.request(0, IN, 0, 0);
-    assert_eq!(back.data(0, 0)[0], 2);
+    assert_eq!(back.read(0, 0)[0], 2);
     assert_eq!(active(&mut here_client), ["r", "d"]);
     assert_eq!(active(&mut there_client), [""; 0]);
     there.stop();

@@ -7,7 +7,7 @@ use crate::client::{Client, arguments, reopen_arguments};
 use crate::guest::{Guest, IN};
 use crate::process::{Folder, Process};
 use crate::stopped_thread::StoppedThread;
-use crate::{MIB, start};
+use crate::{MIB, start_with_images};
 
 const LINE: &str = "--blockdev file,node-name=d,filename=disk \
     --blockdev file,node-name=other,filename=other \
@@ -15,11 +15,7 @@ const LINE: &str = "--blockdev file,node-name=d,filename=disk \
 
 /// A client whose command is going to wait, and another client.
 fn started() -> (Folder, Process, [Client; 2]) {
-    let folder = Folder::new();
-    for name in ["disk", "other", "slow"] {
-        folder.image(name, MIB);
-    }
-    let (program, waits) = start(&folder, LINE);
+    let (folder, program, waits) = start_with_images(&["disk", "other", "slow"], LINE);
     let client = Client::connect(&folder.join("qmp"));
     (folder, program, [waits, client])
 }

@@ -90,9 +90,8 @@ const UNIX: &str = "backend.type=socket backend.data.addr.type=unix backend.data
 
 #[test]
 fn chardevs_are_added_refused_and_removed_except_in_use() {
-    let folder = Folder::new();
     let line = "--chardev socket,id=idle,path=idle,server=on,wait=off --monitor idle";
-    let (program, mut client) = start(&folder, line);
+    let (folder, program, mut client) = start_with_disk(line);
     let monitors = [
         json!(["idle", "disconnected:unix:idle,server=on", true]),
         json!(["c", "unix:qmp,server=on", true]),
@@ -145,10 +144,9 @@ fn chardevs_are_added_refused_and_removed_except_in_use() {
 
 #[test]
 fn socket_whose_file_was_deleted_is_not_used_twice() {
-    let folder = Folder::new();
     let export = "vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s";
     let line = format!("--blockdev null-co,node-name=d --export {export}");
-    let (program, mut client) = start(&folder, &line);
+    let (folder, program, mut client) = start_with_disk(&line);
     client.execute(&format!("chardev-add id=x {UNIX}=there"));
     for path in ["s", "there"] {
         std::fs::remove_file(folder.join(path)).unwrap();

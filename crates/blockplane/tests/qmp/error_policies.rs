@@ -146,6 +146,9 @@ fn all_policies(errno: u32, reason: &str) {
                 if outcome == Outcome::Waits {
                     assert_eq!(disk.guest.status(0, slot), status, "{id}: {action}");
                 }
+                if outcome == Outcome::Waits && slot == 0 && action == "retry" {
+                    assert_eq!(disk.guest.data(0, slot), [0; BLOCK], "{id}");
+                }
             }
             let (_, shown) = disk.settled(&mut client);
             assert_eq!(shown["io-status"], "ok", "{id}: {action}");

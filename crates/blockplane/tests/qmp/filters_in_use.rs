@@ -89,21 +89,23 @@ impl Load {
     }
 }
 
-/// Inserts a filter and removes it in each round, under load; nothing may be lost or accumulate.
-fn filters_come_and_go(kind: &str, device: Device) {
+/// Inserts a node that is added by these commands and removes it in each round, under load; nothing may be lost or accumulate.
+fn nodes_come_and_go(kind: &str, device: Device, add: &str, remove: &str) {
     let folder = Folder::new();
     let (program, mut client) = start_disk(&folder, kind, "");
     let load = Load::begin(&folder, device);
     let footprint = || (program.open_files().len(), memory_kib(program.pid()));
     let mut before = None;
     for round in 0..ROUNDS {
-        // Some requests are still with it when it is taken away.
-        client.execute(&format!(
-            "{ADD_FILTER} inject-error.0.action=delay inject-error.0.delay-ns=200000 inject-error.0.one-in=3"
-        ));
+        client.execute(add);
         client.reopen(ONTO_FILTER);
+        if client.node("f")["drv"] == "throttle" {
+            eventually("a request waits", || {
+                client.block_stats("e")["throttle"][0]["waiting"].as_u64() > Some(0)
+            });
+        }
         client.reopen(ONTO_FILE);
-        client.execute("blockdev-del node-name=f");
+        client.execute(remove);
         if round == ROUNDS / 4 {
             before = Some(footprint());
         }
@@ -116,39 +118,29 @@ fn filters_come_and_go(kind: &str, device: Device) {
     program.stop();
 }
 
+/// Some requests are still with it when it is taken away.
+const DELAYS: &str = "blockdev-add driver=blkdebug node-name=f image=d \
+    inject-error.0.action=delay inject-error.0.delay-ns=200000 inject-error.0.one-in=3";
+
 #[test]
 fn filter_is_inserted_and_removed_under_a_busy_virtio_disk() {
-    filters_come_and_go("vhost-user-blk", Device::Blk);
+    let remove = "blockdev-del node-name=f";
+    nodes_come_and_go("vhost-user-blk", Device::Blk, DELAYS, remove);
 }
 
 #[test]
 fn filter_is_inserted_and_removed_under_a_busy_scsi_disk() {
-    filters_come_and_go("vhost-user-scsi", Device::Scsi);
+    let remove = "blockdev-del node-name=f";
+    nodes_come_and_go("vhost-user-scsi", Device::Scsi, DELAYS, remove);
 }
 
 #[test]
 fn throttled_node_is_inserted_and_removed_under_a_busy_disk() {
-    let folder = Folder::new();
-    let (program, mut client) = start_disk(&folder, "vhost-user-blk", "");
-    let load = Load::begin(&folder, Device::Blk);
-    for _ in 0..ROUNDS {
-        // Most requests wait, so that some do when it is taken away.
-        client.execute(
-            "object-add qom-type=throttle-group id=g limits.iops-total=200
-             blockdev-add driver=throttle node-name=f throttle-group=g file=d",
-        );
-        client.reopen(ONTO_FILTER);
-        eventually("a request waits", || {
-            client.block_stats("e")["throttle"][0]["waiting"].as_u64() > Some(0)
-        });
-        client.reopen(ONTO_FILE);
-        client.execute(
-            "blockdev-del node-name=f
-             object-del id=g",
-        );
-    }
-    load.end();
-    program.stop();
+    // Most requests wait, so that some do when it is taken away.
+    let add = "object-add qom-type=throttle-group id=g limits.iops-total=200
+               blockdev-add driver=throttle node-name=f throttle-group=g file=d";
+    let remove = "blockdev-del node-name=f\nobject-del id=g";
+    nodes_come_and_go("vhost-user-blk", Device::Blk, add, remove);
 }
 
 /// Waits until so many queues of an export have one request under way.
@@ -206,8 +198,7 @@ fn front_end_reconnects_while_a_node_exchange_waits_for_a_delayed_request() {
     let (folder, program, mut client, guest) = virtio_disk_with_a_write_with_the_old_node();
     drop(guest);
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
-    guest.request(0, IN, 0, 0);
-    assert_eq!(guest.data(0, 0), vec![1; BLOCK]);
+    assert_eq!(guest.read(0, 0), vec![1; BLOCK]);
     client.answer();
     program.stop();
 }

@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::guest::{FLUSH, Guest, IN, OUT, SLOTS};
-use crate::process::Folder;
-use crate::{start, start_with_disk};
+use crate::start_with_disk;
 
 /// A client sets boundaries of export `e`.
 const SET: &str = "block-latency-histogram-set id=e";
@@ -166,8 +165,7 @@ fn histograms_survive_reconnections_and_reopening() {
 
 #[test]
 fn histogram_of_a_busy_guest_lacks_requests_in_flight_only() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, LINE);
+    let (folder, program, mut client) = start_with_disk(LINE);
     let mut guest = Guest::connect(&folder.join("e.sock"), 2);
     let submit = |guest: &mut Guest| {
         for queue in [0, 1] {

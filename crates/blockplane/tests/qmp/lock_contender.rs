@@ -15,15 +15,11 @@ use test_support::deadline::Deadline;
 const IMAGE_BYTES: [i64; 3] = [100, 201, 203];
 
 pub struct LockContender {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-struct Shared {
     path: PathBuf,
-    attempts: AtomicU64,
-    got: AtomicBool,
-    over: AtomicBool,
+    attempts: Arc<AtomicU64>,
+    over: Arc<AtomicBool>,
+    /// It ends when it has got the lock.
+    thread: Option<JoinHandle<()>>,
 }
 
 impl LockContender {
@@ -53,23 +49,17 @@ impl LockContender {
 
     /// Starts the thread, which makes attempts until one succeeds or it is stopped.
     fn start(path: &Path, attempt: impl Fn(&Path) -> bool + Send + 'static) -> Self {
-        let shared = Arc::new(Shared {
-            path: path.to_owned(),
-            attempts: AtomicU64::new(0),
-            got: AtomicBool::new(false),
-            over: AtomicBool::new(false),
-        });
-        let contends = shared.clone();
+        let (attempts, over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (count, ends, file) = (attempts.clone(), over.clone(), path.to_owned());
         let thread = std::thread::spawn(move || {
-            while !contends.over.load(Ordering::Relaxed) && !contends.got.load(Ordering::Relaxed) {
-                if attempt(&contends.path) {
-                    contends.got.store(true, Ordering::Relaxed);
-                }
-                contends.attempts.fetch_add(1, Ordering::Relaxed);
+            while !ends.load(Ordering::Relaxed) && !attempt(&file) {
+                count.fetch_add(1, Ordering::Relaxed);
             }
         });
         let contender = LockContender {
-            shared,
+            path: path.to_owned(),
+            attempts,
+            over,
             thread: Some(thread),
         };
         contender.has_tried_again();
@@ -79,28 +69,30 @@ impl LockContender {
     /// Asserts that it has never got the lock.
     #[track_caller]
     pub fn got_nothing(&self) {
-        let Shared { path, got, .. } = &*self.shared;
-        let got = got.load(Ordering::Relaxed);
-        assert!(!got, "the lock of {} was free for a moment", path.display());
+        let tries = self
+            .thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished());
+        let path = self.path.display();
+        assert!(tries, "the lock of {path} was free for a moment");
     }
 
     /// It has got nothing up to now: an attempt has begun and ended after this was called.
     #[track_caller]
     pub fn has_tried_again(&self) {
-        let attempts = || self.shared.attempts.load(Ordering::Relaxed);
+        let attempts = || self.attempts.load(Ordering::Relaxed);
         let (before, deadline) = (attempts(), Deadline::default());
         while attempts() < before + 2 {
             self.got_nothing();
             deadline.check("another attempt to get the lock");
             std::thread::yield_now();
         }
-        self.got_nothing();
     }
 }
 
 impl Drop for LockContender {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Relaxed);
+        self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // Each attempt ends at once.
             let _ = thread.join();

@@ -85,8 +85,15 @@ fn start(folder: &Folder, line: &str) -> (Process, Client) {
 
 /// The same in a folder of its own, with an empty image `disk` of 1 MiB.
 fn start_with_disk(line: &str) -> (Folder, Process, Client) {
+    start_with_images(&["disk"], line)
+}
+
+/// The same with images of these names.
+fn start_with_images(names: &[&str], line: &str) -> (Folder, Process, Client) {
     let folder = Folder::new();
-    folder.image("disk", MIB);
+    for name in names {
+        folder.image(name, MIB);
+    }
     let (program, client) = start(&folder, line);
     (folder, program, client)
 }

@@ -11,8 +11,8 @@ use test_support::threads::read_of_each_thread;
 
 use crate::client::Client;
 use crate::process::{self, Folder, Process};
-use crate::start;
-use crate::undisturbed_guest::{self, BLOCKS, UndisturbedGuest};
+use crate::undisturbed_guest::{self, UndisturbedGuest};
+use crate::{MIB, MONITOR, start_with_disk};
 
 const CLIENTS: usize = 100;
 /// `qmp::limits::MAX_CLIENTS`
@@ -22,9 +22,7 @@ const MOST_OF_SOCKETS: usize = 1 << 20;
 
 #[test]
 fn hundred_clients_are_answered_although_one_never_reads() {
-    let folder = Folder::new();
-    folder.image("disk", BLOCKS * 4096);
-    let (program, _client) = start(&folder, undisturbed_guest::LINE);
+    let (folder, program, _client) = start_with_disk(undisturbed_guest::LINE);
     let neighbour = UndisturbedGuest::start(&folder);
     let mut silent = connect(&folder.join("qmp"));
     silent.set_nonblocking(true).unwrap();
@@ -95,12 +93,12 @@ fn niceness(pid: Pid) -> Vec<(String, i32)> {
 #[test]
 fn only_monitor_threads_have_lower_priority() {
     let folder = Folder::new();
-    folder.image("disk", BLOCKS * 4096);
+    folder.image("disk", MIB);
     let script = "exec nice -n 2 \"$0\" \"$@\"";
     let words = format!(
         "{} {} --metrics unix:metrics.sock",
         undisturbed_guest::LINE,
-        crate::MONITOR
+        MONITOR
     );
     let mut program = Process::spawn(folder.command_after(script, words.split_whitespace()));
     let mut client = Client::of(program.connection(&folder.join("qmp")));
@@ -128,8 +126,7 @@ fn only_monitor_threads_have_lower_priority() {
 /// A client above the limit waits, and the log gives the reason.
 #[test]
 fn log_reports_the_client_limit_once() {
-    let folder = Folder::new();
-    let (mut program, client) = start(&folder, "--blockdev null-co,node-name=d");
+    let (folder, mut program, client) = start_with_disk("");
     let mut clients: Vec<Client> = (1..MOST_CLIENTS)
         .map(|_| Client::connect(&folder.join("qmp")))
         .collect();
@@ -154,10 +151,9 @@ const CONNECTIONS: usize = 1000;
 
 #[test]
 fn slow_client_receives_every_event_in_order() {
-    let folder = Folder::new();
     let line = "--blockdev null-co,node-name=d \
         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock";
-    let (mut program, mut witness) = start(&folder, line);
+    let (folder, mut program, mut witness) = start_with_disk(line);
     let mut slow = Client::connect(&folder.join("qmp"));
     let socket = folder.join("e.sock");
     // It is listened on when a first one gets through.

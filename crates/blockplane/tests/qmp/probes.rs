@@ -1,8 +1,7 @@
 //! Tests of tracepoints: commands of a virtio SCSI controller, and a disk's requests beside them.
 
 use crate::guest::{GET_ID, Guest, OUT};
-use crate::process::Folder;
-use crate::start;
+use crate::start_with_disk;
 use test_support::tracer::{Hit, Tracer};
 
 /// Their names are no other test's.
@@ -49,8 +48,7 @@ fn probes_fire_for_each_command_and_request() {
         "scsi_status",
         "notify",
     ];
-    let folder = Folder::new();
-    let (program, _client) = start(&folder, LINE);
+    let (folder, program, _client) = start_with_disk(LINE);
     let mut guest = Guest::connect_scsi(&folder.join("v.sock"), 2);
     let mut other = Guest::connect(&folder.join("e.sock"), 1);
     let Some(tracer) = Tracer::attach(&probes, &["traced-scsi", "traced-blk"]) else {

@@ -4,9 +4,8 @@ use serde_json::{Map, Value, json};
 use test_support::verifying::random::Random;
 
 use crate::client::Client;
-use crate::process::Folder;
-use crate::start;
-use crate::undisturbed_guest::{self, BLOCKS, UndisturbedGuest};
+use crate::start_with_images;
+use crate::undisturbed_guest::{self, UndisturbedGuest};
 
 fn one_of<T: Clone>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len())].clone()
@@ -116,10 +115,8 @@ impl Schema {
 
 #[test]
 fn random_commands_are_answered_and_disturb_no_guest() {
-    let folder = Folder::new();
-    folder.image("disk", BLOCKS * 4096);
-    folder.image("disk2", 1 << 20);
-    let (program, mut client) = start(&folder, undisturbed_guest::LINE);
+    let images = ["disk", "disk2"];
+    let (folder, program, mut client) = start_with_images(&images, undisturbed_guest::LINE);
     let neighbour = UndisturbedGuest::start(&folder);
     let mut reader = Client::connect(&folder.join("qmp"));
     let schema = reader.execute("query-qmp-schema");

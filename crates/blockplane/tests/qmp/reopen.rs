@@ -3,10 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 
 use crate::client::Client;
-use crate::guest::{BLOCK, Guest, IN, OUT, SLOTS};
+use crate::guest::{BLOCK, Guest, OUT, SLOTS};
 use crate::lock_contender::LockContender;
 use crate::process::{Folder, Process};
-use crate::{MIB, start, start_with_disk};
+use crate::{MIB, start_with_disk, start_with_images};
 
 const LINE: &str = "--blockdev file,node-name=d,filename=disk \
     --blockdev raw,node-name=tail,file=d,offset=4096 \
@@ -41,8 +41,11 @@ fn reopening_a_disk_does_not_disturb_its_guest() {
         client.reopen(&format!("{FILE} {way}"));
         for queue in [0, 1] {
             assert_eq!(guest.watch_all(queue), [0; SLOTS], "{way}");
-            guest.request(queue, IN, u64::from(queue) * SLOTS as u64, 0);
-            assert_eq!(guest.data(queue, 0), [byte; BLOCK], "{way}");
+            assert_eq!(
+                guest.read(queue, u64::from(queue) * SLOTS as u64),
+                [byte; BLOCK],
+                "{way}"
+            );
         }
         let cache = client.node("d")["cache"].take();
         assert_eq!(cache["no-flush"], no_flush);
@@ -134,12 +137,7 @@ const LOCKS: &str = "--blockdev file,node-name=disk,filename=disk \
     --export vhost-user-blk,id=e,node-name=disk,addr.type=unix,addr.path=e.sock,writable=on";
 
 fn start_with_locks() -> (Folder, Process, Client) {
-    let folder = Folder::new();
-    for name in ["disk", "spare", "shared"] {
-        folder.image(name, MIB);
-    }
-    let (program, client) = start(&folder, LOCKS);
-    (folder, program, client)
+    start_with_images(&["disk", "spare", "shared"], LOCKS)
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::process::{Folder, Process, words};
-use crate::start;
+use crate::{MONITOR, start, start_with_disk};
 
 /// A key as Ceph writes it.
 const KEY: &str = "AQAA8VNlBQAAABAAMDEyMzQ1Njc4OWFiY2RlZg==";
@@ -18,7 +18,7 @@ fn secret_is_added_queried_and_removed_but_not_shown() {
     let folder = Folder::new();
     write(folder.join("key"), KEY).unwrap();
     let line = "--object secret,id=a,file=key,format=base64 --object iothread,id=i";
-    let mut command = folder.command(words(&format!("{line} {}", crate::MONITOR)));
+    let mut command = folder.command(words(&format!("{line} {}", MONITOR)));
     // Everything is logged.
     command.env("BLOCKPLANE_LOG", "trace");
     let mut program = Process::spawn(command);
@@ -64,8 +64,7 @@ fn secret_is_added_queried_and_removed_but_not_shown() {
 
 #[test]
 fn unreadable_secrets_and_unsuitable_keys_are_refused() {
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, "");
+    let (folder, program, mut client) = start_with_disk("");
     mkfifoat(CWD, folder.join("pipe"), Mode::RWXU).unwrap();
     write(folder.join("empty"), b"").unwrap();
     write(folder.join("text"), b"x!").unwrap();

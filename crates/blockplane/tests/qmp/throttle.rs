@@ -56,7 +56,6 @@ fn assert_written(folder: &Folder) {
 
 #[test]
 fn limits_are_changed_in_part_and_shown_by_the_group_and_its_nodes() {
-    const TOO_HIGH: &str = "iops-read-max=1000000000000001";
     let (_folder, program, mut client, _guest) = started(LINE);
     let limits = |client: &mut Client| client.execute("qom-get path=/objects/g property=limits");
     let listed = client.execute("qom-list-properties typename=throttle-group");
@@ -72,14 +71,9 @@ fn limits_are_changed_in_part_and_shown_by_the_group_and_its_nodes() {
 
     client.assert_errors(&format!(
         "{SET_LIMITS} value.iops-total=5 => bps/iops/max total values and read/write values cannot
-         {SET_LIMITS} value.{TOO_HIGH} => value must be in range [0, 1000000000000000]
-         {SET_LIMITS} value=5 => Invalid parameter type for 'limits', expected: object
-         object-add qom-type=throttle-group id=h limits.{TOO_HIGH} => value must be in range"
+         {SET_LIMITS} value.iops-read-max=1000000000000001 => value must be in range [0, 1000000000000000]
+         {SET_LIMITS} value=5 => Invalid parameter type for 'limits', expected: object"
     ));
-    client.error_of(
-        "object-add qom-type=throttle-group id=h limits.iops-read=2 limits.iops-read-max=1",
-    );
-    client.error_of("object-del id=h");
     assert_eq!(limits(&mut client), all, "a refused change changes nothing");
 
     let throttled = client.node("t");

@@ -11,10 +11,10 @@ use test_support::threads::status_field;
 
 use crate::guest::{Guest, IN, OUT};
 use crate::process::Folder;
-use crate::start;
+use crate::start_with_images;
 
 /// Blocks that the neighbour writes and reads.
-pub const BLOCKS: u64 = 64;
+const BLOCKS: u64 = 64;
 
 pub struct UndisturbedGuest {
     verified: Arc<AtomicU64>,
@@ -96,10 +96,7 @@ const MORE_KIB: usize = 800;
 
 #[test]
 fn thousand_exports_added_and_removed_leave_nothing() {
-    let folder = Folder::new();
-    folder.image("disk", BLOCKS * 4096);
-    folder.image("other", 1 << 20);
-    let (mut program, mut client) = start(&folder, LINE);
+    let (folder, mut program, mut client) = start_with_images(&["disk", "other"], LINE);
     let pid = program.pid();
     let neighbour = UndisturbedGuest::start(&folder);
     neighbour.goes_on();
