@@ -26,21 +26,14 @@ fn fill_and_make_blocking(eventfd: &OwnedFd) {
     fcntl_setfl(eventfd, OFlags::empty()).unwrap();
 }
 
-/// A running guest whose next call blocks.
-fn guest_with_blocking_call(daemon: &Daemon) -> Guest {
+fn guest(daemon: &Daemon) -> Guest {
     let mut guest = Guest::connect(&daemon.socket(HOSTILE));
     guest.ready();
-    let call = event();
-    guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
-    // Answered after the message before it was taken by the iothread.
-    guest.share_memory();
-    fill_and_make_blocking(&call);
     guest
 }
 
 fn warnings(daemon: &Daemon) -> usize {
-    let log = daemon.log();
-    log.lines().filter(|line| line.contains(WARNING)).count()
+    daemon.log().matches(WARNING).count()
 }
 
 /// Once: after that the front-ends of this export are not signalled by writes.
@@ -49,7 +42,12 @@ fn blocking_call_descriptor_does_not_block_the_iothread() {
     let daemon = Daemon::start();
     let bystander = VerifyingGuest::start(&daemon);
     for _ in 0..20 {
-        let mut guest = guest_with_blocking_call(&daemon);
+        let mut guest = guest(&daemon);
+        let call = event();
+        guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
+        // Answered after the message before it was taken by the iothread.
+        guest.share_memory();
+        fill_and_make_blocking(&call);
         for _ in 0..3 {
             guest.submit_read();
             guest.wait_for_used(0);
@@ -58,28 +56,27 @@ fn blocking_call_descriptor_does_not_block_the_iothread() {
         bystander.goes_on("a call that blocks");
     }
     eventually("the warning", || warnings(&daemon) > 0);
-    let mut next = Guest::connect(&daemon.socket(HOSTILE));
-    next.ready();
-    assert_eq!(next.verified_io(0, 2, 0x5a), Ok(()), "it is signalled");
+    let done = guest(&daemon).verified_io(0, 2, 0x5a);
+    assert_eq!(done, Ok(()), "the next one is signalled");
     bystander.stop();
     assert_eq!(warnings(&daemon), 1, "{}", daemon.log());
-    daemon.stop("a call that blocks");
+    daemon.stop();
 }
 
 #[test]
 fn blocking_err_descriptor_does_not_block_the_iothread() {
     let daemon = Daemon::start();
     let bystander = VerifyingGuest::start(&daemon);
-    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
-    guest.ready();
-    fill_and_make_blocking(&guest.queues[0].err);
+    let mut offender = guest(&daemon);
+    fill_and_make_blocking(&offender.queues[0].err);
     // A request without a status byte.
-    guest.submit(&[&request_header(T_IN, 0)], &[]);
+    offender.submit(&[&request_header(IN, 0)], &[]);
     eventually("the warning", || warnings(&daemon) > 0);
     bystander.goes_on("an err descriptor that blocks");
-    assert_eq!(guest.verified_io(1, 2, 0x5a), Ok(()), "the other queue");
+    let other = offender.verified_io(1, 2, 0x5a);
+    assert_eq!(other, Ok(()), "the other queue");
     bystander.stop();
-    daemon.stop("an err descriptor that blocks");
+    daemon.stop();
 }
 
 /// The control thread signals a queue that starts.
@@ -88,11 +85,10 @@ fn blocking_call_descriptor_does_not_keep_a_queue_from_starting() {
     let daemon = Daemon::start();
     let mut guest = Guest::connect(&daemon.socket(HOSTILE));
     guest.negotiate(FEATURES);
-    guest.share_memory();
-    guest.set_up(0, ENTRIES);
+    guest.set_up_first();
     fill_and_make_blocking(&guest.queues[0].call);
     guest.start(0);
     guest.submit_read();
     guest.wait_for_used(0);
-    daemon.stop("a call that blocks at the start");
+    daemon.stop();
 }

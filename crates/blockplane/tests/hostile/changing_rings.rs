@@ -4,64 +4,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use test_support::events::signal;
 use virtqueue::testing::{DESC_F_NEXT, DESC_F_WRITE};
 
 use crate::guest::*;
-use crate::rings::{desc, read};
-use crate::row::Answer::Contained;
+use crate::rings::{desc, write_read};
+use crate::row::Answer::{self, Contained};
 use crate::row::{OK, Rows};
 
 pub fn rows(rows: &mut Rows) {
-    rows.running(
-        "avail: flags and used event flip all the time",
-        OK,
-        |guest| {
-            let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
-            let event = layout.avail + 4 + 2 * u64::from(layout.size);
-            let flipping = repeat_on_thread(move |round| {
-                memory.store_u16(layout.avail, round & 1);
-                memory.store_u16(event, round);
-            });
-            let answers: Vec<_> = (0..50)
-                .map(|_| {
-                    let answer = guest.read_sector_without_call();
-                    guest.queues[0].ring.take_used();
-                    answer
-                })
-                .collect();
-            drop(flipping);
-            answers
-                .into_iter()
-                .find(|answer| *answer != OK)
-                .unwrap_or(OK)
-        },
-    );
-    rows.running(
-        "used: overwritten by the guest all the time",
-        Contained,
-        |guest| {
-            let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
-            let flipping = repeat_on_thread(move |round| {
-                memory.store_u16(layout.used, round);
-                memory.store_u16(layout.used + 2, round);
-                memory.store_u16(layout.used + 4, round);
-            });
-            let chain = read(guest);
-            for (index, descriptor) in (0..).zip(chain) {
-                guest.queues[0]
-                    .ring
-                    .split()
-                    .write_descriptor(index, descriptor);
+    rows.running("avail: flags and event flip all the time", OK, |guest| {
+        let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
+        let event = layout.avail + 4 + 2 * u64::from(layout.size);
+        reads_while(guest, move |round| {
+            memory.store_u16(layout.avail, round & 1);
+            memory.store_u16(event, round);
+        })
+    });
+    rows.running("used: overwritten all the time", Contained, |guest| {
+        let (memory, used) = (guest.memory.clone(), guest.queues[0].ring.layout().used);
+        let flipping = repeat_on_thread(move |round| {
+            for word in [used, used + 2, used + 4] {
+                memory.store_u16(word, round);
             }
-            for _ in 0..50 {
-                guest.queues[0].ring.split().make_available(0);
-                guest.queues[0].kick();
-                assert_eq!(guest.verified_io(1, 4, 0x77), Ok(()), "the other queue");
-            }
-            drop(flipping);
-            Contained
-        },
-    );
+        });
+        write_read(guest);
+        for _ in 0..50 {
+            guest.make_available(&[0]);
+            assert_eq!(guest.verified_io(1, 4, 0x77), Ok(()), "the other queue");
+        }
+        drop(flipping);
+        Contained
+    });
+}
+
+/// Reads sectors of queue 0 while something is done over and over on another thread.
+pub fn reads_while(guest: &mut Guest, work: impl FnMut(u16) + Send + 'static) -> Answer {
+    let _meanwhile = repeat_on_thread(work);
+    let mut answers = (0..50).map(|_| guest.read_sector_without_call());
+    answers.find(|answer| *answer != OK).unwrap_or(OK)
 }
 
 /// Something done over and over on another thread, until this is dropped.
@@ -84,6 +65,15 @@ pub fn repeat_on_thread(mut work: impl FnMut(u16) + Send + 'static) -> Meanwhile
     Meanwhile {
         stop,
         thread: Some(thread),
+    }
+}
+
+impl Meanwhile {
+    /// It has panicked.
+    pub fn has_ended(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_none_or(thread::JoinHandle::is_finished)
     }
 }
 
@@ -114,21 +104,23 @@ const USES: usize = 50;
 /// other queue can be verified, no request of queue 0's reaches what that one has in memory, or block [`UNNAMED`].
 pub fn rewritten_while_read(guest: &mut Guest, seed: u64) -> bool {
     guest.negotiate(FEATURES | INDIRECT_DESC | EVENT_IDX);
-    guest.share_memory();
-    guest.set_up(0, ENTRIES);
+    guest.set_up_first();
     guest.set_up(1, ENTRIES);
     // Once more: now the other queue's memory comes first, and from here on all is this one's.
-    guest.set_up_anew(0, ENTRIES);
+    guest.set_up(0, ENTRIES);
     guest.start(0);
     guest.start(1);
     let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
     // Good requests all over the table, so that the device gets somewhere before it trips.
-    let header = guest.memory.alloc_bytes(&request_header(T_IN, NAMED_FROM));
+    let header = guest.memory.alloc_bytes(&request_header(IN, NAMED_FROM));
     let data = guest.memory.alloc(4096, 16);
-    for index in 0..ENTRIES / 2 {
+    let good = move |index: u16| match index & 1 {
+        0 => desc(header, 16, DESC_F_NEXT, index + 1),
+        _ => desc(data, 513, DESC_F_WRITE, 0),
+    };
+    for index in 0..ENTRIES {
         let ring = guest.queues[0].ring.split();
-        ring.write_descriptor(2 * index, desc(header, 16, DESC_F_NEXT, 2 * index + 1));
-        ring.write_descriptor(2 * index + 1, desc(data, 513, DESC_F_WRITE, 0));
+        ring.write_descriptor(index, good(index));
     }
     let kick = guest.queues[0].kick.try_clone().unwrap();
     let mut state = seed;
@@ -143,49 +135,34 @@ pub fn rewritten_while_read(guest: &mut Guest, seed: u64) -> bool {
     let rewriting = repeat_on_thread(move |round| {
         let index = small(random(), ENTRIES);
         let at = layout.desc + 16 * u64::from(index);
+        let entry = layout.avail + 4 + 2 * u64::from(index);
         match random() % 64 {
-            0 => {
-                let flags = small(random(), 8);
-                memory.store_u16(at + 12, flags);
-            }
+            0 => memory.store_u16(at + 12, small(random(), 8)),
             1 => memory.store_u16(at + 14, small(random(), ENTRIES + 1)),
             2 => {
                 let addr = layout.desc + random() % (2 * MEMORY_BYTES);
                 memory.write(at, &addr.to_le_bytes());
             }
-            3 => memory.write(
-                at + 8,
-                &u32::try_from(random() % 70_000).unwrap().to_le_bytes(),
-            ),
+            3 => {
+                let len = u32::try_from(random() % 70_000).unwrap();
+                memory.write(at + 8, &len.to_le_bytes());
+            }
             // A header that follows a header is the range of a discard, or of zeroes: from sector 11 or 13 on,
             // which are these kinds' numbers.
             4 => {
                 let sector = NAMED_FROM + random() % 200_000;
                 memory.write(header, &request_header(small(random(), 20).into(), sector));
             }
-            5 => memory.store_u16(
-                layout.avail + 4 + 2 * u64::from(index),
-                small(random(), ENTRIES + 1),
-            ),
+            5 => memory.store_u16(entry, small(random(), ENTRIES + 1)),
             // What was there: header and data in turn.
-            6..32 => {
-                let odd = index & 1 == 1;
-                let good = if odd {
-                    desc(data, 513, DESC_F_WRITE, 0)
-                } else {
-                    desc(header, 16, DESC_F_NEXT, index + 1)
-                };
-                memory.write(at, &good.to_bytes());
-            }
-            _ => memory.store_u16(layout.avail + 4 + 2 * u64::from(index), index & !1),
+            6..32 => memory.write(at, &good(index).to_bytes()),
+            _ => memory.store_u16(entry, index & !1),
         }
         if round % 16 == 0 {
+            let ahead = small(random(), ENTRIES);
             let used = memory.load_u16(layout.used + 2);
-            memory.store_u16(
-                layout.avail + 2,
-                used.wrapping_add(small(random(), ENTRIES)),
-            );
-            rustix::io::write(&kick, &1u64.to_ne_bytes()).unwrap();
+            memory.store_u16(layout.avail + 2, used.wrapping_add(ahead));
+            signal(&kick);
         }
     });
     for _ in 0..USES {

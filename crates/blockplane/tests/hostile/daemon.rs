@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rustix::process::Signal;
 use test_support::deadline::Deadline;
 use test_support::process::{Folder, Process};
+use test_support::threads::status_field;
 
 use crate::verifying_guest::VerifyingGuest;
 
@@ -42,23 +42,7 @@ pub struct Footprint {
     /// What is open, by the kernel's names, sorted.
     open: Vec<String>,
     /// Mappings of memory files.
-    shared: usize,
-}
-
-impl Footprint {
-    /// What is open here and not there.
-    fn beyond(&self, other: &Footprint) -> Vec<&str> {
-        let mut rest: Vec<&str> = other.open.iter().map(String::as_str).collect();
-        let open = self.open.iter().map(String::as_str);
-        open.filter(|name| match rest.iter().position(|is| is == name) {
-            Some(at) => {
-                rest.swap_remove(at);
-                false
-            }
-            None => true,
-        })
-        .collect()
-    }
+    mapped: usize,
 }
 
 impl Daemon {
@@ -66,30 +50,29 @@ impl Daemon {
     pub fn start() -> Self {
         let folder = Folder::new();
         let mut command = folder.command(["--object", "iothread,id=io", "--pidfile", "pid"]);
-        for (name, node, export) in [
-            (HOSTILE, "", "writable=on,packed=on"),
-            (QUIET, "", "writable=on"),
-            (READ_ONLY, "", "logical-block-size=4096"),
-            (SLOW, "null-co", "writable=on,packed=on"),
+        let blk = format!("vhost-user-blk,num-queues={QUEUES}");
+        for (name, driver, export) in [
+            (HOSTILE, "file", format!("{blk},writable=on,packed=on")),
+            (QUIET, "file", format!("{blk},writable=on")),
+            (READ_ONLY, "file", format!("{blk},logical-block-size=4096")),
+            (SLOW, "null-co", format!("{blk},writable=on,packed=on")),
+            (
+                SCSI,
+                "null-co",
+                "vhost-user-scsi,num-queues=1,writable=on".to_owned(),
+            ),
         ] {
-            let node = if node.is_empty() {
+            let latency_ns = if name == SLOW { SLOW_NS } else { 0 };
+            let node = if driver == "file" {
                 folder.image(name, DISK_BYTES);
                 format!("file,node-name={name},filename={name}")
             } else {
-                format!("{node},node-name={name},size={DISK_BYTES},latency-ns={SLOW_NS}")
+                format!("null-co,node-name={name},size={DISK_BYTES},latency-ns={latency_ns}")
             };
-            let export = format!(
-                "vhost-user-blk,id={name},node-name={name},addr.type=unix,addr.path={name}.sock,\
-                 num-queues={QUEUES},iothread=io,{export}"
-            );
+            let address = format!("addr.type=unix,addr.path={name}.sock");
+            let export = format!("{export},id={name},node-name={name},iothread=io,{address}");
             command.args(["--blockdev", &node, "--export", &export]);
         }
-        let node = format!("null-co,node-name={SCSI},size={DISK_BYTES}");
-        let export = format!(
-            "vhost-user-scsi,id={SCSI},node-name={SCSI},addr.type=unix,addr.path={SCSI}.sock,\
-             num-queues=1,iothread=io,writable=on"
-        );
-        command.args(["--blockdev", &node, "--export", &export]);
         let mut process = Process::spawn(command);
         // It is there when all the rest is: from then on what is open is open for ever, or is a
         // front-end's.
@@ -124,31 +107,29 @@ impl Daemon {
         }
     }
 
+    fn proc(&self, file: &str) -> PathBuf {
+        format!("/proc/{}/{file}", self.process.pid()).into()
+    }
+
     /// The daemon's open descriptors and its mappings of shared memory.
     fn footprint(&self) -> Footprint {
-        let proc = PathBuf::from(format!("/proc/{}", self.process.pid()));
-        let maps = fs::read_to_string(proc.join("maps")).unwrap();
-        let mut open: Vec<_> = fs::read_dir(proc.join("fd"))
+        let maps = fs::read_to_string(self.proc("maps")).unwrap();
+        let mut open: Vec<_> = fs::read_dir(self.proc("fd"))
             .unwrap()
             // One that is closed meanwhile has no name any more.
             .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
             .map(|file| file.display().to_string())
             .collect();
         open.sort();
-        Footprint {
-            open,
-            shared: maps.lines().filter(|line| line.contains("/memfd:")).count(),
-        }
+        let mapped = maps.matches("/memfd:").count();
+        Footprint { open, mapped }
     }
 
     /// Its address space, in KiB.
     pub fn address_space_kib(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid())).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmSize:"))
-            .unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        let status = fs::read_to_string(self.proc("status")).unwrap();
+        let size = status_field(&status, "VmSize");
+        size.trim_end_matches(" kB").parse().unwrap()
     }
 
     /// Waits until it holds what it held then, and no more.
@@ -160,13 +141,7 @@ impl Daemon {
                 return;
             }
             self.assert_running(what);
-            deadline.pause(format_args!(
-                "{what}: left open {:?}, closed {:?}, mapped {} where there was {}",
-                now.beyond(before),
-                before.beyond(&now),
-                now.shared,
-                before.shared
-            ));
+            deadline.pause(format_args!("{what}: {now:?} is {before:?} again"));
         }
     }
 
@@ -175,9 +150,8 @@ impl Daemon {
     }
 
     /// Ends it with SIGTERM, also with connected front-ends, and expects status 0.
-    pub fn stop(self, what: &str) {
-        self.process.signal(Signal::TERM);
-        let ended = self.process.ended();
-        assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
+    #[track_caller]
+    pub fn stop(self) {
+        self.process.stop();
     }
 }

@@ -7,10 +7,12 @@ use std::os::unix::net::UnixStream;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
+use test_support::events::signal;
 
+use crate::changing_rings::repeat_on_thread;
 use crate::guest::*;
 use crate::memory::memory_file;
-use crate::row::Answer::{self, Accepted, Dropped, Status};
+use crate::row::Answer::{self, Accepted, Dropped};
 use crate::row::{OK, Rows};
 use crate::wire::*;
 
@@ -51,119 +53,98 @@ const KINDS: [Kind; 9] = [
 
 /// Rows of descriptors that are no eventfds, in messages that need one.
 pub fn rows(rows: &mut Rows) {
+    const NO_EVENTFD: &str = "descriptor that is no eventfd";
     for (message, request) in [
         ("kick", SET_VRING_KICK),
         ("call", SET_VRING_CALL),
         ("err", SET_VRING_ERR),
     ] {
         for (what, make) in KINDS {
-            let says = "descriptor that is no eventfd";
-            rows.negotiated(format!("{message}: {what}"), Dropped, move |guest| {
-                guest.share_memory();
-                guest.set_up(0, ENTRIES);
+            let row = rows.negotiated(format!("{message}: {what}"), Dropped, move |guest| {
+                guest.set_up_first();
                 guest.ask(request, &u64s(&[0]), &[make().as_fd()])
-            })
-            .says(says);
-
-            rows.running(
-                format!("{message}: {what}, for a queue that runs"),
-                Dropped,
-                move |guest| guest.ask(request, &u64s(&[0]), &[make().as_fd()]),
-            )
-            .says(says);
+            });
+            row.says(NO_EVENTFD);
         }
+        let what = format!("{message}: a pipe, for a queue that runs");
+        let row = rows.running(what, Dropped, move |guest| {
+            guest.ask(request, &u64s(&[0]), &[pipe().1.as_fd()])
+        });
+        row.says(NO_EVENTFD);
     }
-    rows.running("kick: the connection itself", Dropped, |guest| {
+    let row = rows.running("kick: the connection itself", Dropped, |guest| {
         guest.ask(SET_VRING_KICK, &u64s(&[0]), &[guest.wire.socket()])
-    })
-    .says("descriptor that is no eventfd");
-
+    });
+    row.says(NO_EVENTFD);
     eventfds(rows);
+}
+
+/// An eventfd that counts no further.
+fn full_event() -> OwnedFd {
+    let event = event();
+    rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    event
 }
 
 /// Eventfds in a state, or at a place, that they should not be in.
 fn eventfds(rows: &mut Rows) {
     rows.negotiated("kick: none, the guest is to be polled", Accepted, |guest| {
-        guest.share_memory();
-        guest.set_up(0, ENTRIES);
+        guest.set_up_first();
         guest.ask(SET_VRING_KICK, &u64s(&[NO_FD]), &[])
     });
     rows.running("kick: one descriptor for both queues", OK, |guest| {
-        guest.must(SET_VRING_KICK, &u64s(&[1]), &[guest.queues[0].kick.as_fd()]);
-        guest.must(SET_VRING_KICK, &u64s(&[0]), &[guest.queues[0].kick.as_fd()]);
+        for index in [1, 0] {
+            guest.must(
+                SET_VRING_KICK,
+                &u64s(&[index]),
+                &[guest.queues[0].kick.as_fd()],
+            );
+        }
         guest.read_sector()
     });
     rows.running("call: the descriptor of the kicks", OK, |guest| {
         let kick = guest.queues[0].kick.try_clone().unwrap();
         call_with(guest, &kick)
     });
-    rows.row("call: a full eventfd", OK, |guest| {
-        let call = event();
-        rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-        guest.ready();
+    rows.running("call: a full eventfd", OK, |guest| {
+        call_with(guest, &full_event())
+    });
+    rows.running("call: a full eventfd that blocks at first", OK, |guest| {
+        let call = full_event();
+        rustix::fs::fcntl_setfl(&call, rustix::fs::OFlags::empty()).unwrap();
         call_with(guest, &call)
     });
-    rows.row(
-        "call: a full eventfd that blocks until the daemon has it",
-        OK,
-        |guest| {
-            let call = event();
-            rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-            rustix::fs::fcntl_setfl(&call, rustix::fs::OFlags::empty()).unwrap();
-            guest.ready();
-            call_with(guest, &call)
-        },
-    );
     rows.running("call: set 500 times while requests run", OK, |guest| {
         for _ in 0..500 {
-            let call = event();
-            guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
+            guest.must(SET_VRING_CALL, &u64s(&[0]), &[event().as_fd()]);
         }
         guest.must(SET_VRING_CALL, &u64s(&[0]), &[guest.queues[0].call.as_fd()]);
         guest.read_sector()
     });
-    rows.running(
-        "err: a full eventfd, and a queue that breaks",
-        Accepted,
-        |guest| {
-            let err = event();
-            rustix::io::write(&err, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-            guest.must(SET_VRING_ERR, &u64s(&[0]), &[err.as_fd()]);
-            guest.queues[0].ring.split().make_available(500);
-            guest.queues[0].kick();
-            // Nothing says when; the other queue of this iothread says that it was not held up.
-            assert_eq!(guest.verified_io(1, 3, 0x11), Ok(()));
-            guest.still_there()
-        },
-    )
-    .says("names descriptor 500");
+    let row = rows.running("err: a full eventfd of a broken queue", Accepted, |guest| {
+        guest.must(SET_VRING_ERR, &u64s(&[0]), &[full_event().as_fd()]);
+        guest.make_available(&[500]);
+        // Nothing says when; the other queue of this iothread says that it was not held up.
+        assert_eq!(guest.verified_io(1, 3, 0x11), Ok(()));
+        guest.still_there()
+    });
+    row.says("names descriptor 500");
     rows.running("kicks without end from another thread", OK, |guest| {
         let kick = guest.queues[0].kick.try_clone().unwrap();
-        let kicker = std::thread::spawn(move || {
-            for _ in 0..200_000 {
-                rustix::io::write(&kick, &1u64.to_ne_bytes()).unwrap();
-            }
-        });
-        let answers: Vec<_> = (0..5).map(|_| guest.read_sector()).collect();
-        kicker.join().unwrap();
-        answers
-            .into_iter()
-            .find(|answer| *answer != OK)
-            .unwrap_or(OK)
+        let _kicking = repeat_on_thread(move |_| signal(&kick));
+        let mut answers = (0..5).map(|_| guest.read_sector());
+        answers.find(|answer| *answer != OK).unwrap_or(OK)
     });
 }
 
-/// A request on a queue that calls there. The guest does not hear of it and looks at the ring.
+/// Requests on a queue that calls there. The guest does not hear of it and looks at the ring.
 fn call_with(guest: &mut Guest, call: &OwnedFd) -> Answer {
     guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
-    let mut answers = Vec::new();
-    for _ in 0..3 {
-        answers.push(guest.read_sector_without_call());
+    let mut answers = (0..3).map(|_| {
+        let answer = guest.read_sector_without_call();
         // The other queue of the same iothread is called as ever.
         assert_eq!(guest.verified_io(1, 3, 0x11), Ok(()));
-    }
-    answers
-        .into_iter()
-        .find(|answer| *answer != OK)
-        .unwrap_or(Status(0))
+        answer
+    });
+    answers.find(|answer| *answer != OK).unwrap_or(OK)
 }

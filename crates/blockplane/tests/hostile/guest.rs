@@ -10,6 +10,7 @@ use std::path::Path;
 use test_support::deadline::{Deadline, eventually};
 pub use test_support::events::{event, is_readable};
 use test_support::events::{take, wait_for_any};
+pub use test_support::guest::{DISCARD, FLUSH, GET_ID, IN, NO_STATUS, OUT, WRITE_ZEROES};
 use test_support::vhost_user::queue;
 use test_support::vhost_user::ring::Ring;
 use virtqueue::RingFeatures;
@@ -34,17 +35,11 @@ pub const FEATURES: u64 = 1 << 9 | PROTOCOL_FEATURES | VERSION_1;
 /// `MQ`, `REPLY_ACK`, `BACKEND_REQ`, `CONFIG`, `RESET_DEVICE`, `CONFIGURE_MEM_SLOTS`
 pub const ALL_PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 5 | 1 << 9 | 1 << 13 | 1 << 15;
 
-pub const T_IN: u32 = 0;
-pub const T_OUT: u32 = 1;
-
 /// Where memory begins, unless the row shares some of its own.
 pub const MEMORY: u64 = 0x10_0000;
 pub const MEMORY_BYTES: u64 = 4 << 20;
 /// Entries of a queue.
 pub const ENTRIES: u16 = 16;
-
-/// What is in a status byte before the daemon writes one.
-const NO_STATUS: u8 = 0xff;
 
 const IO_BYTES: usize = 4096;
 
@@ -104,10 +99,6 @@ impl Guest {
         self.features
     }
 
-    pub fn is_packed(&self) -> bool {
-        self.features & RING_PACKED != 0
-    }
-
     /// Does all that a front-end does until its queues run.
     pub fn ready(&mut self) {
         self.ready_with(FEATURES, ENTRIES);
@@ -123,10 +114,15 @@ impl Guest {
     }
 
     pub fn negotiate(&mut self, features: u64) {
-        let features = features | self.also;
-        self.features = features;
-        self.wire.begin_session(ALL_PROTOCOL_FEATURES).unwrap();
-        self.must(SET_FEATURES, &u64s(&[features]), &[]);
+        self.negotiate_also(features, 0);
+    }
+
+    /// The same with more features of the protocol.
+    pub fn negotiate_also(&mut self, features: u64, protocol_features: u64) {
+        self.features = features | self.also;
+        let protocol_features = ALL_PROTOCOL_FEATURES | protocol_features;
+        self.wire.begin_session(protocol_features).unwrap();
+        self.must(SET_FEATURES, &u64s(&[self.features]), &[]);
     }
 
     /// A message that is all right.
@@ -151,17 +147,17 @@ impl Guest {
         self.still_there()
     }
 
-    /// The same, with other flags in its header.
-    pub fn tell_with_flags(&self, request: u32, flags: u32, payload: &[u8]) -> Answer {
-        self.wire.message(request, flags, payload, &[]);
-        self.still_there()
+    /// The same with so many eventfds.
+    pub fn tell_with_events(&self, request: u32, payload: &[u8], count: usize) -> Answer {
+        let files: Vec<_> = (0..count).map(|_| event()).collect();
+        let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        self.tell(request, payload, &fds)
     }
 
     pub fn still_there(&self) -> Answer {
-        if self.wire.is_connected() {
-            Answer::Accepted
-        } else {
-            Answer::Dropped
+        match self.wire.is_connected() {
+            true => Answer::Accepted,
+            false => Answer::Dropped,
         }
     }
 
@@ -174,27 +170,27 @@ impl Guest {
         self.wire.share_memory(&self.memory).unwrap();
     }
 
-    /// Makes the next queue and says where it is.
-    pub fn set_up(&mut self, index: u32, entries: u16) {
-        let queue = self.new_queue(entries);
-        self.queues.push(queue);
-        self.announce(index);
+    /// Shares memory, and sets up queue 0.
+    pub fn set_up_first(&mut self) {
+        self.share_memory();
+        self.set_up(0, ENTRIES);
     }
 
-    /// Makes a stopped queue anew, at another place, and says where it is.
-    pub fn set_up_anew(&mut self, index: u32, entries: u16) {
-        self.queues[index as usize] = self.new_queue(entries);
-        self.announce(index);
+    /// Makes the next queue, or a stopped one anew at another place, and says where it is.
+    pub fn set_up(&mut self, index: u32, entries: u16) {
+        let base = self.make_queue(index, entries);
+        self.must(SET_VRING_BASE, &u32s(&[index, base]), &[]);
+        self.announce_but_base(index);
     }
 
     /// The same, and does not say where it begins.
     pub fn set_up_without_base(&mut self, index: u32, entries: u16) {
-        self.queues[index as usize] = self.new_queue(entries);
+        self.make_queue(index, entries);
         self.announce_but_base(index);
     }
 
-    /// A queue with new rings and buffers, of the form that was negotiated.
-    fn new_queue(&self, entries: u16) -> Queue {
+    /// A queue with new rings and buffers, of the form that was negotiated; where it begins.
+    fn make_queue(&mut self, index: u32, entries: u16) -> u32 {
         let features = RingFeatures {
             event_idx: self.features & EVENT_IDX != 0,
             indirect: self.features & INDIRECT_DESC != 0,
@@ -202,18 +198,18 @@ impl Guest {
         };
         let ring = Ring::new(&self.memory, entries, features);
         let buffers = self.memory.alloc(16 + IO_BYTES as u64 + 1, 16);
-        Queue {
+        let base = ring.base();
+        let queue = Queue {
             virtqueue: queue::Queue::new(ring),
             err: event(),
             status: 0,
             buffers,
+        };
+        match self.queues.get_mut(index as usize) {
+            Some(stopped) => *stopped = queue,
+            None => self.queues.push(queue),
         }
-    }
-
-    fn announce(&self, index: u32) {
-        let base = self.queues[index as usize].ring.base();
-        self.must(SET_VRING_BASE, &u32s(&[index, base]), &[]);
-        self.announce_but_base(index);
+        base
     }
 
     fn announce_but_base(&self, index: u32) {
@@ -238,22 +234,28 @@ impl Guest {
     /// What starting a queue leads to that is set up in a way that it should not be.
     pub fn try_start(&self, index: u32) -> Answer {
         let queue = &self.queues[index as usize];
-        match self.ask(
-            SET_VRING_KICK,
-            &u64s(&[u64::from(index)]),
-            &[queue.kick.as_fd()],
-        ) {
+        let number = u64s(&[index.into()]);
+        match self.ask(SET_VRING_KICK, &number, &[queue.kick.as_fd()]) {
             Answer::Accepted if is_readable(&queue.err) => Answer::Broken,
             answer => answer,
         }
     }
 
-    /// Hands a chain to queue 0 as it is.
-    pub fn chain(&mut self, chain: &[RawDescriptor]) -> Answer {
-        let queue = &mut self.queues[0];
+    /// Hands a chain to a queue as it is.
+    pub fn chain(&mut self, index: usize, chain: &[RawDescriptor]) -> Answer {
+        let queue = &mut self.queues[index];
         queue.ring.add_raw(chain);
         queue.kick();
-        self.outcome(0)
+        self.outcome(index)
+    }
+
+    /// The first queue's chains made available as they are.
+    pub fn make_available(&mut self, heads: &[u16]) {
+        let queue = &mut self.queues[0];
+        for head in heads {
+            queue.ring.split().make_available(*head);
+        }
+        queue.kick();
     }
 
     /// A request of any form to queue 0: what the device reads, then buffers that it writes.
@@ -269,13 +271,14 @@ impl Guest {
     }
 
     pub fn submit_read(&mut self) {
-        self.submit(&[&request_header(T_IN, 0)], &[512, 1]);
+        self.submit(&[&request_header(IN, 0)], &[512, 1]);
     }
 
     /// Reads a sector as a guest that is not called: it looks at the ring.
     pub fn read_sector_without_call(&mut self) -> Answer {
         self.submit_read();
         self.wait_for_used(0);
+        self.queues[0].ring.take_used();
         Answer::Status(self.memory.read(self.queues[0].status, 1)[0])
     }
 
@@ -305,27 +308,30 @@ impl Guest {
         }
     }
 
-    /// Hands a request to queue 0.
+    /// Hands a request to queue 0, with buffers of its own.
     pub fn submit(&mut self, readable: &[&[u8]], writable: &[u32]) {
-        let buffers: Vec<_> = readable
-            .iter()
-            .map(|bytes| {
-                let len = u32::try_from(bytes.len()).unwrap();
-                Buffer::readable(self.memory.alloc_bytes(bytes), len)
-            })
-            .chain(
-                writable
-                    .iter()
-                    .map(|&len| Buffer::writable(self.memory.alloc(u64::from(len).max(1), 1), len)),
-            )
-            .collect();
+        let mut buffers = Vec::new();
+        for bytes in readable {
+            let len = u32::try_from(bytes.len()).unwrap();
+            buffers.push(Buffer::readable(self.memory.alloc_bytes(bytes), len));
+        }
+        for len in writable {
+            let addr = self.memory.alloc(u64::from(*len).max(1), 1);
+            buffers.push(Buffer::writable(addr, *len));
+        }
+        self.submit_buffers(0, &buffers);
+    }
+
+    /// Hands these buffers to a queue, the last of which ends with the status.
+    pub fn submit_buffers(&mut self, index: usize, buffers: &[Buffer]) {
+        let queue = &mut self.queues[index];
         if let Some(last) = buffers.last()
             && last.writable
         {
-            self.expect_status_at(last.addr + u64::from(last.len).max(1) - 1);
+            queue.status = last.addr + u64::from(last.len).max(1) - 1;
+            self.memory.write(queue.status, &[NO_STATUS]);
         }
-        let queue = &mut self.queues[0];
-        queue.ring.add(&buffers);
+        queue.ring.add(buffers);
         queue.ring.signal_next();
         queue.ring.publish();
         queue.kick();
@@ -369,17 +375,13 @@ impl Guest {
             .take(IO_BYTES)
             .collect();
         self.memory.write(data, &pattern);
-        self.transfer(index, T_OUT, block)?;
+        self.transfer(index, OUT, block)?;
         self.memory.fill(data, IO_BYTES, 0);
-        self.transfer(index, T_IN, block)?;
+        self.transfer(index, IN, block)?;
         let found = self.memory.read(data, IO_BYTES);
-        let mut bytes = found.iter().zip(&pattern);
-        match bytes.position(|(found, written)| found != written) {
-            None => Ok(()),
-            Some(at) => Err(format!(
-                "block {block} is not what was written, from byte {at} on: {:x?}",
-                &found[at..IO_BYTES.min(at + 32)]
-            )),
+        match found == pattern {
+            true => Ok(()),
+            false => Err(format!("block {block} is not what was written: {found:x?}")),
         }
     }
 
@@ -390,39 +392,27 @@ impl Guest {
         self.queues[index].ring.take_used();
         match outcome {
             Answer::Status(0) => Ok(()),
-            other => Err(format!("a good request: {other}")),
+            other => Err(format!("a good request: {other:?}")),
         }
     }
 
     /// Hands over a request of 4 KiB.
     pub fn begin(&mut self, index: usize, kind: u32, block: u64) {
-        let queue = &mut self.queues[index];
-        let (head, data) = (queue.buffers, queue.buffers + 16);
+        let head = self.queues[index].buffers;
+        let data = head + 16;
         self.memory.write(head, &request_header(kind, block * 8));
-        let status = data + IO_BYTES as u64;
-        queue.status = status;
-        self.memory.write(status, &[NO_STATUS]);
         let len = u32::try_from(IO_BYTES).unwrap();
-        let writable = kind == T_IN;
-        queue.ring.add(&[
-            Buffer::readable(head, 16),
-            Buffer {
-                addr: data,
-                len,
-                writable,
-            },
-            Buffer::writable(status, 1),
-        ]);
-        queue.ring.signal_next();
-        queue.ring.publish();
-        queue.kick();
+        let data_buffer = match kind {
+            IN => Buffer::writable(data, len),
+            _ => Buffer::readable(data, len),
+        };
+        let status = Buffer::writable(data + u64::from(len), 1);
+        self.submit_buffers(index, &[Buffer::readable(head, 16), data_buffer, status]);
     }
 }
 
 /// A request's header.
 pub fn request_header(kind: u32, sector: u64) -> Vec<u8> {
-    let mut header = kind.to_le_bytes().to_vec();
-    header.extend([0; 4]);
-    header.extend(sector.to_le_bytes());
-    header
+    let fields = [kind.to_le_bytes(), [0; 4]];
+    [fields.as_flattened(), &sector.to_le_bytes()].concat()
 }

@@ -9,11 +9,11 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use crate::descriptors::{Kind, pipe, read_only_file};
 use crate::guest::*;
 use crate::row::Answer::{self, Accepted, Dropped};
-use crate::row::{OK, Rows};
+use crate::row::{DISCONNECTED, OK, Rows};
 use crate::wire::*;
 
 pub const MIB: u64 = 1 << 20;
-const ENDED: &str = "the front-end is disconnected";
+const SHORT: &str = "has only 1048576 bytes";
 
 /// A memory file.
 pub fn memory_file(bytes: u64) -> OwnedFd {
@@ -33,6 +33,12 @@ pub fn region(guest_addr: u64, len: u64, user_addr: u64, offset: u64) -> Region 
     }
 }
 
+/// Regions of 1 MiB, one after the other.
+fn adjacent(count: u64) -> Vec<Region> {
+    let addresses = (0..count).map(|number| number * MIB);
+    addresses.map(|at| region(at, MIB, at, 0)).collect()
+}
+
 pub fn rows(rows: &mut Rows) {
     tables(rows);
     files(rows);
@@ -43,140 +49,74 @@ pub fn rows(rows: &mut Rows) {
 
 /// Shares these regions of one file of 1 MiB.
 fn share(guest: &mut Guest, request: u32, regions: &[Region]) -> Answer {
-    guest.negotiate(FEATURES);
     let file = memory_file(MIB);
     if request == ADD_MEM_REG {
-        let mut answer = Accepted;
-        for region in regions {
-            if answer == Accepted {
-                answer = guest.ask(request, &single_region(*region), &[file.as_fd()]);
-            }
-        }
-        return answer;
+        let add = |region: &Region| guest.ask(request, &single_region(*region), &[file.as_fd()]);
+        let mut answers = regions.iter().map(add);
+        return answers
+            .find(|answer| *answer != Accepted)
+            .unwrap_or(Accepted);
     }
     let files = vec![file.as_fd(); regions.len()];
     guest.ask(SET_MEM_TABLE, &mem_table(regions), &files)
 }
 
 fn tables(rows: &mut Rows) {
-    let top = u64::MAX - MIB + 1;
-    for (what, says, regions) in [
-        (
-            "guest addresses overlap",
-            "overlap",
-            vec![region(0, MIB, 0, 0), region(MIB - 4096, 4096, MIB, 0)],
-        ),
-        (
-            "the same region twice",
-            "overlap",
-            vec![region(0, MIB, 0, 0); 2],
-        ),
-        (
-            "one byte longer than its file",
-            "has only 1048576 bytes",
-            vec![region(0, MIB + 1, 0, 0)],
-        ),
-        (
-            "beyond its file by the offset",
-            "has only 1048576 bytes",
-            vec![region(0, MIB, 0, 4096)],
-        ),
-        (
-            "1 TiB of a file of 1 MiB",
-            "has only 1048576 bytes",
-            vec![region(0, 1 << 40, 0, 0)],
-        ),
-        ("2^63 bytes", ENDED, vec![region(0, 1 << 63, 0, 0)]),
-        ("2^64 - 1 bytes", ENDED, vec![region(0, u64::MAX, 0, 0)]),
-        ("no bytes", ENDED, vec![region(0, 0, 0, 0)]),
-        (
-            "guest addresses wrap",
-            ENDED,
-            vec![region(top + 4096, MIB, 0, 0)],
-        ),
-        (
-            "front-end addresses wrap",
-            ENDED,
-            vec![region(0, MIB, top + 4096, 0)],
-        ),
-        (
-            "file offsets wrap",
-            ENDED,
-            vec![region(0, MIB, 0, top + 4096)],
-        ),
-        ("file offset 2^63", ENDED, vec![region(0, MIB, 0, 1 << 63)]),
-    ] {
-        for (name, request) in [
-            ("SET_MEM_TABLE", SET_MEM_TABLE),
-            ("ADD_MEM_REG", ADD_MEM_REG),
-        ] {
-            let regions = regions.clone();
-            rows.row(format!("{name}: {what}"), Dropped, move |guest| {
+    const TOP: u64 = u64::MAX - MIB + 4097;
+    let overlapping = [region(0, MIB, 0, 0), region(MIB - 4096, 4096, MIB, 0)];
+    let mut both = |what: &str, says, regions: &[Region]| {
+        for (name, request) in [("SET", SET_MEM_TABLE), ("ADD", ADD_MEM_REG)] {
+            let regions = regions.to_vec();
+            let row = rows.negotiated(format!("{name}: {what}"), Dropped, move |guest| {
                 share(guest, request, &regions)
-            })
-            .says(says);
+            });
+            row.says(says);
         }
+    };
+    both("guest addresses overlap", "overlap", &overlapping);
+    both("the same twice", "overlap", &[region(0, MIB, 0, 0); 2]);
+    both("longer than its file", SHORT, &[region(0, MIB + 1, 0, 0)]);
+    both("beyond its file", SHORT, &[region(0, MIB, 0, 4096)]);
+    both("1 TiB", SHORT, &[region(0, 1 << 40, 0, 0)]);
+    for (what, region) in [
+        ("2^63 bytes", region(0, 1 << 63, 0, 0)),
+        ("no bytes", region(0, 0, 0, 0)),
+        ("guest addresses wrap", region(TOP, MIB, 0, 0)),
+        ("front-end addresses wrap", region(0, MIB, TOP, 0)),
+        ("file offsets wrap", region(0, MIB, 0, TOP)),
+        ("file offset 2^63", region(0, MIB, 0, 1 << 63)),
+    ] {
+        both(what, DISCONNECTED, &[region]);
     }
-    rows.negotiated("SET_MEM_TABLE: no regions", Dropped, |guest| {
-        guest.tell(SET_MEM_TABLE, &mem_table(&[]), &[])
-    });
-    rows.negotiated(
-        "SET_MEM_TABLE: 33 regions, 32 descriptors",
-        Dropped,
-        |guest| {
-            let regions: Vec<_> = (0..33).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
+    let mut padded = mem_table(&adjacent(1));
+    padded[4] = 1;
+    for (what, payload, fds) in [
+        ("no regions", mem_table(&[]), 0),
+        ("33 regions, 32 descriptors", mem_table(&adjacent(33)), 32),
+        ("2 regions, 1 descriptor", mem_table(&adjacent(2)), 1),
+        ("1 region, 2 descriptors", mem_table(&adjacent(1)), 2),
+        ("says 2^32 - 1 regions", u32s(&[u32::MAX, 0]), 1),
+        ("bytes in the padding", padded, 1),
+    ] {
+        rows.negotiated(format!("SET_MEM_TABLE: {what}"), Dropped, move |guest| {
             let file = memory_file(MIB);
-            guest.tell(SET_MEM_TABLE, &mem_table(&regions), &[file.as_fd(); 32])
-        },
-    );
-    rows.negotiated("SET_MEM_TABLE: 2 regions, 1 descriptor", Dropped, |guest| {
-        let regions = [region(0, MIB, 0, 0), region(MIB, MIB, MIB, 0)];
-        let file = memory_file(MIB);
-        guest.tell(SET_MEM_TABLE, &mem_table(&regions), &[file.as_fd()])
+            guest.tell(SET_MEM_TABLE, &payload, &vec![file.as_fd(); fds])
+        });
+    }
+    rows.negotiated("SET_MEM_TABLE: 32 regions, the most", Accepted, |guest| {
+        share(guest, SET_MEM_TABLE, &adjacent(32))
     });
-    rows.negotiated("SET_MEM_TABLE: 1 region, 2 descriptors", Dropped, |guest| {
-        let file = memory_file(MIB);
-        let fds = [file.as_fd(), file.as_fd()];
-        guest.tell(SET_MEM_TABLE, &mem_table(&[region(0, MIB, 0, 0)]), &fds)
-    });
-    rows.negotiated("SET_MEM_TABLE: says 2^32 - 1 regions", Dropped, |guest| {
-        let file = memory_file(MIB);
-        guest.tell(SET_MEM_TABLE, &u32s(&[u32::MAX, 0]), &[file.as_fd()])
-    });
-    rows.negotiated("SET_MEM_TABLE: bytes in the padding", Dropped, |guest| {
-        let file = memory_file(MIB);
-        let mut payload = mem_table(&[region(0, MIB, 0, 0)]);
-        payload[4] = 1;
-        guest.tell(SET_MEM_TABLE, &payload, &[file.as_fd()])
-    });
-    rows.row(
-        "SET_MEM_TABLE: 32 regions, all there may be",
-        Accepted,
-        |guest| {
-            let regions: Vec<_> = (0..32).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
-            share(guest, SET_MEM_TABLE, &regions)
-        },
-    );
     rows.running("SET_MEM_TABLE: again, 200 times", OK, |guest| {
         for _ in 0..200 {
             guest.share_memory();
         }
         guest.read_sector()
     });
-    rows.running(
-        "SET_MEM_TABLE: a bad one leaves nothing behind",
-        Dropped,
-        |guest| {
-            let file = memory_file(MIB);
-            let regions = [region(0, MIB, 0, 0), region(MIB, 2 * MIB, MIB, 0)];
-            guest.ask(
-                SET_MEM_TABLE,
-                &mem_table(&regions),
-                &[file.as_fd(), file.as_fd()],
-            )
-        },
-    )
-    .says("has only");
+    let row = rows.running("SET_MEM_TABLE: one good, one bad", Dropped, |guest| {
+        let regions = [region(0, MIB, 0, 0), region(MIB, 2 * MIB, MIB, 0)];
+        share(guest, SET_MEM_TABLE, &regions)
+    });
+    row.says(SHORT);
 }
 
 /// Descriptors that are no memory. Each is made when its row is tried.
@@ -191,71 +131,52 @@ fn files(rows: &mut Rows) {
         file.as_file().set_len(MIB).unwrap();
         File::open(file.path()).unwrap().into()
     }
-    let kinds: [Kind; 9] = [
+    let kinds: [Kind; 8] = [
         ("a pipe", || pipe().0),
         ("a socket", || UnixStream::pair().unwrap().0.into()),
         ("an eventfd", event),
         ("a directory", || File::open("/").unwrap().into()),
-        ("/dev/null for reading", read_only_file),
-        ("/dev/null for writing too", || {
-            let null = File::options().read(true).write(true).open("/dev/null");
-            null.unwrap().into()
-        }),
+        ("/dev/null", read_only_file),
         ("an empty file", || tempfile::tempfile().unwrap().into()),
         ("a file opened for reading", for_reading),
         ("a file sealed against writing", sealed),
     ];
     for (what, make) in kinds {
-        let says = "cannot map 1048576 bytes";
-        rows.negotiated(format!("memory: {what}"), Dropped, move |guest| {
-            let table = mem_table(&[region(0, MIB, 0, 0)]);
-            guest.ask(SET_MEM_TABLE, &table, &[make().as_fd()])
-        })
-        .says(says);
+        let row = rows.negotiated(format!("memory: {what}"), Dropped, move |guest| {
+            guest.ask(SET_MEM_TABLE, &mem_table(&adjacent(1)), &[make().as_fd()])
+        });
+        row.says("cannot map 1048576 bytes");
     }
 }
 
 fn slots(rows: &mut Rows) {
-    rows.row("ADD_MEM_REG: 510 regions", Dropped, |guest| {
-        let regions: Vec<_> = (0..510).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
-        share(guest, ADD_MEM_REG, &regions)
-    })
-    .says("more than 509 memory slots");
-    rows.row(
-        "ADD_MEM_REG: 509 regions, all there may be",
-        Accepted,
-        |guest| {
-            let regions: Vec<_> = (0..509).map(|n| region(n * MIB, MIB, n * MIB, 0)).collect();
-            share(guest, ADD_MEM_REG, &regions)
-        },
-    );
-    rows.negotiated(
-        "ADD_MEM_REG and REM_MEM_REG in turn, 1000 times",
-        Accepted,
-        |guest| {
-            let file = memory_file(MIB);
-            let region = single_region(region(MIB, MIB, MIB, 0));
-            for _ in 0..1000 {
-                guest.must(ADD_MEM_REG, &region, &[file.as_fd()]);
-                guest.must(REM_MEM_REG, &region, &[]);
-            }
-            guest.still_there()
-        },
-    );
-    rows.negotiated("REM_MEM_REG: before any memory", Dropped, |guest| {
-        guest.ask(REM_MEM_REG, &single_region(region(MIB, MIB, MIB, 0)), &[])
-    })
-    .says("no region of");
-    rows.running("REM_MEM_REG: another length", Dropped, |guest| {
-        let mut region = guest.regions()[0];
-        region.len -= 4096;
-        guest.ask(REM_MEM_REG, &single_region(region), &[])
-    })
-    .says("no region of");
-    rows.running("REM_MEM_REG: another front-end address", Dropped, |guest| {
-        let mut region = guest.regions()[0];
-        region.user_addr += 4096;
-        guest.ask(REM_MEM_REG, &single_region(region), &[])
-    })
-    .says("no region of");
+    const NO_REGION: &str = "no region of";
+    let row = rows.negotiated("ADD_MEM_REG: 510 regions", Dropped, |guest| {
+        share(guest, ADD_MEM_REG, &adjacent(510))
+    });
+    row.says("more than 509 memory slots");
+    rows.negotiated("ADD_MEM_REG: 509 regions, the most", Accepted, |guest| {
+        share(guest, ADD_MEM_REG, &adjacent(509))
+    });
+    rows.negotiated("ADD_ and REM_MEM_REG, 1000 times", Accepted, |guest| {
+        let (file, region) = (memory_file(MIB), single_region(region(MIB, MIB, MIB, 0)));
+        for _ in 0..1000 {
+            guest.must(ADD_MEM_REG, &region, &[file.as_fd()]);
+            guest.must(REM_MEM_REG, &region, &[]);
+        }
+        guest.still_there()
+    });
+    let payload = single_region(region(MIB, MIB, MIB, 0));
+    let row = rows.bad_message("REM_MEM_REG: before any memory", REM_MEM_REG, payload, 0);
+    row.says(NO_REGION);
+    for (what, len, user_addr) in [("length", 4096, 0), ("front-end address", 0, 4096)] {
+        let what = format!("REM_MEM_REG: another {what}");
+        let row = rows.running(what, Dropped, move |guest| {
+            let mut region = guest.regions()[0];
+            region.len -= len;
+            region.user_addr += user_addr;
+            guest.ask(REM_MEM_REG, &single_region(region), &[])
+        });
+        row.says(NO_REGION);
+    }
 }

@@ -1,11 +1,11 @@
 //! A well-behaved guest on another export of the same iothread, which verifies its data all the time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use test_support::deadline::eventually;
 
+use crate::changing_rings::{Meanwhile, repeat_on_thread};
 use crate::daemon::{Daemon, QUIET};
 use crate::guest::Guest;
 
@@ -17,14 +17,8 @@ const BLOCKS: u64 = 512;
 const ENOUGH: u64 = 3;
 
 pub struct VerifyingGuest {
-    shared: Arc<Shared>,
-    thread: JoinHandle<Result<(), String>>,
-}
-
-#[derive(Default)]
-struct Shared {
-    verified: AtomicU64,
-    stop: AtomicBool,
+    verified: Arc<AtomicU64>,
+    meanwhile: Meanwhile,
 }
 
 impl VerifyingGuest {
@@ -32,38 +26,33 @@ impl VerifyingGuest {
     pub fn start(daemon: &Daemon) -> Self {
         let mut guest = Guest::connect(&daemon.socket(QUIET));
         guest.ready();
-        let shared = Arc::<Shared>::default();
-        let thread = {
-            let shared = shared.clone();
-            thread::spawn(move || {
-                while !shared.stop.load(Ordering::Relaxed) {
-                    let done = shared.verified.load(Ordering::Relaxed);
-                    let seed = u8::try_from(done % 251).unwrap();
-                    let queue = usize::try_from(done % 2).unwrap();
-                    guest.verified_io(queue, done % BLOCKS, seed)?;
-                    shared.verified.store(done + 1, Ordering::Relaxed);
-                }
-                Ok(())
-            })
-        };
-        VerifyingGuest { shared, thread }
+        let verified = Arc::<AtomicU64>::default();
+        let counter = verified.clone();
+        let meanwhile = repeat_on_thread(move |round| {
+            let queue = usize::from(round % 2);
+            let seed = u8::try_from(round % 251).unwrap();
+            let done = guest.verified_io(queue, u64::from(round) % BLOCKS, seed);
+            assert_eq!(done, Ok(()), "the bystander");
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        VerifyingGuest {
+            verified,
+            meanwhile,
+        }
     }
 
     /// Waits until some more of its requests were right.
     pub fn goes_on(&self, after: &str) {
-        let verified = || self.shared.verified.load(Ordering::Relaxed);
+        let verified = || self.verified.load(Ordering::Relaxed);
         let goal = verified() + ENOUGH;
         eventually(format_args!("the bystander goes on after: {after}"), || {
-            assert!(
-                verified() >= goal || !self.thread.is_finished(),
-                "the bystander was disturbed by: {after}"
-            );
+            assert!(!self.meanwhile.has_ended(), "disturbed by: {after}");
             verified() >= goal
         });
     }
 
+    /// Ends it; its last requests were right as well.
     pub fn stop(self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        assert_eq!(self.thread.join().unwrap(), Ok(()), "the bystander");
+        drop(self.meanwhile);
     }
 }
