@@ -12,7 +12,6 @@
 mod image;
 mod late_writes;
 mod parked_requests;
-mod pauses;
 mod restarts;
 mod server;
 mod slow_disk;
@@ -50,10 +49,6 @@ fn variant(packed: bool, queues: usize) -> Variant {
     }
 }
 
-fn blk(packed: bool, queues: usize) {
-    survives(variant(packed, queues), Image::File, kills());
-}
-
 /// QEMU 10.0 asks for a buffer for rings of its property `queue-size`, and its rings may have 1024 entries.
 #[test]
 fn requests_are_recovered_from_rings_larger_than_the_front_end_named() {
@@ -67,23 +62,17 @@ fn requests_are_recovered_from_rings_larger_than_the_front_end_named() {
 }
 
 #[test]
-fn crash_recovery_of_a_split_queue() {
-    blk(false, 1);
-}
-
-#[test]
 fn crash_recovery_of_split_queues() {
-    blk(false, 4);
-}
-
-#[test]
-fn crash_recovery_of_a_packed_queue() {
-    blk(true, 1);
+    for queues in [1, 4] {
+        survives(variant(false, queues), Image::File, kills());
+    }
 }
 
 #[test]
 fn crash_recovery_of_packed_queues() {
-    blk(true, 4);
+    for queues in [1, 4] {
+        survives(variant(true, queues), Image::File, kills());
+    }
 }
 
 /// Units report that they were powered on, which drivers expect; all else is the same.
@@ -108,14 +97,8 @@ fn crash_recovery_on_an_image_of_a_cluster() {
         let image = Image::rbd(cluster, name, DISK_BYTES);
         if packed {
             // The image's own setting has precedence over ours: librbd's cache must not keep what was answered.
-            cluster.rbd([
-                "config",
-                "image",
-                "set",
-                &format!("rbd/{name}"),
-                "rbd_cache",
-                "true",
-            ]);
+            let image = format!("rbd/{name}");
+            cluster.rbd(["config", "image", "set", &image, "rbd_cache", "true"]);
         }
         survives(variant(packed, queues), image, kills_or(KILLS_ON_CLUSTER));
     }

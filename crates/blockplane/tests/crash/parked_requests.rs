@@ -40,14 +40,11 @@ fn throttled_node() -> String {
 /// The options of an export whose failed writes wait.
 fn export(device: Device, packed: bool) -> String {
     let on = if packed { "on" } else { "off" };
-    match device {
-        Device::Blk => {
-            format!("vhost-user-blk,node-name=b,packed={on},iothread=io,werror=stop")
-        }
-        Device::Scsi => {
-            format!("vhost-user-scsi,node-name=b,num-queues=1,packed={on},iothread=io")
-        }
-    }
+    let kind = match device {
+        Device::Blk => "vhost-user-blk,werror=stop",
+        Device::Scsi => "vhost-user-scsi,num-queues=1",
+    };
+    format!("{kind},node-name=b,packed={on},iothread=io")
 }
 
 struct Disk {
@@ -75,8 +72,7 @@ impl Disk {
         let export = export(device, packed);
         let mut server = Server::new(BLOCKS * BLOCK as u64, vec![node], &export);
         let mut guest = Guest::new(device, packed, 1, BLOCKS);
-        let link = Wire::new(server.connection());
-        assert_eq!(guest.introduce(&link, || ()), Ok(()));
+        let link = server.introduce(&mut guest);
         // Descriptors are used again in the opposite order: that of their numbers says nothing.
         let queue = guest.request_queues().start;
         for _ in 0..=WRITES {
@@ -102,6 +98,7 @@ impl Disk {
     }
 
     fn connects(&mut self) {
+        // The last connection ends first: a server has one front-end at a time.
         self.link = Wire::new(self.server.connection());
         assert_eq!(self.guest.introduce(&self.link, || ()), Ok(()));
     }

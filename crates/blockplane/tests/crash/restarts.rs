@@ -8,7 +8,6 @@ use crate::blocks::{BLOCK, Blocks};
 use crate::device::{Device, Op};
 use crate::guest::Guest;
 use crate::image::Image;
-use crate::pauses::Pauses;
 use crate::random::Random;
 use crate::server::Server;
 use crate::wire::{Disconnected, Wire};
@@ -72,7 +71,6 @@ pub fn survives(variant: Variant, image: Image, kills: u32) {
     let mut server = Server::new(DISK_BYTES, image.nodes(), &export);
     let mut guest = Guest::new(device, packed, queues, BLOCKS);
     guest.named_ring_size = named_ring_size;
-    let mut pauses = Pauses::default();
     let mut killed = 0;
     while killed < kills {
         // The guest does not know whether anybody is there.
@@ -81,8 +79,7 @@ pub fn survives(variant: Variant, image: Image, kills: u32) {
             guest.look();
         }
         let end = End::choose(&mut random, guest.messages());
-        let stream = server.connection();
-        let link = Wire::new(stream);
+        let link = Wire::new(server.connection());
         if let End::KilledWhileConnecting(message) = end {
             let mut messages = 0;
             let introduced = guest.introduce(&link, || {
@@ -93,14 +90,13 @@ pub fn survives(variant: Variant, image: Image, kills: u32) {
             });
             assert!(introduced == Err(Disconnected) || messages <= message);
             server.kill();
-            pauses.begin();
             killed += 1;
             continue;
         }
         assert_eq!(guest.introduce(&link, || ()), Ok(()));
         // Often before anything else is done than what was found in flight.
         let enough = random.below(4) * random.below(150);
-        loads(&mut guest, &link, &mut random, &mut pauses, enough);
+        loads(&mut guest, &link, &mut random, enough);
         spins(Duration::from_micros(random.below(500) as u64));
         match end {
             End::Disconnected => {}
@@ -111,17 +107,15 @@ pub fn survives(variant: Variant, image: Image, kills: u32) {
                 assert_eq!(guest.stop(&link, index), Ok(()));
                 guest.look();
                 assert_eq!(guest.start(&link, index), Ok(()));
-                loads(&mut guest, &link, &mut random, &mut pauses, 50);
+                loads(&mut guest, &link, &mut random, 50);
             }
             End::Killed | End::KilledWhileConnecting(_) => {
                 server.kill();
-                pauses.begin();
                 killed += 1;
             }
         }
     }
-    let link = Wire::new(server.connection());
-    assert_eq!(guest.introduce(&link, || ()), Ok(()));
+    let link = server.introduce(&mut guest);
     guest.drains_to(0, &link);
     // All of it once more.
     let queue = guest.request_queues().start;
@@ -132,11 +126,10 @@ pub fn survives(variant: Variant, image: Image, kills: u32) {
     assert!(guest.answers > u64::from(kills) * 10, "little was done");
     server.stop();
     is_on_disk(&mut guest.blocks, &image.content(&server.folder));
-    eprintln!("{killed} servers were killed: {pauses}");
 }
 
 /// Asks for more and more, until so much was answered.
-fn loads(guest: &mut Guest, link: &Wire, random: &mut Random, pauses: &mut Pauses, answers: usize) {
+fn loads(guest: &mut Guest, link: &Wire, random: &mut Random, answers: usize) {
     let goal = guest.answers + answers as u64;
     let deadline = Deadline::default();
     loop {
@@ -149,7 +142,6 @@ fn loads(guest: &mut Guest, link: &Wire, random: &mut Random, pauses: &mut Pause
             guest.answers
         ));
         let some = guest.look();
-        pauses.observe(guest);
         if !some {
             assert_eq!(guest.sleep(link), Ok(()));
         }

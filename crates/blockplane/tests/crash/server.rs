@@ -7,7 +7,9 @@ use test_support::deadline::Deadline;
 use test_support::sockets::try_connect;
 
 use crate::client::Client;
+use crate::guest::Guest;
 use crate::process::{Folder, Process, words};
+use crate::wire::Wire;
 
 const SOCKET: &str = "disk.sock";
 const MONITOR: &str = "qmp";
@@ -74,6 +76,14 @@ impl Server {
             }
             deadline.pause(format_args!("it accepts: {log}"));
         }
+    }
+
+    /// A connection of this guest, whose queues run.
+    #[track_caller]
+    pub fn introduce(&mut self, guest: &mut Guest) -> Wire {
+        let link = Wire::new(self.connection());
+        assert_eq!(guest.introduce(&link, || ()), Ok(()));
+        link
     }
 
     /// A client of its monitor.
