@@ -203,16 +203,12 @@ impl Controller {
 
     /// Asks for a task management function; where its answer is.
     fn manage(&mut self, subtype: u32, address: Address, tag: u64) -> u64 {
-        let mut bytes = vec![0; 4];
-        bytes.extend(subtype.to_le_bytes());
-        bytes.extend(address.encode());
-        bytes.extend(tag.to_le_bytes());
+        let (subtype, tag) = (subtype.to_le_bytes(), tag.to_le_bytes());
+        let bytes = [&[0; 4], &subtype[..], &address.encode(), &tag].concat();
         let request = self.memory.alloc_bytes(&bytes);
         let answer = self.memory.alloc_bytes(&[0xaa]);
-        self.send(
-            0,
-            &[Buffer::readable(request, 24), Buffer::writable(answer, 1)],
-        );
+        let (request, room) = (Buffer::readable(request, 24), Buffer::writable(answer, 1));
+        self.send(0, &[request, room]);
         answer
     }
 }
@@ -227,33 +223,6 @@ pub fn threads() -> [IothreadHandle; 2] {
 
 const ABORT_TASK: u32 = 0;
 const LUN_RESET: u32 = 5;
-
-/// One of them finds what the other wrote.
-#[test]
-fn compare_and_write_commands_on_two_threads_take_turns() {
-    for aio in CARRIERS {
-        let threads = threads();
-        let (node, _folder) = disk_by(aio);
-        let disks = [disk(FIRST, &null_disk(0)), disk(SECOND, &node)];
-        let mut guest = Controller::new(&disks);
-        let vrings = guest.start(&threads, &disks);
-        guest.greet(SECOND);
-        let mut compare = [0; 16];
-        (compare[0], compare[13]) = (0x89, 1);
-        let both = [[0; BLOCK as usize], [99; BLOCK as usize]].concat();
-        let asked = [2, 3].map(|queue| guest.ask(queue, SECOND, &compare, &both, 0));
-        for queue in [2, 3] {
-            guest.wait(queue, 1);
-        }
-        let mut answers = asked.map(|asked| guest.answer(&asked));
-        answers.sort_unstable();
-        assert_eq!(answers, [(0, 0), (0, 2)]);
-        for vring in vrings {
-            assert!(vring.stop().is_some());
-        }
-        assert_eq!(guest.rings[2].stats.in_flight().get(), 0);
-    }
-}
 
 #[test]
 fn a_function_waits_for_commands_on_another_thread() {
