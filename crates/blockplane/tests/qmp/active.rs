@@ -43,11 +43,17 @@ fn is_free(client: &mut Client) -> bool {
 }
 
 #[test]
-fn an_image_is_locked_while_its_node_is_active_and_only_then() {
-    let (_folder, program, mut client) = start_with_disk(LINE);
+fn an_image_is_locked_and_resized_while_its_node_is_active_and_only_then() {
+    let (folder, program, mut client) = start_with_disk(LINE);
     assert_eq!(active(&mut client), [""; 0]);
     client.execute(ADD_OTHER);
-    client.assert_errors(&format!("{ACTIVATE} => disk"));
+    client.assert_errors(&format!(
+        "{ACTIVATE} => disk
+         block_resize node-name=d size=2097152 => is inactive
+         block_resize node-name=r size=2097152 => is inactive"
+    ));
+    let size = || fs::metadata(folder.join("disk")).unwrap().len();
+    assert_eq!(size(), MIB);
     // It is reopened without a lock, and has none then.
     client.reopen("driver=file node-name=d filename=disk cache.direct=false");
     assert_eq!(active(&mut client), ["other"]);
@@ -56,6 +62,8 @@ fn an_image_is_locked_while_its_node_is_active_and_only_then() {
     client.execute(ACTIVATE);
     assert_eq!(active(&mut client), ["r", "d"], "what is below comes first");
     client.error_of(ADD_OTHER);
+    client.execute("block_resize node-name=r size=2097152");
+    assert_eq!(size(), 2 * MIB);
     client.execute(INACTIVATE);
     assert!(is_free(&mut client));
     program.stop();
@@ -105,21 +113,6 @@ fn active_node_cannot_use_an_inactive_one() {
         let error = client.reopen_error(nodes);
         assert!(error.starts_with(REFUSED), "{error}");
     }
-    program.stop();
-}
-
-#[test]
-fn inactive_node_cannot_be_resized() {
-    let (folder, program, mut client) = start_with_disk(LINE);
-    let size = || fs::metadata(folder.join("disk")).unwrap().len();
-    client.assert_errors(
-        "block_resize node-name=d size=2097152 => is inactive
-         block_resize node-name=r size=2097152 => is inactive",
-    );
-    assert_eq!(size(), MIB);
-    client.execute(ACTIVATE);
-    client.execute("block_resize node-name=r size=2097152");
-    assert_eq!(size(), 2 * MIB);
     program.stop();
 }
 

@@ -203,20 +203,6 @@ fn lost_guest_memory_is_reported_under_each_policy() {
     all_policies(EFAULT, "Bad address");
 }
 
-#[test]
-fn rerror_rejects_enospc_and_scsi_rejects_policies() {
-    let (_folder, program, mut client) = start_with_disk("--blockdev null-co,node-name=d");
-    let add = "block-export-add id=e node-name=d addr.type=unix addr.path=e type";
-    client.assert_errors(&format!(
-        "{add}=vhost-user-blk rerror=enospc => rerror
-         {add}=vhost-user-blk werror=nospace => werror
-         {add}=vhost-user-scsi rerror=stop => rerror
-         {add}=vhost-user-scsi werror=stop => werror
-         {add}=vfio-user-lsi53c895a werror=stop => werror"
-    ));
-    program.stop();
-}
-
 const GOOD: u8 = 0;
 const CHECK_CONDITION: u8 = 2;
 const RESERVATION_CONFLICT: u8 = 0x18;

@@ -7,8 +7,8 @@ use test_support::deadline::eventually;
 
 use crate::client::Client;
 use crate::guest::{Guest, IN};
-use crate::process::{Folder, Process};
-use crate::{start, start_with_disk};
+use crate::process::Folder;
+use crate::start_with_disk;
 
 const DISKS: &str = "--blockdev null-co,node-name=d,size=1M,read-zeroes=on \
     --blockdev null-co,node-name=ro,read-only=on";
@@ -39,6 +39,11 @@ fn exports_are_added_served_and_removed_and_failed_ones_leave_nothing() {
          {add} node-name=d num-queues=0 => num-queues value must be in range [1, 256]
          {add} node-name=d x=0 => Parameter 'x' is unexpected
          {add} node-name=ro writable=true => read-only
+         {add} node-name=d rerror=enospc => rerror
+         {add} node-name=d werror=nospace => werror
+         {add} node-name=d type=vhost-user-scsi rerror=stop => rerror
+         {add} node-name=d type=vhost-user-scsi werror=stop => werror
+         {add} node-name=d type=vfio-user-lsi53c895a werror=stop => werror
          block-export-add type=nbd id=f node-name=d => NBD server not running
          block-export-del id=f => Export 'f' is not found
          blockdev-del node-name=d => Node d is in use by export 'e'"
@@ -70,10 +75,8 @@ fn exports_are_added_served_and_removed_and_failed_ones_leave_nothing() {
     program.stop();
 }
 
-/// An export that is removed while a request of its guest is in flight.
-fn draining(folder: &Folder) -> (Process, Client, Guest) {
-    let slow = "--blockdev null-co,node-name=d,size=1M,latency-ns=3000000000";
-    let (program, mut client) = start(folder, slow);
+/// Removes an export while a request of its guest is in flight.
+fn drain(folder: &Folder, client: &mut Client) -> Guest {
     client.execute(ADD);
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     guest.ask(0, 0, IN, 0, 0);
@@ -82,14 +85,15 @@ fn draining(folder: &Folder) -> (Process, Client, Guest) {
         client.block_stats("e")["queues"][0]["depth"] == 1
     });
     client.execute(REMOVE_HARD);
-    (program, client, guest)
+    guest
 }
 
 #[test]
-fn draining_export_is_shown_and_does_not_block_commands() {
-    let folder = Folder::new();
-    let (program, mut client, mut guest) = draining(&folder);
-    assert_eq!(exports(&mut client)[0]["shutting-down"], true);
+fn draining_export_is_shown_blocks_no_commands_and_is_waited_for_at_the_end() {
+    let slow = "--blockdev null-co,node-name=d,size=1M,latency-ns=3000000000";
+    let (folder, program, mut client) = start_with_disk(slow);
+    let mut guest = drain(&folder, &mut client);
+    assert_eq!(client.export("e")["shutting-down"], true);
     client.assert_errors(&format!(
         "{REMOVE_HARD} => Export 'e' is already shutting down
          blockdev-del node-name=d => in use
@@ -97,16 +101,10 @@ fn draining_export_is_shown_and_does_not_block_commands() {
     ));
     client.event("BLOCK_EXPORT_DELETED", "e");
     assert!(guest.is_answered(0, 0), "it was in flight");
-    program.stop();
-}
-
-#[test]
-fn quit_waits_for_a_draining_export() {
-    let folder = Folder::new();
-    let (program, mut client, mut guest) = draining(&folder);
+    let mut guest = drain(&folder, &mut client);
     client.execute("quit");
     program.ended().assert_success();
-    assert!(guest.is_answered(0, 0));
+    assert!(guest.is_answered(0, 0), "it was in flight");
 }
 
 /// Neither used nor closed: the number of a closed one would go to the next file, and a guest's writes with it.

@@ -69,34 +69,27 @@ fn remove_export(client: &mut Client) {
     client.event("BLOCK_EXPORT_DELETED", "e");
 }
 
-#[test]
-fn file_of_bitmaps_is_not_opened_as_a_disk() {
-    let folder = folder();
-    let (program, mut client, _guest) = start_on(&folder);
-    for is_replaced in [false, true] {
-        if is_replaced {
-            client.execute(&format!("{ADD}=b"));
-        }
-        for read_only in [false, true] {
-            let refused = client.error_of(&format!(
-                "blockdev-add driver=file node-name=x filename=bits read-only={read_only}"
-            ));
-            assert!(refused.contains("failed to get"), "{refused}");
-        }
-    }
-    assert_eq!(bitmaps(&mut client).len(), 1);
-    program.stop();
+/// The file of bitmaps is not opened as a disk.
+#[track_caller]
+fn expect_locked_file(client: &mut Client) {
+    client.assert_errors(
+        "blockdev-add driver=file node-name=x filename=bits => failed to get
+         blockdev-add driver=file node-name=x filename=bits read-only=true => failed to get",
+    );
 }
 
 #[test]
 fn persistent_bitmaps_record_again_after_a_restart_from_the_first_request_on() {
     let folder = folder();
     let (program, mut client, mut guest) = start_on(&folder);
+    expect_locked_file(&mut client);
     client.execute(&format!(
         "{ADD}=kept
          {ADD}=stopped
          block-dirty-bitmap-add node=d name=gone"
     ));
+    // It is another file now.
+    expect_locked_file(&mut client);
     write(&mut guest, 0..3);
     client.execute("block-dirty-bitmap-disable node=d name=stopped");
     write(&mut guest, 10..12);
