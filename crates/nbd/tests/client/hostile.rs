@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use engine::Errno;
 use nbd::client::{ClientOptions, Disk};
 use nbd::wire::*;
 
@@ -171,7 +172,7 @@ fn a_request_that_breaks_each_connection_fails_at_last() {
     });
     let mut rig = Rig::open(&server.options(Duration::from_secs(3600)));
     let poison = rig.start_read(0, &[512]);
-    assert_eq!(rig.wait(poison).unwrap_err().raw_os_error(), libc::EIO);
+    assert_eq!(rig.wait(poison), Err(Errno::IO));
     assert_eq!(rig.read(512, 512), Ok(vec![5; 512]));
 }
 

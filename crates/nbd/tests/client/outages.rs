@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use engine::Op;
+use engine::{Errno, Op};
 use nbd::client::Disk;
 use nbd::wire::{command, transmission_flag};
 
@@ -59,8 +59,7 @@ fn requests_fail_at_once_without_a_delay_until_there_is_a_connection_again() {
     let (server, allow) = Server::start_lost_until_allowed(vec![3; 16 << 20]);
     let mut rig = Rig::open(&server.options(Duration::ZERO));
     for _ in 0..3 {
-        let failed = rig.read(0, 512).unwrap_err();
-        assert_eq!(failed.raw_os_error(), libc::EIO);
+        assert_eq!(rig.read(0, 512), Err(Errno::IO));
     }
     allow.send(()).unwrap();
     let give_up = Instant::now() + LONG;
@@ -84,7 +83,7 @@ fn requests_fail_when_the_delay_is_over() {
     let delay = Duration::from_millis(300);
     let mut rig = Rig::open(&server.options(delay));
     let begun = Instant::now();
-    assert_eq!(rig.read(0, 512).unwrap_err().raw_os_error(), libc::EIO);
+    assert_eq!(rig.read(0, 512), Err(Errno::IO));
     assert!(begun.elapsed() >= delay);
     // From now on they fail at once.
     let late = rig.start_read(0, &[512]);
@@ -139,7 +138,7 @@ fn a_server_without_several_connections_has_one_queue_at_a_time() {
     let mut first = Rig::of_disk(disk.clone());
     let mut second = Rig::of_disk(disk.clone());
     assert_eq!(first.read(0, 512), Ok(vec![5; 512]));
-    assert_eq!(second.read(0, 512).unwrap_err().raw_os_error(), libc::EIO);
+    assert_eq!(second.read(0, 512), Err(Errno::IO));
     drop((first, second));
     let mut third = Rig::of_disk(disk.clone());
     assert_eq!(third.read(0, 512), Ok(vec![5; 512]));

@@ -145,13 +145,3 @@ fn a_table_with_many_errors_is_read_in_bounded_time() {
     let last = found[100].location.as_ref().unwrap();
     assert_eq!(last.line, 5003, "the next one is read");
 }
-
-#[test]
-fn a_file_that_is_not_utf_8_is_refused_with_the_location() {
-    let bytes = b"a = 1\nb = \"\xc3\xa4 \xff\"\n".to_vec();
-    let error = ConfigError::decode_utf8("f.toml".as_ref(), bytes).unwrap_err();
-    let expected = "f.toml: one problem\nf.toml:2:8: not UTF-8: the byte 0xff begins no character";
-    assert!(error.to_string().starts_with(expected), "{error}");
-    let right = ConfigError::decode_utf8("f.toml".as_ref(), "ä".into());
-    assert_eq!(right.unwrap(), "ä");
-}

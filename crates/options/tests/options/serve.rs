@@ -1,6 +1,6 @@
 //! `blockplane serve`, beyond the meanings of its options, which `golden/command-lines.txt` records.
 
-use options::{Invocation, LogLevel, ServeDevice, ServeDisk};
+use options::{LogLevel, ServeDevice, ServeDisk};
 
 use crate::{help, invocation, serve};
 
@@ -87,16 +87,6 @@ fn examples_of_both_help_texts_parse() {
         }
     }
     assert_eq!(seen, 10, "examples were found");
-}
-
-#[test]
-fn serve_takes_a_file_instead_of_a_disk() {
-    let words = ["serve", "--config", "f.toml", "-v", "--pidfile", "p"];
-    let Ok(Invocation::ConfigFile(config)) = invocation(&words) else {
-        panic!("not taken");
-    };
-    assert_eq!(config.log_level, Some(LogLevel::Debug));
-    assert_eq!(config.parse("").unwrap().pidfile, Some("p".into()));
 }
 
 #[test]
