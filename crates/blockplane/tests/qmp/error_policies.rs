@@ -283,6 +283,5 @@ fn scsi_disk_error_becomes_sense_data() {
             assert_eq!(answer.status, GOOD, "{cdb:x?} after error {errno}");
         }
     }
-    drop(guest);
     program.stop();
 }

@@ -60,7 +60,6 @@ fn injected_faults_apply_to_requests_of_the_guest() {
     );
     let children = json!([{"node-name": "d", "child": "image"}]);
     assert_eq!(client.node("b")["children"], children);
-    drop(guest);
     program.stop();
 }
 

@@ -73,9 +73,6 @@ fn hundred_clients_are_answered_although_one_never_reads() {
     program.stop();
 }
 
-/// Threads that answer clients.
-const ANSWERS: [&str; 2] = ["monitors", "metrics"];
-
 /// By name.
 fn niceness(pid: Pid) -> Vec<(String, i32)> {
     let threads = read_of_each_thread(pid, "stat").into_iter();
@@ -94,13 +91,9 @@ fn niceness(pid: Pid) -> Vec<(String, i32)> {
 fn only_monitor_threads_have_lower_priority() {
     let folder = Folder::new();
     folder.image("disk", MIB);
-    let script = "exec nice -n 2 \"$0\" \"$@\"";
-    let words = format!(
-        "{} {} --metrics unix:metrics.sock",
-        undisturbed_guest::LINE,
-        MONITOR
-    );
-    let mut program = Process::spawn(folder.command_after(script, words.split_whitespace()));
+    let line = format!("{} {MONITOR} --metrics unix:m", undisturbed_guest::LINE);
+    let niced = r#"exec nice -n 2 "$0" "$@""#;
+    let mut program = Process::spawn(folder.command_after(niced, process::words(&line)));
     let mut client = Client::of(program.connection(&folder.join("qmp")));
     client.execute("object-add qom-type=iothread id=late");
     let neighbour = UndisturbedGuest::start(&folder);
@@ -110,15 +103,13 @@ fn only_monitor_threads_have_lower_priority() {
     // It is inherited, whatever ours is.
     let ours = niceness(rustix::process::getpid());
     assert_eq!(own, (ours[0].1 + 2).min(19), "{found:?}");
+    let is_answering = |name: &str| ["monitors", "metrics"].contains(&name);
     for (name, nice) in &found {
-        let yields = ANSWERS.contains(&name.as_str());
-        let wanted = if yields { own + 10 } else { own };
+        let wanted = if is_answering(name) { own + 10 } else { own };
         assert_eq!(*nice, wanted.min(19), "{name}: {found:?}");
     }
-    let names = found
-        .iter()
-        .filter(|(name, _)| ANSWERS.contains(&name.as_str()));
-    assert_eq!(names.count(), ANSWERS.len(), "{found:?}");
+    let answering = found.iter().filter(|(name, _)| is_answering(name));
+    assert_eq!(answering.count(), 2, "{found:?}");
     neighbour.stop();
     program.stop();
 }

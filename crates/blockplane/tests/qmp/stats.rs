@@ -187,6 +187,5 @@ fn submitted_requests_are_counted_exactly() {
             other => Err(other),
         }
     });
-    drop(guest);
     program.stop();
 }
