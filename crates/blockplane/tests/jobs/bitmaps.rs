@@ -70,14 +70,13 @@ fn granules_that_were_copied_are_clean_in_the_cases_of_the_mode() {
         client.wait_for_event("BLOCK_JOB_PENDING");
         assert_eq!(bitmap(&mut client, "disk", "b")["busy"], true, "{case}");
         guest.request(0, OUT, 8 * BLOCKS, 3);
-        client.done("job-finalize", json!({"id": "j"}));
+        client.execute("job-finalize id=j");
         succeeded(&mut client);
         assert_eq!(dirty(&mut client), after_success, "{case}");
         // It still records.
         guest.request(0, OUT, 9 * BLOCKS, 3);
         assert_eq!(dirty(&mut client), after_success + 1, "{case}");
-        let bitmap = json!({"node": "disk", "name": "b"});
-        client.done("block-dirty-bitmap-remove", bitmap);
+        client.execute("block-dirty-bitmap-remove node=disk name=b");
         make_two_granules_dirty(&mut client, &mut guest);
     }
     program.stop();
@@ -90,9 +89,7 @@ fn cancelled_backup_keeps_all_that_was_dirty_and_what_was_written_since() {
     let slow = json!({"bitmap": "b", "speed": 1});
     begin_backup(&mut client, "incremental", slow);
     guest.request(0, OUT, 8 * BLOCKS, 3);
-    let bitmap = json!({"node": "disk", "name": "b"});
-    let said = client.fails("block-dirty-bitmap-clear", bitmap);
-    assert!(said.contains("in use"), "{said}");
+    client.assert_errors("block-dirty-bitmap-clear node=disk name=b => in use");
     cancel(&mut client);
     assert_eq!(dirty(&mut client), 3);
     program.stop();
@@ -115,7 +112,7 @@ fn bitmap_that_is_merged_for_a_backup_has_what_is_dirty_at_its_moment() {
     client.wait_for_event("BLOCK_JOB_PENDING");
     std::fs::copy(folder.join("disk.img"), folder.join("moment.img")).unwrap();
     guest.request(0, OUT, 8 * BLOCKS, 3);
-    client.done("job-finalize", json!({"id": "j"}));
+    client.execute("job-finalize id=j");
     assert_eq!(succeeded(&mut client)["len"], 2 * GRANULE);
     assert_same_content(&folder, "moment.img", "copy.img");
     assert_eq!(bitmap(&mut client, "disk", "tmp")["count"], 0);

@@ -105,7 +105,7 @@ fn run_job(client: &mut Client, job: &str, others: Value) {
     client.done(job, copy("full", others));
     if job == "blockdev-mirror" {
         client.wait_for_event("BLOCK_JOB_READY");
-        client.done("block-job-cancel", json!({"device": "j"}));
+        client.execute("block-job-cancel device=j");
     }
     succeeded(client);
 }
@@ -245,7 +245,7 @@ fn guest_that_writes_goes_over_to_a_clone_of_its_disk() {
         let (program, mut client, load) = start_busy(&folder);
         begin_mirror(&mut client, json!({"copy-mode": mode, "speed": 16 * MIB}));
         load.goes_on(100);
-        client.done("block-job-set-speed", json!({"device": "j", "speed": 0}));
+        client.execute("block-job-set-speed device=j speed=0");
         client.wait_for_event("BLOCK_JOB_READY");
         complete(&mut client);
         load.goes_on(100);

@@ -21,7 +21,7 @@ fn printed_json(output: &ProcessOutput) -> Value {
 
 /// Names of all nodes, sorted.
 fn node_names(client: &mut Client) -> Vec<String> {
-    let nodes = client.done("query-named-block-nodes", json!({}));
+    let nodes = client.execute("query-named-block-nodes");
     let nodes = nodes.as_array().unwrap().iter();
     let names = nodes.map(|node| node["node-name"].as_str().unwrap().to_owned());
     let mut names: Vec<_> = names.collect();
@@ -33,7 +33,7 @@ fn node_names(client: &mut Client) -> Vec<String> {
 fn start_command(folder: &Folder, client: &mut Client, line: &str) -> Process {
     let command = Process::spawn(folder.command(line.split_whitespace()));
     eventually("the job runs", || {
-        client.done("query-jobs", json!({}))[0]["status"] == "running"
+        client.execute("query-jobs")[0]["status"] == "running"
     });
     command
 }
@@ -47,9 +47,9 @@ fn assert_fails(folder: &Folder, line: &str, reason: &str) {
 
 /// Guests of SCSI controllers do not go over to other nodes.
 fn add_scsi_export(client: &mut Client) {
-    let addr = json!({"type": "unix", "path": "s.sock"});
-    let export = json!({"type": "vhost-user-scsi", "id": "s", "node-name": "disk", "addr": addr});
-    client.done("block-export-add", export);
+    client.execute(
+        "block-export-add type=vhost-user-scsi id=s node-name=disk addr.type=unix addr.path=s.sock",
+    );
 }
 
 #[test]
@@ -108,14 +108,13 @@ fn command_that_is_refused_names_the_job_that_another_one_has_left() {
     let command = start_command(&folder, &mut client, line);
     command.signal(Signal::KILL);
     command.ended();
-    let id = client.done("query-jobs", json!({}))[0]["id"].clone();
+    let id = client.execute("query-jobs")[0]["id"].clone();
     let left = id.as_str().unwrap();
     let advice = format!("job-cancel id={left}");
     assert_fails(&folder, "mirror qmp disk other.img", &advice);
     assert_fails(&folder, "mirror qmp disk copy", "--to-node");
     let longest = "n".repeat(26);
-    let node = json!({"driver": "null-co", "node-name": longest});
-    client.done("blockdev-add", node);
+    client.execute(&format!("blockdev-add driver=null-co node-name={longest}"));
     let line = format!("mirror qmp {longest} other.img");
     assert_fails(&folder, &line, "--node-name");
     assert!(!folder.has("other.img"));
@@ -257,11 +256,11 @@ fn mirror_command_that_cannot_complete_leaves_a_job_that_can_be_completed_later(
     assert!(output.stderr.contains(&next), "{output:?}");
     let said = client.fails("job-complete", id.clone());
     assert!(said.contains("cannot go over to another node"), "{said}");
-    client.done("block-export-del", json!({"id": "s"}));
+    client.execute("block-export-del id=s");
     client.done("job-complete", id);
     let ended = client.wait_for_event("BLOCK_JOB_COMPLETED");
     assert!(ended.get("error").is_none(), "{ended}");
-    client.done("blockdev-del", json!({"node-name": "disk"}));
+    client.execute("blockdev-del node-name=disk");
     program.stop();
     assert_same_content(&folder, "disk.img", "new.img");
 }

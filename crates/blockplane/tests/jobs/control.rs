@@ -61,12 +61,12 @@ fn job_that_succeeds_has_the_events_of_qemu() {
             "busy": false, "paused": false, "io-status": "ok", "ready": false, "status": "pending",
             "auto-finalize": false, "auto-dismiss": false})
     );
-    client.done("job-finalize", json!({"id": "j"}));
+    client.execute("job-finalize id=j");
     assert_events(&mut client, "BLOCK_JOB_COMPLETED concluded");
     let concluded = json!([{"id": "j", "type": "backup", "status": "concluded",
         "current-progress": MIB, "total-progress": MIB}]);
-    assert_eq!(client.done("query-jobs", json!({})), concluded);
-    client.done("job-dismiss", json!({"id": "j"}));
+    assert_eq!(client.execute("query-jobs"), concluded);
+    client.execute("job-dismiss id=j");
     assert_events(&mut client, "null");
     assert_no_jobs(&mut client);
     program.stop();
@@ -77,34 +77,27 @@ fn job_is_paused_resumed_and_cancelled() {
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, 4 * MIB, "");
     begin_backup(&mut client, "full", json!({"speed": 1}));
-    let (id, device) = (json!({"id": "j"}), json!({"device": "j"}));
-    client.done("job-pause", id.clone());
+    client.execute("job-pause id=j");
     assert_eq!(job(&mut client)["status"], "paused");
-    let again = client.fails("job-pause", id.clone());
-    assert_eq!(again, "Job is already paused");
-    client.done("block-job-resume", device.clone());
-    let again = client.fails("job-resume", id.clone());
-    assert_eq!(again, "Can't resume a job that was not paused");
-    for (command, arguments, verb) in [
-        ("job-complete", &id, "complete"),
-        ("block-job-complete", &device, "complete"),
-        ("job-finalize", &id, "finalize"),
-        ("block-job-dismiss", &id, "dismiss"),
-    ] {
-        let said = client.fails(command, arguments.clone());
-        let expected = format!("Job 'j' in state 'running' cannot accept command verb '{verb}'");
-        assert_eq!(said, expected);
-    }
-    client.done("block-job-cancel", device.clone());
+    client.assert_errors("job-pause id=j => Job is already paused");
+    client.execute("block-job-resume device=j");
+    client.assert_errors(
+        "job-resume id=j => Can't resume a job that was not paused
+         job-complete id=j => Job 'j' in state 'running' cannot accept command verb 'complete'
+         block-job-complete device=j => Job 'j' in state 'running' cannot accept command verb 'complete'
+         job-finalize id=j => Job 'j' in state 'running' cannot accept command verb 'finalize'
+         block-job-dismiss id=j => Job 'j' in state 'running' cannot accept command verb 'dismiss'",
+    );
+    client.execute("block-job-cancel device=j");
     let events = "created running paused running aborting BLOCK_JOB_CANCELLED concluded null";
     assert_events(&mut client, events);
     for command in [
         "pause", "resume", "cancel", "complete", "finalize", "dismiss",
     ] {
-        let said = client.fails(&format!("job-{command}"), id.clone());
+        let said = client.error_of(&format!("job-{command} id=j"));
         assert_eq!(said, "Job not found", "{command}");
     }
-    let answer = client.ask("block-job-pause", device);
+    let answer = client.ask("block-job-pause", json!({"device": "j"}));
     let expected = json!({"class": "DeviceNotActive", "desc": "Block job 'j' not found"});
     assert_eq!(answer["error"], expected);
     program.stop();
@@ -120,10 +113,9 @@ fn speed_is_limited_and_changed_while_the_job_runs() {
     await_progress(&mut client, 2 * MIB);
     // Not sooner: a busy machine only makes it later.
     assert!(begin.elapsed().as_millis() >= 1500, "{:?}", begin.elapsed());
-    let negative = json!({"device": "j", "speed": -1});
-    let said = client.fails("block-job-set-speed", negative);
-    assert_eq!(said, "Parameter 'speed' expects a non-negative value");
-    client.done("block-job-set-speed", json!({"device": "j", "speed": 0}));
+    let negative = client.error_of("block-job-set-speed device=j speed=-1");
+    assert_eq!(negative, "Parameter 'speed' expects a non-negative value");
+    client.execute("block-job-set-speed device=j speed=0");
     assert_eq!(succeeded(&mut client)["speed"], 0);
     assert_same_content(&folder, "disk.img", "copy.img");
     program.stop();
@@ -172,48 +164,38 @@ fn backup_that_is_impossible_is_refused_as_by_qemu() {
 fn disks_of_a_job_are_kept_as_they_are() {
     let folder = Folder::new();
     let further = format!(
-        "--object iothread,id=io0 --blockdev null-co,node-name=null,size=4M \
+        "--object iothread,id=io0 --blockdev null-co,node-name=zero,size=4M \
          --blockdev file,node-name=under,filename=disk.img,locking=off --blockdev raw,node-name=above,file=disk \
          {EXPORT},iothread=io0"
     );
     let (program, mut client) = start_with_disks(&folder, 4 * MIB, &further);
     begin_backup(&mut client, "full", json!({"speed": 1}));
-    client.done("block-export-del", json!({"id": "e"}));
-    let reopen = |node: &str| {
-        json!({"options": [{"driver": "file", "node-name": node, "filename": format!("{node}.img"),
-            "cache": {"direct": false}}]})
-    };
+    client.execute("block-export-del id=e");
     // The guest's writes would not lead through the disk any more.
-    let bypass = json!({"options": [{"driver": "raw", "node-name": "above", "file": "under"}]});
-    let resize = |node: &str| json!({"node-name": node, "size": 8 * MIB});
-    let inactive = json!({"node-name": "copy", "active": false});
-    let bitmap = json!({"node": "copy", "name": "b"});
-    let to_same_target = json!({"job-id": "k", "device": "null"});
-    let of_same_disk = json!({"job-id": "k", "target": "null"});
-    let of_same_id = json!({"device": "null", "target": "null"});
-    for (command, arguments) in [
-        ("blockdev-del", json!({"node-name": "copy"})),
-        ("block_resize", resize("disk")),
-        ("block_resize", resize("copy")),
-        ("blockdev-set-active", inactive),
-        ("blockdev-reopen", reopen("disk")),
-        ("blockdev-reopen", reopen("copy")),
-        ("blockdev-reopen", bypass),
-        ("object-del", json!({"id": "io0"})),
-        ("block-dirty-bitmap-add", bitmap),
-        ("blockdev-backup", copy("full", to_same_target)),
-        ("blockdev-backup", copy("full", of_same_disk)),
-        ("blockdev-backup", copy("full", of_same_id)),
-    ] {
-        let said = client.fails(command, arguments);
-        assert!(said.to_lowercase().contains("job"), "{command}: {said}");
+    let bypass = client.reopen_error("driver=raw node-name=above file=under");
+    assert!(bypass.contains("job"), "{bypass}");
+    let reopen = "driver=file node-name=disk filename=disk.img cache.direct=false";
+    for node in ["disk", "copy"] {
+        let said = client.reopen_error(&reopen.replace("disk", node));
+        assert!(said.contains("job"), "{said}");
     }
+    client.assert_errors(
+        "blockdev-del node-name=copy => job
+         block_resize node-name=disk size=8388608 => job
+         block_resize node-name=copy size=8388608 => job
+         blockdev-set-active node-name=copy active=false => job
+         object-del id=io0 => job
+         block-dirty-bitmap-add node=copy name=b => job
+         blockdev-backup job-id=k device=zero target=copy sync=full => job
+         blockdev-backup job-id=k device=disk target=zero sync=full => job
+         blockdev-backup job-id=j device=zero target=zero sync=full => Job",
+    );
     // The source may have new bitmaps.
     add_bitmap(&mut client, "disk", "b");
     cancel(&mut client);
-    client.done("object-del", json!({"id": "io0"}));
-    client.done("blockdev-reopen", reopen("disk"));
-    client.done("blockdev-del", json!({"node-name": "copy"}));
+    client.execute("object-del id=io0");
+    client.reopen(reopen);
+    client.execute("blockdev-del node-name=copy");
     program.stop();
 }
 
@@ -223,8 +205,8 @@ fn holes_stay_holes_and_what_was_in_their_place_is_zeroed() {
     let (program, mut client) = start_with_disks(&folder, MIB, "");
     for name in ["sparse", "empty", "full", "zero"] {
         folder.image(&format!("{name}.img"), 64 * MIB);
-        let node = json!({"driver": "file", "node-name": name, "filename": format!("{name}.img"), "discard": "unmap"});
-        client.done("blockdev-add", node);
+        let node = format!("driver=file node-name={name} filename={name}.img discard=unmap");
+        client.execute(&format!("blockdev-add {node}"));
     }
     for (name, bytes, at) in [("sparse", 70_000, 10 * MIB), ("full", 64 << 20, 0)] {
         let file = File::options()
@@ -255,8 +237,7 @@ fn holes_that_have_to_be_zeroed_count_against_the_speed() {
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, MIB, "");
     folder.image("sparse.img", MIB);
-    let node = json!({"driver": "file", "node-name": "sparse", "filename": "sparse.img"});
-    client.done("blockdev-add", node);
+    client.execute("blockdev-add driver=file node-name=sparse filename=sparse.img");
     let others = json!({"device": "sparse", "target": "disk", "speed": 1});
     begin_backup(&mut client, "full", others);
     eventually("it has begun", || job(&mut client)["offset"] != 0);
@@ -270,8 +251,7 @@ fn disk_of_any_size_is_copied_to_a_larger_one() {
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, MIB + 512, "");
     folder.image("large.img", 2 * MIB);
-    let node = json!({"driver": "file", "node-name": "large", "filename": "large.img"});
-    client.done("blockdev-add", node);
+    client.execute("blockdev-add driver=file node-name=large filename=large.img");
     begin_backup(&mut client, "full", json!({"target": "large"}));
     assert_eq!(succeeded(&mut client)["len"], MIB + 512);
     let mut expected = read(folder.join("disk.img")).unwrap();

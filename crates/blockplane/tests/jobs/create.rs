@@ -25,10 +25,10 @@ fn create(name: &str, others: Value) -> Value {
 fn error_of(client: &mut Client, arguments: Value) -> Option<String> {
     client.done("blockdev-create", arguments);
     let events = events_until(client, "concluded").join(" ");
-    let jobs = client.done("query-jobs", json!({}));
+    let jobs = client.execute("query-jobs");
     let error = jobs[0]["error"].as_str();
     assert_eq!(events, if error.is_some() { FAILED } else { SUCCEEDED });
-    client.done("job-dismiss", json!({"id": "j"}));
+    client.execute("job-dismiss id=j");
     assert_events(client, "null");
     error.map(str::to_owned)
 }
@@ -45,22 +45,21 @@ fn job_that_creates_an_image_stays_until_it_is_dismissed() {
     let (program, mut client) = start(&folder, "");
     client.done("blockdev-create", create("new.img", json!({})));
     assert_events(&mut client, SUCCEEDED);
-    let jobs = client.done("query-jobs", json!({}));
+    let jobs = client.execute("query-jobs");
     let expected = json!([{"id": "j", "type": "create", "status": "concluded",
         "current-progress": 1, "total-progress": 1}]);
     assert_eq!(jobs, expected);
-    assert_eq!(client.done("query-block-jobs", json!({})), json!([]));
+    assert_eq!(client.execute("query-block-jobs"), json!([]));
     for (command, key) in [("block-job-cancel", "device"), ("block-job-dismiss", "id")] {
         let said = client.fails(command, json!({key: "j"}));
         assert_eq!(said, "Block job 'j' not found");
     }
     let again = client.fails("blockdev-create", create("new.img", json!({})));
     assert_eq!(again, "Job ID 'j' already in use");
-    client.done("job-dismiss", json!({"id": "j"}));
+    client.execute("job-dismiss id=j");
     assert_events(&mut client, "null");
     assert_eq!(size_and_space(&folder, "new.img").0, MIB);
-    let node = json!({"driver": "file", "node-name": "new", "filename": "new.img"});
-    client.done("blockdev-add", node);
+    client.execute("blockdev-add driver=file node-name=new filename=new.img");
     program.stop();
 }
 
@@ -77,10 +76,10 @@ fn cancelled_job_says_whether_there_is_an_image() {
             client.answer();
         }
         events_until(&mut client, "concluded");
-        let job = client.done("query-jobs", json!({}))[0].take();
+        let job = client.execute("query-jobs")[0].take();
         let expected = if job.get("error").is_some() { 0 } else { MIB };
         assert_eq!(size_and_space(&folder, "new.img").0, expected, "{job}");
-        client.done("job-dismiss", json!({"id": "j"}));
+        client.execute("job-dismiss id=j");
         events_until(&mut client, "null");
     }
     program.stop();
@@ -165,7 +164,7 @@ fn file_that_is_in_use_is_not_changed() {
         client.done("blockdev-add", merged(node.clone(), options.clone()));
         let said = error_of(&mut client, create("./used.img", json!({})));
         assert!(said.unwrap().contains("in use by node 'n'"), "{options}");
-        client.done("blockdev-del", json!({"node-name": "n"}));
+        client.execute("blockdev-del node-name=n");
     }
     let others = "--blockdev file,node-name=n,filename=used.img,cache.direct=off,read-only=on,force-share=on \
         --chardev socket,id=c,path=other,server=on,wait=off --monitor chardev=c";
@@ -193,23 +192,23 @@ fn job_that_is_cancelled_leaves_an_empty_file() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, "");
     begin_to_write_much(&folder, &mut client);
-    let said = client.fails("job-pause", json!({"id": "j"}));
+    let said = client.error_of("job-pause id=j");
     assert!(said.contains("does not pause"), "{said}");
     let second = merged(create("new.img", json!({})), json!({"job-id": "second"}));
     client.done("blockdev-create", second);
     eventually("the second job has ended", || {
-        client.done("query-jobs", json!({}))[1]["status"] == "concluded"
+        client.execute("query-jobs")[1]["status"] == "concluded"
     });
-    let jobs = client.done("query-jobs", json!({}));
+    let jobs = client.execute("query-jobs");
     let error = jobs[1]["error"].as_str().unwrap();
     let expected = "perhaps this daemon: choose another file";
     assert!(error.contains(expected), "{jobs}");
     let first = json!({"id": "j", "type": "create", "status": "running", "current-progress": 0, "total-progress": 1});
     assert_eq!(jobs[0], first);
     client.take_events();
-    client.done("job-cancel", json!({"id": "j"}));
+    client.execute("job-cancel id=j");
     assert_events(&mut client, "aborting concluded");
-    let jobs = client.done("query-jobs", json!({}));
+    let jobs = client.execute("query-jobs");
     assert_eq!(jobs[0]["error"], "Operation canceled");
     assert_eq!(size_and_space(&folder, "new.img"), (0, 0));
     program.stop();
@@ -220,7 +219,7 @@ fn daemon_that_ends_cancels_the_job() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, "");
     begin_to_write_much(&folder, &mut client);
-    let said = client.fails("upgrade", json!({}));
+    let said = client.error_of("upgrade");
     assert!(said.contains("job 'j' is running"), "{said}");
     program.stop();
     assert_events(&mut client, FAILED);

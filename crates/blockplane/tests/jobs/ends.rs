@@ -87,17 +87,17 @@ fn upgrade_is_refused_while_there_is_a_job() {
     add_bitmap(&mut client, "disk", "b");
     let slow = json!({"speed": 1, "auto-dismiss": false});
     begin_backup(&mut client, "full", slow);
-    let said = client.fails("upgrade", json!({}));
+    let said = client.error_of("upgrade");
     for part in ["job 'j' is running", "job-cancel"] {
         assert!(said.contains(part), "{said}");
     }
     cancel(&mut client);
-    let said = client.fails("upgrade", json!({}));
+    let said = client.error_of("upgrade");
     assert!(said.contains("job-dismiss"), "{said}");
-    client.done("job-dismiss", json!({"id": "j"}));
-    client.done("upgrade", json!({}));
+    client.execute("job-dismiss id=j");
+    client.execute("upgrade");
     let mut client = Client::connect(&folder.join("qmp"));
     assert_eq!(bitmap(&mut client, "disk", "b")["recording"], true);
-    client.done("quit", json!({}));
+    client.execute("quit");
     program.ended();
 }

@@ -40,9 +40,9 @@ fn failing_disk_ends_the_job_with_its_error() {
         let expected = json!({"device": "j", "operation": iotype, "action": "report"});
         assert_eq!(error, expected);
         assert_eq!(failed(&mut client), text);
-        let jobs = client.done("query-jobs", json!({}));
+        let jobs = client.execute("query-jobs");
         assert_has(&jobs[0], json!({"status": "concluded", "error": text}));
-        client.done("job-dismiss", json!({"id": "j"}));
+        client.execute("job-dismiss id=j");
         set_faults(&mut client, node, json!([]));
     }
     program.stop();
@@ -62,7 +62,7 @@ fn job_whose_target_is_full_waits_until_it_is_resumed() {
         let expected = json!({"io-status": "nospace", "paused": true, "status": "paused"});
         assert_has(&stopped, expected);
         set_faults(&mut client, "target", json!([]));
-        client.done("block-job-resume", json!({"device": "j"}));
+        client.execute("block-job-resume device=j");
         succeeded(&mut client);
         assert_same_content(&folder, "disk.img", "copy.img");
     }
@@ -82,7 +82,7 @@ fn error_of_a_write_before_the_job_was_resumed_does_not_stop_it_again() {
     set_faults(&mut client, "target", rules);
     begin(&mut client, json!({"on-target-error": "stop"}));
     client.wait_for_event("BLOCK_JOB_ERROR");
-    client.done("job-resume", json!({"id": "j"}));
+    client.execute("job-resume id=j");
     set_faults(&mut client, "target", json!([]));
     let end = client.wait_for_event_of(&["BLOCK_JOB_ERROR", "BLOCK_JOB_COMPLETED"]);
     assert_eq!(end["event"], "BLOCK_JOB_COMPLETED", "{end}");

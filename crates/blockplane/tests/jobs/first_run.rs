@@ -48,7 +48,7 @@ fn run_after_a_killed_first_one_copies_all() {
     let (program, mut client, command) = begin_first_run(&folder);
     command.signal(Signal::KILL);
     command.ended();
-    let job = client.done("query-jobs", json!({}))[0]["id"].clone();
+    let job = client.execute("query-jobs")[0]["id"].clone();
     client.done("job-cancel", json!({"id": job}));
     client.wait_for_event("BLOCK_JOB_CANCELLED");
     client.done("blockdev-del", json!({"node-name": job}));

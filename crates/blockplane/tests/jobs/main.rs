@@ -11,8 +11,9 @@
 //! - `ends`: jobs that are cancelled, or end with the daemon; live upgrades.
 //! - `clones`: disks in files that share extents.
 //! - `commands`: `blockplane backup`, `mirror` and `bitmap`.
-//! - `lost_writes`: targets that are exports of a server that was started again.
-//! - `nbdkit`: targets that are exports of nbdkit, slow or failing.
+//! - `first_run`: first runs of `blockplane backup --incremental` that do not end.
+//! - `nbd_target`: targets that are exports of NBD servers, which fail, or are started again.
+//! - `own_exports`: targets that are exports of the daemon itself.
 //! - `pace`: the copier gives way to guests.
 //! - `waits`: jobs that begin or end while an iothread or a target hangs.
 
@@ -30,11 +31,9 @@ mod ends;
 mod errors;
 mod first_run;
 mod load;
-mod lost_writes;
 mod mirror;
 mod moment;
 mod nbd_target;
-mod nbdkit;
 mod own_exports;
 mod pace;
 #[allow(dead_code, reason = "shared with another suite")]
@@ -161,31 +160,31 @@ fn failed(client: &mut Client) -> String {
 /// Lets the guests of a mirror that is ready go over to its target.
 #[track_caller]
 fn complete(client: &mut Client) {
-    client.done("job-complete", json!({"id": "j"}));
+    client.execute("job-complete id=j");
     succeeded(client);
 }
 
 /// Cancels the job `j`.
 #[track_caller]
 fn cancel(client: &mut Client) -> Value {
-    client.done("job-cancel", json!({"id": "j"}));
+    client.execute("job-cancel id=j");
     client.wait_for_event("BLOCK_JOB_CANCELLED")
 }
 
 /// The job, as `query-block-jobs` shows it.
 fn job(client: &mut Client) -> Value {
-    client.done("query-block-jobs", json!({}))[0].take()
+    client.execute("query-block-jobs")[0].take()
 }
 
 #[track_caller]
 fn assert_no_jobs(client: &mut Client) {
-    assert_eq!(client.done("query-jobs", json!({})), json!([]));
+    assert_eq!(client.execute("query-jobs"), json!([]));
 }
 
 /// Waits until the job has copied so many bytes.
 fn await_progress(client: &mut Client, bytes: u64) {
     eventually("something is copied", || {
-        client.done("query-jobs", json!({}))[0]["current-progress"].as_u64() >= Some(bytes)
+        client.execute("query-jobs")[0]["current-progress"].as_u64() >= Some(bytes)
     });
 }
 
@@ -212,9 +211,9 @@ fn set_faults(client: &mut Client, node: &str, rules: Value) {
     client.done("x-blkdebug-set", arguments);
 }
 
-/// The node that the first export shows.
+/// The node that the export `e` shows.
 fn exported_node(client: &mut Client) -> Value {
-    client.done("query-block-exports", json!({}))[0]["node-name"].take()
+    client.export("e")["node-name"].take()
 }
 
 /// The file has the same content as another one.
@@ -225,17 +224,14 @@ fn assert_same_content(folder: &Folder, one: &str, two: &str) {
 }
 
 fn add_bitmap(client: &mut Client, node: &str, name: &str) {
-    let arguments = json!({"node": node, "name": name});
-    client.done("block-dirty-bitmap-add", arguments);
+    client.execute(&format!("block-dirty-bitmap-add node={node} name={name}"));
 }
 
 /// The bitmaps of a node.
 fn bitmaps(client: &mut Client, node: &str) -> Vec<Value> {
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    let mut nodes = nodes.as_array().unwrap().iter();
-    let found = nodes.find(|found| found["node-name"] == node).unwrap();
-    let bitmaps = found["dirty-bitmaps"].as_array().into_iter().flatten();
-    bitmaps.cloned().collect()
+    let node = client.node(node);
+    let bitmaps = node["dirty-bitmaps"].as_array();
+    bitmaps.cloned().unwrap_or_default()
 }
 
 /// The bitmap of a node with this name.

@@ -48,7 +48,7 @@ fn mirror_has_the_events_of_qemu() {
         assert_events(&mut client, end);
         assert_eq!(exported_node(&mut client), "copy");
     }
-    client.done("blockdev-del", json!({"node-name": "disk"}));
+    client.execute("blockdev-del node-name=disk");
     program.stop();
 }
 
@@ -122,10 +122,10 @@ fn failing_target_ends_or_stops_the_mirror_and_not_the_guests_writes() {
         let stopped = json!({"status": "standby", "io-status": "nospace"});
         assert_has(&job(&mut client), stopped);
         // It does not end while something is missing.
-        client.done("job-complete", json!({"id": "j"}));
+        client.execute("job-complete id=j");
         guest.request(0, OUT, 6, 255);
         set_faults(&mut client, "target", json!([]));
-        client.done("job-resume", json!({"id": "j"}));
+        client.execute("job-resume id=j");
         succeeded(&mut client);
         assert_same_content(&folder, "disk.img", "copy.img");
 
@@ -156,7 +156,7 @@ fn mirror_whose_source_fails_is_reported_or_goes_on_later() {
             assert_eq!(failed(&mut client), "Input/output error");
         } else {
             set_faults(&mut client, "source", json!([]));
-            client.done("job-resume", json!({"id": "j"}));
+            client.execute("job-resume id=j");
             client.wait_for_event("BLOCK_JOB_READY");
             complete(&mut client);
             assert_same_content(&folder, "disk.img", "copy.img");
@@ -181,7 +181,7 @@ fn mirror_that_is_not_ready_fails_when_its_guest_has_moved() {
     begin_mirror(&mut client, json!({}));
     client.wait_for_event("BLOCK_JOB_READY");
     guest.stop(0);
-    client.done("block-job-cancel", json!({"device": "j"}));
+    client.execute("block-job-cancel device=j");
     succeeded(&mut client);
     program.stop();
 }
@@ -198,7 +198,7 @@ fn ready_mirror_copies_the_rest_or_fails_before_its_guest_moves() {
     let base = guest.stop(0);
     assert_same_content(&folder, "disk.img", "copy.img");
     guest.start(0, base);
-    client.done("job-pause", json!({"id": "j"}));
+    client.execute("job-pause id=j");
     guest.request(0, OUT, 9, 78);
     guest.stop(0);
     let error = failed(&mut client);

@@ -71,8 +71,7 @@ fn interrupt_by_kill(daemon: &mut Daemon, load: &Load, line: &str) {
     assert_eq!(bitmap(&mut client, "disk", "b")["inconsistent"], true);
     let refused = client.fails("blockdev-backup", incremental(INTERRUPTED));
     assert!(refused.contains("inconsistent"), "{refused}");
-    let bitmap = json!({"node": "disk", "name": "b"});
-    client.done("block-dirty-bitmap-remove", bitmap);
+    client.execute("block-dirty-bitmap-remove node=disk name=b");
 }
 
 /// A full backup and incremental ones, put together. With `faults` the daemon is upgraded after each of them, and killed during one:

@@ -10,9 +10,9 @@ use crate::{MIB, begin_backup, copy, start_with_guest, succeeded};
 /// Adds a node on an export of the daemon.
 fn add_node(client: &mut Client, path: &str, export: &str) -> String {
     let node = format!("{export}-{path}");
-    let server = json!({"type": "unix", "path": path});
-    let options = json!({"driver": "nbd", "node-name": node, "server": server, "export": export});
-    client.done("blockdev-add", options);
+    let server = format!("server.type=unix server.path={path} export={export}");
+    let options = format!("driver=nbd node-name={node} {server}");
+    client.execute(&format!("blockdev-add {options}"));
     node
 }
 
@@ -28,11 +28,11 @@ fn disk_is_not_copied_to_itself_by_the_network() {
     );
     std::os::unix::fs::symlink("nbd", folder.join("link")).unwrap();
     let refused = |client: &mut Client, command, node: &str| {
+        let said = client.fails(command, copy("full", json!({"target": node})));
+        let shown = format!("node '{node}' is an export of this daemon, which shows node 'disk'");
         assert_eq!(
-            client.fails(command, copy("full", json!({"target": node}))),
-            format!(
-                "Source and target cannot be the same: node '{node}' is an export of this daemon, which shows node 'disk'"
-            )
+            said,
+            format!("Source and target cannot be the same: {shown}")
         );
     };
     for path in ["nbd", "link"] {
@@ -40,10 +40,8 @@ fn disk_is_not_copied_to_itself_by_the_network() {
         refused(&mut client, "blockdev-backup", &node);
         refused(&mut client, "blockdev-mirror", &node);
     }
-    let window = json!({"driver": "raw", "node-name": "window", "file": "disk"});
-    client.done("blockdev-add", window);
-    let export = json!({"type": "nbd", "id": "n3", "node-name": "window", "writable": true});
-    client.done("block-export-add", export);
+    client.execute("blockdev-add driver=raw node-name=window file=disk");
+    client.execute("block-export-add type=nbd id=n3 node-name=window writable=true");
     let node = add_node(&mut client, "nbd", "window");
     refused(&mut client, "blockdev-backup", &node);
     let other = add_node(&mut client, "nbd", "free");

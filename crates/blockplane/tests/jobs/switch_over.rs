@@ -80,7 +80,7 @@ fn writes_to_holes_while_the_disk_is_mirrored_are_in_the_target() {
         // As much as the disk has.
         await_progress(&mut client, BYTES);
         let writes = load.end();
-        client.done("block-job-set-speed", json!({"device": "j", "speed": 0}));
+        client.execute("block-job-set-speed device=j speed=0");
         client.wait_for_event("BLOCK_JOB_READY");
         complete(&mut client);
         assert_holds_all_writes(&folder, "copy.img", &writes);
@@ -97,7 +97,7 @@ fn mirror_that_ends_without_a_switch_over_is_a_copy_of_one_moment() {
         client.wait_for_event("BLOCK_JOB_READY");
         load.goes_on(200);
         let after = load.now();
-        client.done("block-job-cancel", json!({"device": "j"}));
+        client.execute("block-job-cancel device=j");
         succeeded(&mut client);
         let before = load.now();
         load.goes_on(200);
@@ -120,7 +120,7 @@ fn mirrors_of_a_busy_disk_are_cancelled_at_any_time() {
         begin_mirror(&mut client, disks);
         if round % 3 > 0 {
             client.wait_for_event("BLOCK_JOB_READY");
-            client.done("job-complete", json!({"id": "j"}));
+            client.execute("job-complete id=j");
         }
         std::thread::sleep(std::time::Duration::from_micros(round * round * 100));
         // It may have ended.

@@ -31,13 +31,13 @@ fn until_reserved(client: &mut Client, command: &str) {
 /// Waits until there is a job, which has not started.
 fn until_created(client: &mut Client) {
     eventually("there is a job", || {
-        client.done("query-jobs", json!({}))[0].is_object()
+        client.execute("query-jobs")[0].is_object()
     });
     assert_eq!(status_of_job(client), "created");
 }
 
 fn status_of_job(client: &mut Client) -> Value {
-    client.done("query-jobs", json!({}))[0]["status"].take()
+    client.execute("query-jobs")[0]["status"].take()
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn id_of_a_job_is_taken_and_the_job_is_paused_or_cancelled_while_its_transaction
         assert_eq!(client.answer()["return"], json!({}));
         if !is_cancelled {
             assert_eq!(status_of_job(&mut client), "paused");
-            client.done("job-cancel", json!({"id": "j"}));
+            client.execute("job-cancel id=j");
         }
         client.wait_for_event("BLOCK_JOB_CANCELLED");
         guest.request(0, OUT, 0, 1);
@@ -113,7 +113,7 @@ inject-error.0.action=delay,inject-error.0.delay-ns=500000000 \
         drop(iothread);
         guest.wait(0, 0);
         if is_cancelled {
-            other.done("job-cancel", json!({"id": "j"}));
+            other.execute("job-cancel id=j");
             guest.wait(0, 1);
             assert_eq!(client.answer()["return"], json!({}));
             assert_eq!(client.wait_for_event("BLOCK_JOB_CANCELLED")["device"], "j");
@@ -128,15 +128,15 @@ fn iothread_of_a_job_is_not_removed_before_the_job_has_ended() {
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, MIB, LINE);
     begin_backup(&mut client, "full", json!({"speed": 1}));
-    client.done("block-export-del", json!({"id": "e"}));
+    client.execute("block-export-del id=e");
     client.wait_for_event("BLOCK_EXPORT_DELETED");
     let iothread = StoppedThread::of_name(program.pid(), "IO io0");
-    client.done("job-cancel", json!({"id": "j"}));
-    let said = client.fails("object-del", json!({"id": "io0"}));
+    client.execute("job-cancel id=j");
+    let said = client.error_of("object-del id=io0");
     assert!(said.contains("job 'j' runs on it"), "{said}");
     drop(iothread);
     client.wait_for_event("BLOCK_JOB_CANCELLED");
-    client.done("object-del", json!({"id": "io0"}));
+    client.execute("object-del id=io0");
     program.stop();
 }
 
@@ -154,7 +154,7 @@ fn start_with_part_that_hangs(folder: &Folder) -> (Process, Client, Guest) {
 fn paused_job_is_busy_until_what_was_in_flight_has_ended() {
     let folder = Folder::new();
     let (program, mut client, _guest) = start_with_part_that_hangs(&folder);
-    client.done("job-pause", json!({"id": "j"}));
+    client.execute("job-pause id=j");
     let before = job(&mut client);
     assert_has(&before, json!({"paused": true, "busy": true}));
     set_faults(&mut client, "target", json!([]));
@@ -207,10 +207,9 @@ fn guest_of_the_same_server_waits_when_a_job_is_cancelled() {
         other.ask(0, 0, OUT, 5, 2);
         // A write to what is not copied waits for the job.
         guest.ask(0, 0, OUT, 1023, 1);
-        client.done("query-jobs", json!({}));
+        client.execute("query-jobs");
         assert!(!guest.is_answered(0, 0));
-        let forced = json!({"device": "j", "force": true});
-        client.done("block-job-cancel", forced);
+        client.execute("block-job-cancel device=j force=true");
         guest.wait(0, 0);
         client.wait_for_event("BLOCK_JOB_CANCELLED");
         assert!(!other.is_answered(0, 0));

@@ -41,7 +41,7 @@ fn a_reopened_node_keeps_its_connection() {
     let (program, mut client) = start(&folder, &line(&server, "", ""));
     let mut guest = Guest::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 3, 7);
-    let nodes = client.done("query-named-block-nodes", json!({}));
+    let nodes = client.execute("query-named-block-nodes");
     let file = format!("nbd+unix://?socket={}", server.socket().display());
     assert_eq!(nodes[0]["file"], file);
     assert_eq!(nodes[0]["image"]["virtual-size"], MIB);
@@ -84,8 +84,8 @@ fn a_device_stops_within_a_bound_while_the_server_is_silent() {
     server.resume();
     guest.start(0, 1);
     drop(guest);
-    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    client.execute("block-export-del id=e mode=hard");
     client.event("BLOCK_EXPORT_DELETED", "e");
-    client.done("blockdev-del", json!({"node-name": "d"}));
+    client.execute("blockdev-del node-name=d");
     program.stop();
 }

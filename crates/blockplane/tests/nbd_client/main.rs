@@ -58,9 +58,9 @@ fn line(server: &Server, node: &str, export: &str) -> String {
 
 /// How many requests of the disk have failed so far.
 fn failed_requests(client: &mut Client) -> u64 {
-    let stats = client.done("query-blockstats", serde_json::json!({}));
+    let stats = &client.block_stats("e")["stats"];
     let failed = ["rd", "wr", "flush"];
-    let failed = failed.map(|kind| &stats[0]["stats"][&*format!("failed_{kind}_operations")]);
+    let failed = failed.map(|kind| &stats[&*format!("failed_{kind}_operations")]);
     failed.map(|count| count.as_u64().unwrap()).iter().sum()
 }
 

@@ -72,12 +72,7 @@ fn requests_fail_without_a_delay_and_the_disk_recovers() {
     let mut guest = Guest::connect(&folder.join(SOCKET), 1);
     guest.request(0, IN, 0, 0);
     server.kill();
-    let read = |guest: &mut Guest| {
-        guest.ask(0, 0, IN, 0, 0);
-        guest.submit(0);
-        guest.watch(0, 0);
-        guest.status(0, 0)
-    };
+    let read = |guest: &mut Guest| guest.status_of(0, IN, 0, 0);
     assert_eq!(read(&mut guest), 1);
     assert_eq!(read(&mut guest), 1);
     server.start();

@@ -82,7 +82,7 @@ fn one_connection_is_used_by_jobs_and_exports_of_one_iothread() {
     };
     let backup = |device: &str, target: &str| json!({"job-id": "j", "device": device, "target": target, "sync": "none"});
     let end_of_job = |client: &mut Client| {
-        client.done("job-cancel", json!({"id": "j"}));
+        client.execute("job-cancel id=j");
         client.wait_for_event("BLOCK_JOB_CANCELLED");
     };
     let refused = |client: &mut Client, command, arguments, iothreads: &str| {

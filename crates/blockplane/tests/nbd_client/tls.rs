@@ -62,7 +62,7 @@ fn large_requests_pass_through_a_client_and_a_server_with_tls() {
     if !report::installed("nbdcopy") || certificates(&folder).is_none() {
         return;
     }
-    folder.image("image", 64 * MIB);
+    folder.image("image", 40 * MIB);
     let image = folder.join("image");
     let Some(server) = nbdkit(&folder, &format!("file {}", image.display())) else {
         return;
@@ -75,7 +75,7 @@ fn large_requests_pass_through_a_client_and_a_server_with_tls() {
          --nbd-server addr.type=unix,addr.path=front --export nbd,id=e,node-name=d,writable=on"
     );
     let (program, _client) = start(&folder, &line);
-    let noise = (0u32..16 << 20).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes());
+    let noise = (0u32..10 << 20).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes());
     let noise: Vec<u8> = noise.collect();
     fs::write(folder.join("noise"), &noise).unwrap();
     let uri = "nbd+unix:///d?socket=front";

@@ -18,8 +18,8 @@ fn bitmap(name: &str) -> Value {
 }
 
 fn add(client: &mut Client, name: &str, granularity: u64) {
-    let arguments = json!({"node": "d", "name": name, "granularity": granularity});
-    client.done("block-dirty-bitmap-add", arguments);
+    let options = format!("name={name} granularity={granularity}");
+    client.execute(&format!("block-dirty-bitmap-add node=d {options}"));
 }
 
 /// A read-only export `r` of the node `d` with these bitmaps.
@@ -72,9 +72,7 @@ fn one_reply_has_the_status_of_a_range_in_all_contexts_that_were_set() {
     ];
     for extended in [false, true] {
         let mut client = StatusClient::enter(&folder, "r", extended, &queries);
-        let all = client
-            .status(0, (0, u32::try_from(4 * MIB).unwrap()))
-            .unwrap();
+        let all = client.status(0, (0, 4 * MIB)).unwrap();
         assert_eq!(all.len(), 4);
         let of = |found: &[(String, Ranges)], name: &str| {
             let mut found = found.iter().filter(|(context, _)| context == name);
@@ -125,8 +123,8 @@ fn a_bitmap_of_many_pieces_is_read_by_several_requests() {
     let mut reader = StatusClient::enter(&folder, "r", true, &["qemu:dirty-bitmap:a"]);
     let (mut offset, mut ranges) = (0, 0);
     while offset < 16 * MIB {
-        let left = u32::try_from(16 * MIB - offset).unwrap();
-        for (len, status) in &reader.status(0, (offset, left)).unwrap()[0].1 {
+        let left = (offset, 16 * MIB - offset);
+        for (len, status) in &reader.status(0, left).unwrap()[0].1 {
             assert_eq!((*len, *status), (512, (offset / 512 + 1) % 2));
             (offset, ranges) = (offset + len, ranges + 1);
         }
@@ -149,50 +147,29 @@ fn bitmaps_that_cannot_be_exported_are_refused_as_in_qemu() {
     add(&mut client, "on", 65536);
     add(&mut client, "off", 65536);
     client.done("block-dirty-bitmap-disable", bitmap("off"));
-    let big = json!({"node": "o", "name": "big", "disabled": true});
-    client.done("block-dirty-bitmap-add", big);
-    let with = |others: &str| {
-        let others: Value = serde_json::from_str(others).unwrap();
-        let mut options = export(&json!(["on"]));
-        for (key, value) in others.as_object().unwrap() {
-            options[key] = value.clone();
-        }
-        options
-    };
+    client.execute("block-dirty-bitmap-add node=o name=big disabled=true");
     // A window may show other places of the disk.
-    for line in r#"
-{"bitmaps": ["none"]} | Bitmap 'none' is not found
-{"bitmaps": ["on"]} | Enabled bitmap 'on' incompatible with readonly export
-{"node-name": "t"} | Enabled bitmap 'on' incompatible with readonly export
-{"node-name": "w"} | Bitmap 'on' is not found
-{"bitmaps": [{"node": "d", "name": "none"}]} | Dirty bitmap 'none' not found
-{"bitmaps": [{"node": "none", "name": "on"}]} | Node 'none' not found
-{"bitmaps": [{"node": "o", "name": "big"}]} | Bitmap 'big' is of a disk of 2097152 bytes, and node 'd' has 1048576
-{"bitmaps": ["off", {"node": "d", "name": "off"}]} | Bitmap 'off' is named twice: clients distinguish bitmaps by their names
-"#
-    .trim()
-    .lines()
-    {
-        let (others, error) = line.split_once(" | ").unwrap();
-        assert_eq!(client.fails("block-export-add", with(others)), error);
-    }
-    client.done(
-        "block-export-add",
-        with(r#"{"node-name": "t", "writable": true}"#),
+    client.assert_errors(
+        "block-export-add type=nbd id=r node-name=d bitmaps.0=none => Bitmap 'none' is not found
+         block-export-add type=nbd id=r node-name=d bitmaps.0=on => Enabled bitmap 'on' incompatible with readonly export
+         block-export-add type=nbd id=r node-name=t bitmaps.0=on => Enabled bitmap 'on' incompatible with readonly export
+         block-export-add type=nbd id=r node-name=w bitmaps.0=on => Bitmap 'on' is not found
+         block-export-add type=nbd id=r node-name=d bitmaps.0.node=d bitmaps.0.name=none => Dirty bitmap 'none' not found
+         block-export-add type=nbd id=r node-name=d bitmaps.0.node=none bitmaps.0.name=on => Node 'none' not found
+         block-export-add type=nbd id=r node-name=d bitmaps.0.node=o bitmaps.0.name=big => Bitmap 'big' is of a disk of 2097152 bytes
+         block-export-add type=nbd id=r node-name=d bitmaps.0=off bitmaps.1.node=d bitmaps.1.name=off => Bitmap 'off' is named twice",
     );
-    let again =
-        with(r#"{"bitmaps": [{"node": "d", "name": "on"}], "id": "second", "name": "second"}"#);
-    let busy = "Bitmap 'on' is currently in use by another operation and cannot be used";
-    assert_eq!(client.fails("block-export-add", again), busy);
+    client.execute("block-export-add type=nbd id=r node-name=t bitmaps.0=on writable=true");
     // A node stays while an export of another node shows its bitmap.
-    let of_other = with(
-        r#"{"node-name": "e", "bitmaps": [{"node": "o", "name": "big"}], "id": "third", "name": "third"}"#,
+    client.execute(
+        "block-export-add type=nbd id=third node-name=e bitmaps.0.node=o bitmaps.0.name=big",
     );
-    client.done("block-export-add", of_other);
-    let used = client.fails("blockdev-del", json!({"node-name": "o"}));
-    assert!(used.contains("Bitmap 'big' is currently in use"), "{used}");
+    client.assert_errors(
+        "block-export-add type=nbd id=s node-name=d bitmaps.0.node=d bitmaps.0.name=on => Bitmap 'on' is currently in use
+         blockdev-del node-name=o => Bitmap 'big' is currently in use",
+    );
     remove_export(&mut client, "third");
-    client.done("blockdev-del", json!({"node-name": "o"}));
+    client.execute("blockdev-del node-name=o");
     program.stop();
 }
 
@@ -211,10 +188,9 @@ fn an_exported_bitmap_is_busy_until_its_clients_are_gone() {
     client.done("block-dirty-bitmap-clear", bitmap("a"));
     client.done("block-dirty-bitmap-remove", bitmap("b"));
     // By the older commands, and without clients.
-    let older = json!({"device": "d", "name": "old", "bitmap": "a"});
-    client.done("nbd-server-add", older);
+    client.execute("nbd-server-add device=d name=old bitmap=a");
     assert_eq!(client.fails("block-dirty-bitmap-remove", bitmap("a")), busy);
-    client.done("nbd-server-remove", json!({"name": "old"}));
+    client.execute("nbd-server-remove name=old");
     client.done("block-dirty-bitmap-remove", bitmap("a"));
     program.stop();
 }
@@ -225,7 +201,7 @@ fn a_client_that_chose_contexts_of_a_replaced_export_is_disconnected() {
     let (folder, program, mut client) = two_bitmaps();
     let queries = ["qemu:dirty-bitmap:b"];
     let mut late = StatusClient::enter_after(&folder, "r", false, &queries, || {
-        client.done("block-export-del", json!({"id": "r"}));
+        client.execute("block-export-del id=r");
         client.done("block-export-add", export(&json!(["a"])));
     });
     assert!(late.raw.is_closed_within(STUCK_AFTER));
@@ -260,11 +236,10 @@ fn a_bitmap_of_a_resized_disk_has_the_new_end() {
     let queries = ["qemu:dirty-bitmap:a"];
     let mut old = StatusClient::enter(&folder, "r", true, &queries);
     client.done("block_resize", json!({"node-name": "d", "size": 2 * MIB}));
-    let whole = u32::try_from(2 * MIB).unwrap();
     let mut new = StatusClient::enter(&folder, "r", true, &queries);
-    let found = new.status(0, (0, whole)).unwrap();
+    let found = new.status(0, (0, 2 * MIB)).unwrap();
     assert_eq!(found[0].1, [(MIB, 0), (MIB, 1)]);
-    let known = old.status(0, (0, whole / 2)).unwrap();
+    let known = old.status(0, (0, MIB)).unwrap();
     assert_eq!(known[0].1, [(MIB, 0)]);
     program.stop();
 }
@@ -278,8 +253,7 @@ fn a_persistent_bitmap_is_exported_from_the_command_line_after_a_restart() {
         line.replace("filename=disk,", "filename=disk,bitmap-file=bits,")
     };
     let (program, mut client) = start(&folder, &line(""));
-    let arguments = json!({"node": "d", "name": "a", "granularity": 4096, "persistent": true});
-    client.done("block-dirty-bitmap-add", arguments);
+    client.execute("block-dirty-bitmap-add node=d name=a granularity=4096 persistent=true");
     write(&folder, 8192, 1);
     drop(client);
     assert_eq!(program.stop().code, Some(0));
@@ -287,7 +261,7 @@ fn a_persistent_bitmap_is_exported_from_the_command_line_after_a_restart() {
     let (program, _client) = start(&folder, &line(",bitmaps.0=a"));
     write(&folder, MIB - 1, 1);
     let mut reader = StatusClient::enter(&folder, "d", false, &["qemu:dirty-bitmap:a"]);
-    let found = reader.status(0, (0, u32::try_from(MIB).unwrap())).unwrap();
+    let found = reader.status(0, (0, MIB)).unwrap();
     let dirty = [(8192, 0), (4096, 1), (MIB - 16384, 0), (4096, 1)];
     assert_eq!(found[0].1, dirty);
     program.stop();
@@ -306,7 +280,7 @@ fn an_upgrade_keeps_exported_bitmaps_in_use_with_their_bits() {
         write(&daemon.folder, (turn - 1) * 4096, 1);
         daemon.upgrade();
         let mut reader = StatusClient::enter(&daemon.folder, "r", true, &["qemu:dirty-bitmap:a"]);
-        let found = reader.status(0, (0, u32::try_from(MIB).unwrap())).unwrap();
+        let found = reader.status(0, (0, MIB)).unwrap();
         assert_eq!(found[0].1, [(turn * 4096, 1), (MIB - turn * 4096, 0)]);
         let mut client = daemon.client();
         let busy = client.fails("block-dirty-bitmap-clear", bitmap("a"));

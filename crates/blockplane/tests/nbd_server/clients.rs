@@ -52,10 +52,8 @@ fn start_with_holes(folder: &Folder, further: &str) -> (Process, Vec<u8>) {
     folder.image("target", 8 * MIB);
     let target = "--blockdev file,node-name=t,filename=target,discard=unmap \
          --export nbd,id=f,node-name=t,name=target,writable=on";
-    let (program, _) = start(
-        folder,
-        &format!("{} {target} {further}", disk_line(",description=a-disk")),
-    );
+    let disk = disk_line(",description=a-disk");
+    let (program, _) = start(folder, &format!("{disk} {target} {further}"));
     (program, content)
 }
 
@@ -78,10 +76,8 @@ fn nbdinfo_shows_the_export_and_its_holes() {
     let map: Value = serde_json::from_str(&map).unwrap();
     let piece = |piece: &Value| ["length", "type"].map(|key| piece[key].as_u64().unwrap());
     let pieces: Vec<_> = map.as_array().unwrap().iter().map(piece).collect();
-    assert_eq!(
-        pieces,
-        [[MIB, 3], [MIB, 0], [MIB, 3], [MIB, 0], [4 * MIB, 3]]
-    );
+    let expected = [[MIB, 3], [MIB, 0], [MIB, 3], [MIB, 0], [4 * MIB, 3]];
+    assert_eq!(pieces, expected);
     program.stop();
 }
 
@@ -119,11 +115,8 @@ fn qemu_reads_back_what_it_changed_and_copied() {
     assert!(std::fs::read(folder.join("target")).unwrap() == content);
     qemu_img(&format!("compare -f raw -F raw {URI} {TARGET}"));
     let read_only = "nbd+unix:///read?socket=nbd";
-    let output = run(
-        &folder,
-        "qemu-io",
-        &["-f", "raw", "-c", "write 0 512", read_only],
-    );
+    let write = ["-f", "raw", "-c", "write 0 512", read_only];
+    let output = run(&folder, "qemu-io", &write);
     let is_refused = output.stderr.contains("Permission denied");
     assert!(output.code != Some(0) && is_refused, "{output:?}");
     let commands = [

@@ -20,7 +20,7 @@ fn server_and_exports_are_started_and_stopped_as_in_qemu() {
     let (program, mut client) = start(&folder, DISK);
     let not_running = "NBD server not running";
     assert_eq!(client.fails("block-export-add", export("e")), not_running);
-    assert_eq!(client.fails("nbd-server-stop", json!({})), not_running);
+    assert_eq!(client.error_of("nbd-server-stop"), not_running);
     let server = json!({"addr": {"type": "unix", "data": {"path": "nbd"}}});
     client.done("nbd-server-start", server.clone());
     let running = client.fails("nbd-server-start", server.clone());
@@ -29,25 +29,25 @@ fn server_and_exports_are_started_and_stopped_as_in_qemu() {
     client.done("block-export-add", export("e"));
     let same_name = client.fails("block-export-add", export("f"));
     assert_eq!(same_name, "NBD server already has export named 'd'");
-    let exports = client.done("query-block-exports", json!({}));
+    let exports = client.execute("query-block-exports");
     let shown = json!({"node-name": "d", "shutting-down": false, "type": "nbd", "id": "e"});
     assert_eq!(exports, json!([shown]));
     let old = json!({"device": "d", "name": "old"});
     client.done("nbd-server-add", old);
-    client.done("nbd-server-remove", json!({"name": "old"}));
+    client.execute("nbd-server-remove name=old");
     client.event("BLOCK_EXPORT_DELETED", "old");
-    let unknown = client.fails("nbd-server-remove", json!({"name": "old"}));
+    let unknown = client.error_of("nbd-server-remove name=old");
     assert_eq!(unknown, "Export 'old' is not found");
 
     let mut connected = RawClient::enter(&folder, "d");
-    client.done("nbd-server-stop", json!({}));
+    client.execute("nbd-server-stop");
     client.event("BLOCK_EXPORT_DELETED", "e");
     assert!(connected.is_closed_within(STUCK_AFTER));
     assert!(!folder.has("nbd"));
     client.done("nbd-server-start", server);
     client.done("block-export-add", export("e"));
     RawClient::enter(&folder, "d");
-    client.done("nbd-server-stop", json!({}));
+    client.execute("nbd-server-stop");
     // Plaintext beyond loopback has to be allowed.
     let inet = |host: &str| json!({"addr": {"type": "inet", "data": {"host": host, "port": "0"}}});
     let mut server = inet("0.0.0.0");
@@ -56,7 +56,7 @@ fn server_and_exports_are_started_and_stopped_as_in_qemu() {
     server["allow-plaintext"] = true.into();
     for server in [server, inet("localhost")] {
         client.done("nbd-server-start", server);
-        client.done("nbd-server-stop", json!({}));
+        client.execute("nbd-server-stop");
     }
     program.stop();
 }
@@ -65,14 +65,14 @@ fn server_and_exports_are_started_and_stopped_as_in_qemu() {
 fn export_del_safe_refuses_connected_clients_and_hard_disconnects_them() {
     let (folder, program, mut client, mut connected) = serve(MIB, "");
     client.event("BLOCK_EXPORT_CONNECTED", "e");
-    let used = client.fails("block-export-del", json!({"id": "e"}));
+    let used = client.error_of("block-export-del id=e");
     assert!(used.starts_with("export 'e' still in use"), "{used}");
     assert_eq!(connected.result_of(command::FLUSH, 0, (0, 0)), 0);
     remove_export(&mut client, "e");
     assert!(connected.is_closed_within(STUCK_AFTER));
     let gone = RawClient::try_enter(&folder, "d").err().unwrap();
     assert_eq!(gone, "there is no export of this name");
-    client.done("blockdev-del", json!({"node-name": "d"}));
+    client.execute("blockdev-del node-name=d");
     program.stop();
 }
 
@@ -83,8 +83,8 @@ fn export_whose_client_has_disconnected_is_not_in_use() {
     client.event("BLOCK_EXPORT_CONNECTED", "e");
     let iothread = StoppedThread::of_name(program.pid(), "IO a");
     connected.hang_up();
-    client.done("block-export-del", json!({"id": "e"}));
-    let shown = client.done("query-block-exports", json!({}))[0].take();
+    client.execute("block-export-del id=e");
+    let shown = client.execute("query-block-exports")[0].take();
     assert_eq!(shown["shutting-down"], true);
     drop(iothread);
     client.event("BLOCK_EXPORT_DELETED", "e");
@@ -105,15 +105,14 @@ fn export_that_is_removed_is_gone_when_the_command_is_answered() {
                 _ => std::mem::forget(connected),
             }
             client.done("nbd-server-remove", json!({"name": "e", "mode": mode}));
-            assert_eq!(client.done("query-block-exports", json!({})), json!([]));
-            let again = client.fails("nbd-server-remove", json!({"name": "e"}));
+            assert_eq!(client.execute("query-block-exports"), json!([]));
+            let again = client.error_of("nbd-server-remove name=e");
             assert_eq!(again, "Export 'e' is not found");
-            let export = json!({"type": "nbd", "id": "e", "node-name": "d"});
-            client.done("block-export-add", export);
+            client.execute("block-export-add type=nbd id=e node-name=d");
         }
     }
-    client.done("nbd-server-stop", json!({}));
-    assert_eq!(client.done("query-block-exports", json!({})), json!([]));
+    client.execute("nbd-server-stop");
+    assert_eq!(client.execute("query-block-exports"), json!([]));
     program.stop();
 }
 
@@ -124,7 +123,7 @@ fn requests_are_counted_as_those_of_other_exports() {
     assert_eq!(connected.result_of(command::FLUSH, 0, (0, 0)), 0);
     assert_eq!(connected.result_of(command::TRIM, 0, (0, 4096)), 0);
     connected.read(0, 4096);
-    let stats = client.done("query-blockstats", json!({}));
+    let stats = client.execute("query-blockstats");
     let stats = &stats[0]["stats"];
     for (name, expected) in [
         ("wr_operations", 3),
@@ -170,8 +169,7 @@ fn a_node_is_exchanged_under_a_connected_client() {
     let (program, mut client) = start(&folder, &line);
     let mut connected = RawClient::enter(&folder, "d");
     connected.write(0, 512, 1);
-    let options = json!({"options": [{"driver": "raw", "node-name": "d", "file": "b"}]});
-    client.done("blockdev-reopen", options);
+    client.execute("blockdev-reopen options.0.driver=raw options.0.node-name=d options.0.file=b");
     connected.write(0, 512, 2);
     let first_byte = |name: &str| std::fs::read(folder.join(name)).unwrap()[0];
     assert_eq!((first_byte("disk"), first_byte("other")), (1, 2));

@@ -3,7 +3,6 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
-use serde_json::json;
 use test_support::report;
 
 use crate::process::{Folder, Process, program};
@@ -75,10 +74,7 @@ fn the_nightly_backup_of_the_how_to_is_the_disk_also_after_a_night_that_failed()
     succeeds();
     assert!(!folder.has("old-data"));
     // A full copy that fails when there is an old backup.
-    client.done(
-        "block-dirty-bitmap-remove",
-        json!({"node": "d", "name": "nightly"}),
-    );
+    client.execute("block-dirty-bitmap-remove node=d name=nightly");
     write(&folder, 0, 5);
     let broken_copy = folder.join("broken").join("nbdcopy");
     std::fs::copy(folder.join("broken").join("nbdinfo"), &broken_copy).unwrap();

@@ -15,7 +15,7 @@ use crate::raw_client::RawClient;
 use crate::upgraded_daemon::Daemon;
 use crate::{MIB, SERVER, cancel_job, keep_old_data, remove_export};
 
-pub const BYTES: u64 = 16 * MIB;
+pub const BYTES: u64 = 8 * MIB;
 const URI: &str = "nbd+unix:///backup?socket=nbd";
 
 /// A backup that clients pull, of a series. The bitmap of its number has what is written after it.
@@ -86,7 +86,7 @@ impl Backup {
     /// Ends what clients see.
     pub fn end(self, client: &mut Client) {
         remove_export(client, "b");
-        client.done("blockdev-del", json!({"node-name": "snapshot"}));
+        client.execute("blockdev-del node-name=snapshot");
         cancel_job(client);
         if let Some(old) = self.base() {
             client.done("block-dirty-bitmap-remove", bitmap(old));

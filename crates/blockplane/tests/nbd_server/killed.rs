@@ -85,9 +85,7 @@ fn pull_half(backup: Backup, folder: &Folder) -> Option<RawClient> {
 /// Removes the bitmaps of the interrupted backup and the one before, which have missed writes. No client can see what has changed by
 /// them.
 fn remove_inconsistent_bitmaps(client: &mut Client) {
-    let nodes = client.done("query-named-block-nodes", json!({}));
-    let mut nodes = nodes.as_array().unwrap().iter();
-    let disk = nodes.find(|node| node["node-name"] == "disk").unwrap();
+    let disk = client.node("disk");
     let bitmaps = disk["dirty-bitmaps"].as_array().unwrap();
     assert_eq!(bitmaps.len(), 2, "{bitmaps:?}");
     for found in bitmaps {

@@ -92,6 +92,6 @@ fn keep_old_data(device: &str, target: &str) -> Value {
 
 /// Cancels the job `j`.
 fn cancel_job(monitor: &mut Client) {
-    monitor.done("job-cancel", json!({"id": "j"}));
+    monitor.execute("job-cancel id=j");
     monitor.wait_for_event("BLOCK_JOB_CANCELLED");
 }

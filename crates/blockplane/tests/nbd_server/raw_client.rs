@@ -54,14 +54,19 @@ impl RawClient {
         self.stream.write_all(&3u32.to_be_bytes())
     }
 
-    /// Sends an option, and returns the kinds and the data of all replies to it.
-    pub fn option(&mut self, option: u32, data: &[u8]) -> std::io::Result<Vec<(u32, Vec<u8>)>> {
+    /// Sends an option.
+    pub fn send_option(&mut self, option: u32, data: &[u8]) -> std::io::Result<()> {
         let header = OptionHeader {
             magic: OPTION_MAGIC,
             option,
             length: u32::try_from(data.len()).unwrap(),
         };
-        self.stream.write_all(&[&header.encode(), data].concat())?;
+        self.stream.write_all(&[&header.encode(), data].concat())
+    }
+
+    /// Sends an option, and returns the kinds and the data of all replies to it.
+    pub fn option(&mut self, option: u32, data: &[u8]) -> std::io::Result<Vec<(u32, Vec<u8>)>> {
+        self.send_option(option, data)?;
         let mut replies = Vec::new();
         loop {
             let mut header = [0; OptionReplyHeader::BYTES];

@@ -29,10 +29,8 @@ fn failed_read_of_a_snapshot_that_has_ended_is_not_reported_as_an_error_of_a_dis
     let folder = Folder::new();
     let (program, mut client) = start_with_old_data(&folder);
     client.done("blockdev-backup", keep_old_data("disk", "old"));
-    let snapshot = json!({"driver": "snapshot-access", "node-name": "moment", "file": "disk"});
-    client.done("blockdev-add", snapshot);
-    let export = json!({"type": "nbd", "id": "e", "node-name": "moment"});
-    client.done("block-export-add", export);
+    client.execute("blockdev-add driver=snapshot-access node-name=moment file=disk");
+    client.execute("block-export-add type=nbd id=e node-name=moment");
     let mut reader = RawClient::enter(&folder, "moment");
     reader.read(0, 4096);
     cancel_job(&mut client);

@@ -30,10 +30,8 @@ fn negotiating(folder: &Folder, extended: bool) -> RawClient {
         true => option::EXTENDED_HEADERS,
         false => option::STRUCTURED_REPLY,
     };
-    assert_eq!(
-        raw.option(style, &[]).unwrap(),
-        [(option_reply::ACK, vec![])]
-    );
+    let replies = raw.option(style, &[]).unwrap();
+    assert_eq!(replies, [(option_reply::ACK, vec![])]);
     raw
 }
 
@@ -81,17 +79,18 @@ impl StatusClient {
     }
 
     /// Queries the status of a range: the ranges of each context by its name, or the error.
-    pub fn status(&mut self, flags: u16, range: (u64, u32)) -> Result<Vec<(String, Ranges)>, u32> {
+    pub fn status(&mut self, flags: u16, range: (u64, u64)) -> Result<Vec<(String, Ranges)>, u32> {
         let (offset, length) = range;
+        let short = (offset, u32::try_from(length).unwrap());
         let request = match self.extended {
-            false => request(command::BLOCK_STATUS, flags, 7, range),
+            false => request(command::BLOCK_STATUS, flags, 7, short),
             true => ExtendedRequest {
                 magic: EXTENDED_REQUEST_MAGIC,
                 flags,
                 command: command::BLOCK_STATUS,
                 cookie: 7,
                 offset,
-                length: length.into(),
+                length,
             }
             .encode()
             .to_vec(),

@@ -1,7 +1,5 @@
 //! Live upgrades: the server and its exports go on, and clients connect again.
 
-use serde_json::json;
-
 use crate::process::{Folder, STUCK_AFTER};
 use crate::raw_client::RawClient;
 use crate::upgraded_daemon::Daemon;
@@ -18,10 +16,9 @@ fn clients_find_a_disk_by_its_name_after_upgrades_also_when_it_has_gone_over_to_
         let mut client = RawClient::enter(&daemon.folder, "d");
         if byte == 2 {
             let mut monitor = daemon.client();
-            let mirror = json!({"job-id": "j", "device": "d", "target": "copy", "sync": "full"});
-            monitor.done("blockdev-mirror", mirror);
+            monitor.execute("blockdev-mirror job-id=j device=d target=copy sync=full");
             monitor.wait_for_event("BLOCK_JOB_READY");
-            monitor.done("job-complete", json!({"id": "j"}));
+            monitor.execute("job-complete id=j");
             monitor.wait_for_event("BLOCK_JOB_COMPLETED");
         }
         client.write(0, 512, byte);
