@@ -9,6 +9,8 @@ use test_support::ceph::Cluster;
 use test_support::deadline::eventually;
 
 use crate::MIB;
+use crate::client::Client;
+use crate::guest::{Guest, IN};
 use crate::process::{Folder, Process};
 
 /// Bytes of an object of the images: small, so that few requests use several.
@@ -41,14 +43,23 @@ impl<'a> Disk<'a> {
         Disk { cluster, name }
     }
 
+    /// Another client changes its size.
+    pub fn resize(&self, bytes: u64) {
+        let size = format!("{bytes}B");
+        let how = ["resize", "--no-progress", "--allow-shrink", "--size"];
+        self.cluster.rbd(how.into_iter().chain([&*size, self.name]));
+    }
+
     /// Options of a node `d`, without the driver's name.
     pub fn node(&self) -> String {
-        let conf = self.cluster.conf();
-        format!(
-            "node-name=d,pool=rbd,image={},conf={}",
-            self.name,
-            conf.display()
-        )
+        let (name, conf) = (self.name, self.cluster.conf());
+        format!("node-name=d,pool=rbd,image={name},conf={}", conf.display())
+    }
+
+    /// Its name for `blockplane serve` and for QEMU.
+    pub fn uri(&self) -> String {
+        let (name, conf) = (self.name, self.cluster.conf());
+        format!("rbd:rbd/{name}:conf={}", conf.display())
     }
 
     /// The node and its export, with a configuration of Ceph that has one more line.
@@ -74,11 +85,14 @@ impl<'a> Disk<'a> {
 
     /// The same with more options of each, which begin with a comma.
     pub fn line_with(&self, node: &str, export: &str) -> String {
-        format!(
-            "--blockdev rbd,{}{node} {}",
-            self.node(),
-            export_of("d", export)
-        )
+        let (disk, export) = (self.node(), export_of("d", export));
+        format!("--blockdev rbd,{disk}{node} {export}")
+    }
+
+    /// Adds a writable export of such a node.
+    pub fn add_to(&self, client: &mut Client) {
+        client.done("blockdev-add", self.node_json("d"));
+        add_export(client, "d");
     }
 
     /// Its whole content, read by `rbd export`.
@@ -142,4 +156,23 @@ pub fn export_of(node: &str, options: &str) -> String {
     format!(
         "--export vhost-user-blk,id=e,node-name={node},addr.type=unix,addr.path={SOCKET},writable=on{options}"
     )
+}
+
+/// The same by a monitor.
+pub fn add_export(client: &mut Client, node: &str) {
+    let export = format!("id=e node-name={node} addr.type=unix addr.path={SOCKET} writable=true");
+    client.execute(&format!("block-export-add type=vhost-user-blk {export}"));
+}
+
+/// Removes the export and its node.
+pub fn remove_export(client: &mut Client, node: &str) {
+    client.execute("block-export-del id=e mode=hard");
+    client.event("BLOCK_EXPORT_DELETED", "e");
+    client.done("blockdev-del", json!({"node-name": node}));
+}
+
+/// A block that is read.
+pub fn read(guest: &mut Guest, block: u64) -> Vec<u8> {
+    guest.request(0, IN, block, 0);
+    guest.data(0, 0)
 }

@@ -44,15 +44,8 @@ impl Load {
         }
     }
 
-    /// The same front-end at another server.
-    pub fn reconnect(self, program: &mut Process, socket: &Path) -> Self {
-        let Load { guest, wire, .. } = self;
-        drop(wire);
-        Self::with_guest(program.connection(socket), guest)
-    }
-
-    /// The same front-end at another server, while it stays connected to this one, whose queues have stopped.
-    pub fn connect_also(self, program: &mut Process, socket: &Path) -> Self {
+    /// The same front-end at another server. Until then it stays connected to this one, which was killed or whose queues have stopped.
+    pub fn move_to(self, program: &mut Process, socket: &Path) -> Self {
         let Load { guest, wire, .. } = self;
         let load = Self::with_guest(program.connection(socket), guest);
         drop(wire);

@@ -1,21 +1,18 @@
 //! One writer at a time: a second host is refused, a crashed daemon's successor goes on, and a migration moves the lock.
 
-use serde_json::json;
-use test_support::ceph::Cluster;
 use test_support::deadline::eventually;
 
-use crate::disk::{Disk, SOCKET};
+use crate::disk::{SOCKET, read};
 use crate::guest::{BLOCK, Guest, IN, OUT};
 use crate::load::Load;
 use crate::process::Folder;
-use crate::{IOERR, MIB, start};
+use crate::{IOERR, MIB, new_disk, serve, start};
 
 #[test]
 fn second_daemon_reads_and_its_writes_are_refused_with_the_holders_address() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some(disk) = new_disk("two-writers") else {
         return;
     };
-    let disk = Disk::create(cluster, "two-writers");
     let folders = [Folder::new(), Folder::new()];
     let [(first, _), (second, mut client)] =
         folders.each_ref().map(|folder| start(folder, &disk.line()));
@@ -30,9 +27,9 @@ fn second_daemon_reads_and_its_writes_are_refused_with_the_holders_address() {
     other.ask(0, 1, IN, 0, 0);
     other.watch(0, 1);
     assert_eq!(other.data(0, 1), [1; BLOCK]);
-    client.done("query-block", json!({}));
+    client.execute("query-block");
     assert!(!other.is_answered(0, 0), "it waits for the holder");
-    let mut lock = || client.done("query-named-block-nodes", json!({}))[0]["rbd"].take();
+    let mut lock = || client.execute("query-named-block-nodes")[0]["rbd"].take();
     assert_eq!(lock()["lock"], "waiting");
     other.watch(0, 0);
     assert_eq!(other.status(0, 0), IOERR);
@@ -54,28 +51,23 @@ fn second_daemon_reads_and_its_writes_are_refused_with_the_holders_address() {
 /// The lock is broken while the cluster still counts the dead client as a watcher: nothing waits for that to end.
 #[test]
 fn lock_of_a_killed_daemon_is_broken_by_its_successor() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some((disk, folder, mut program, _)) = serve("killed", "", "") else {
         return;
     };
-    let disk = Disk::create(cluster, "killed");
-    let folder = Folder::new();
-    let (mut program, _) = start(&folder, &disk.line());
     let mut load = Load::connect(&mut program, &folder.join(SOCKET), 1, MIB);
-    for _ in 0..2 {
-        load.run(100);
-        load.fill();
-        let dead = disk.lock_holder().expect("a holder");
-        drop(program);
-        // Dropping has killed it.
-        (program, _) = start(&folder, &disk.line());
-        load = load.reconnect(&mut program, &folder.join(SOCKET));
-        load.run(100);
-        let log = program.stderr();
-        let broken = log.contains("breaking the lock of a process of ours that has ended");
-        assert!(broken && log.contains(&dead), "{log}");
-        let blocked = cluster.ceph(["osd", "blocklist", "ls"]);
-        assert!(blocked.contains(&dead), "{dead}: {blocked}");
-    }
+    load.run(100);
+    load.fill();
+    let dead = disk.lock_holder().expect("a holder");
+    drop(program);
+    // Dropping has killed it.
+    let (mut program, _) = start(&folder, &disk.line());
+    load = load.move_to(&mut program, &folder.join(SOCKET));
+    load.run(100);
+    let log = program.stderr();
+    let broken = log.contains("breaking the lock of a process of ours that has ended");
+    assert!(broken && log.contains(&dead), "{log}");
+    let blocked = disk.cluster.ceph(["osd", "blocklist", "ls"]);
+    assert!(blocked.contains(&dead), "{dead}: {blocked}");
     load.read_all();
     program.stop();
     load.assert_content(&disk.content());
@@ -83,23 +75,20 @@ fn lock_of_a_killed_daemon_is_broken_by_its_successor() {
 
 #[test]
 fn lock_moves_to_the_destination_of_a_migration_when_the_source_stops() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some((disk, folder, mut source, _)) = serve("migrated", "", "") else {
         return;
     };
-    let disk = Disk::create(cluster, "migrated");
-    let folders = [Folder::new(), Folder::new()];
-    let (mut source, _) = start(&folders[0], &disk.line());
-    let mut load = Load::connect(&mut source, &folders[0].join(SOCKET), 1, MIB);
+    let mut load = Load::connect(&mut source, &folder.join(SOCKET), 1, MIB);
     load.run(200);
     let holder = disk.lock_holder();
-    let (mut destination, _) = start(&folders[1], &disk.line());
-    let opened = || disk.watchers() == 2;
-    eventually("both have it open", opened);
+    let there = Folder::new();
+    let (mut destination, _) = start(&there, &disk.line());
+    eventually("both have it open", || disk.watchers() == 2);
     load.run(200);
     assert_eq!(disk.lock_holder(), holder);
     // The source's machine is paused, and stays connected.
     load.stop_queues();
-    load = load.connect_also(&mut destination, &folders[1].join(SOCKET));
+    load = load.move_to(&mut destination, &there.join(SOCKET));
     load.run(200);
     assert_ne!(disk.lock_holder(), holder);
     load.read_all();
@@ -112,28 +101,19 @@ fn lock_moves_to_the_destination_of_a_migration_when_the_source_stops() {
 
 #[test]
 fn image_without_the_feature_is_served_with_a_warning_and_refused_with_locking_on() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some(disk) = new_disk("unlocked") else {
         return;
     };
-    let name = "unlocked";
-    let layering = [
-        "create",
-        "--size",
-        "1M",
-        "--image-feature",
-        "layering",
-        name,
-    ];
-    cluster.rbd(layering);
-    let disk = Disk::existing(cluster, name);
+    let features = "object-map fast-diff exclusive-lock";
+    let disable = ["feature", "disable", "unlocked"];
+    disk.cluster
+        .rbd(disable.into_iter().chain(features.split(' ')));
     for (locking, status) in [("auto", 0), ("on", IOERR)] {
         let folder = Folder::new();
         let options = format!(",locking={locking}");
         let (program, _) = start(&folder, &disk.line_with(&options, ""));
         let mut guest = Guest::connect(&folder.join(SOCKET), 1);
-        guest.ask(0, 0, OUT, 0, 1);
-        guest.watch(0, 0);
-        assert_eq!(guest.status(0, 0), status, "{locking}");
+        assert_eq!(guest.status_of(0, OUT, 0, 1), status, "{locking}");
         let log = program.stop().stderr;
         assert!(log.contains("no exclusive lock"), "{log}");
     }
@@ -141,11 +121,11 @@ fn image_without_the_feature_is_served_with_a_warning_and_refused_with_locking_o
 
 #[test]
 fn the_first_read_of_an_image_with_a_journal_acquires_the_lock_and_writes_with_it_succeed() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some(disk) = new_disk("journal") else {
         return;
     };
-    let disk = Disk::create(cluster, "journal");
-    cluster.rbd(["feature", "enable", "journal", "journaling"]);
+    let enable = ["feature", "enable", "journal", "journaling"];
+    disk.cluster.rbd(enable);
     let folder = Folder::new();
     let (program, _) = start(&folder, &disk.line());
     let mut guest = Guest::connect(&folder.join(SOCKET), 1);
@@ -158,12 +138,10 @@ fn the_first_read_of_an_image_with_a_journal_acquires_the_lock_and_writes_with_i
     program.stop();
     disk.is_closed();
     // librbd would acquire the lock on its own: other clients can take that one.
-    let folder = Folder::new();
     let (program, mut client) = start(&folder, &disk.line());
     let mut guest = Guest::connect(&folder.join(SOCKET), 1);
-    guest.request(0, IN, 1, 0);
-    assert_eq!(guest.data(0, 0), [1; BLOCK]);
-    let nodes = client.done("query-named-block-nodes", json!({}));
+    assert_eq!(read(&mut guest, 1), [1; BLOCK]);
+    let nodes = client.execute("query-named-block-nodes");
     assert_eq!(nodes[0]["rbd"]["lock"], "held");
     program.stop();
 }

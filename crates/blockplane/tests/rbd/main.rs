@@ -1,12 +1,11 @@
 //! Images of a real Ceph cluster, served by the real program in its sandbox.
 //!
-//! - `data`: what front-ends write is what Ceph's own tools read; discards, zeroes, snapshots, windows.
-//! - `other_clients`: other programs that read and write a served image.
-//! - `resize`: images that grow and shrink while guests use them.
-//! - `osd_faults`: OSDs and monitors that end, restart and pause under a verifying load.
+//! - `data`: what front-ends write is what Ceph's own tools read; discards, zeroes, snapshots.
+//! - `resize`: images that grow and shrink while guests use them, also behind a window.
+//! - `osd_faults`: OSDs and monitors that end, restart and pause under a verifying load; clusters that do not answer.
 //! - `full_pool`: a quota that is reached, and lifted.
 //! - `lost_images`: images that are removed, renamed or cut while they are served; clients that the cluster refuses.
-//! - `unreachable`: clusters that do not answer.
+//! - `unreachable`: a monitor that accepts connections and says nothing.
 //! - `locks`: one writer at a time, also after a crash and in a migration.
 //! - `seen`: state for operators: monitors, metrics, `blockplane info` and `top`, and the log.
 //! - `upgrade`: live upgrades under a verifying load.
@@ -29,7 +28,6 @@ mod locks;
 mod lost_images;
 mod many_images;
 mod osd_faults;
-mod other_clients;
 #[allow(dead_code, reason = "shared with another suite")]
 #[path = "../qmp/prometheus_client.rs"]
 mod prometheus_client;
@@ -44,7 +42,9 @@ mod upgrade;
 mod upgraded_daemon;
 
 use client::Client;
+use disk::Disk;
 use process::{Folder, Process, words};
+use test_support::ceph::Cluster;
 use test_support::{guest, process, qmp as client};
 
 const MIB: u64 = 1 << 20;
@@ -66,4 +66,21 @@ fn start_logging(folder: &Folder, line: &str, level: &str) -> (Process, Client) 
     let mut program = Process::spawn(command);
     let client = Client::of(program.connection(&folder.join("qmp")));
     (program, client)
+}
+
+/// A new image of 1 MiB in the shared cluster; `None`, with a report, if there are no programs of Ceph.
+fn new_disk(name: &'static str) -> Option<Disk<'static>> {
+    Cluster::shared_or_report().map(|cluster| Disk::create(cluster, name))
+}
+
+/// Such an image, served with these options of its node and its export.
+fn serve(
+    name: &'static str,
+    node: &str,
+    export: &str,
+) -> Option<(Disk<'static>, Folder, Process, Client)> {
+    let disk = new_disk(name)?;
+    let folder = Folder::new();
+    let (program, client) = start(&folder, &disk.line_with(node, export));
+    Some((disk, folder, program, client))
 }

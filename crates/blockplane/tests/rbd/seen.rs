@@ -1,35 +1,33 @@
 //! State of images for operators: monitors, metrics, `blockplane info` and `top`, and the log.
 
 use serde_json::{Value, json};
-use test_support::ceph::{Cluster, ObjectStore};
 use test_support::deadline::eventually;
 
 use crate::client::Client;
-use crate::disk::{Disk, SOCKET};
+use crate::disk::{SOCKET, remove_export};
 use crate::guest::{FLUSH, Guest, IN, OUT};
-use crate::osd_faults::own_cluster;
-use crate::process::{Folder, Process, words};
+use crate::process::Folder;
 use crate::prometheus_client::{Figures, OPENMETRICS, documented_samples, has_parser};
-use crate::{MIB, start};
+use crate::{new_disk, serve, start};
 
 /// The member `rbd` of the node `d`.
-fn state(client: &mut Client) -> Value {
-    client.done("query-named-block-nodes", json!({}))[0]["rbd"].take()
+pub fn state(client: &mut Client) -> Value {
+    client.execute("query-named-block-nodes")[0]["rbd"].take()
 }
 
 /// What a command for operators prints.
-fn output_of(folder: &Folder, command: &str) -> String {
-    let ended = Process::spawn(folder.command(words(command))).ended();
+pub fn output_of(folder: &Folder, command: &str) -> String {
+    let ended = folder.run(command);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     ended.stdout
 }
 
 #[test]
 fn queries_show_the_image_its_cluster_and_its_lock() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some(disk) = new_disk("seen") else {
         return;
     };
-    let disk = Disk::create(cluster, "seen");
+    let cluster = disk.cluster;
     cluster.rbd(["namespace", "create", "rbd/tenant"]);
     cluster.rbd(["create", "--size", "1M", "rbd/tenant/other"]);
     cluster.rbd(["snap", "create", "--no-progress", "rbd/tenant/other@monday"]);
@@ -49,7 +47,7 @@ fn queries_show_the_image_its_cluster_and_its_lock() {
     let mut guest = Guest::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 0, 1);
     expected["lock"] = "held".into();
-    let nodes = client.done("query-named-block-nodes", json!({}));
+    let nodes = client.execute("query-named-block-nodes");
     assert_eq!(nodes[0]["rbd"], expected);
     assert_eq!(nodes[1]["rbd"]["namespace"], "tenant");
     assert_eq!(nodes[1]["rbd"]["snapshot"], "monday");
@@ -57,85 +55,42 @@ fn queries_show_the_image_its_cluster_and_its_lock() {
     let image = &nodes[0]["image"];
     assert_eq!(image["cluster-size"], 64 << 10);
     assert_eq!(image["format-specific"], json!({"type": "rbd", "data": {}}));
-    let stats = client.done("query-blockstats", json!({}));
+    let stats = client.execute("query-blockstats");
     assert_eq!(stats[0]["rbd"], expected);
 
-    let block = client.done(
-        "human-monitor-command",
-        json!({"command-line": "info block"}),
-    );
+    let info_block = json!({"command-line": "info block"});
+    let block = client.done("human-monitor-command", info_block);
     let block = block.as_str().unwrap();
-    let fsid = expected["fsid"].as_str().unwrap();
-    assert!(
-        block.contains(fsid) && block.contains("connection 1: connected"),
-        "{block}"
-    );
+    for part in [
+        expected["fsid"].as_str().unwrap(),
+        "connection 1: connected",
+    ] {
+        assert!(block.contains(part), "{block}");
+    }
     let info = output_of(&folder, "info qmp nodes");
-    let cells = |row: &str| {
-        row.split_whitespace()
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    let rows: Vec<_> = info.lines().map(cells).collect();
-    assert_eq!(
-        rows[1][7..],
-        ["rbd:rbd/tenant/other@monday", "connected"],
-        "{info}"
-    );
-    assert_eq!(
-        rows[2][7..],
-        ["rbd:rbd/seen", "connected,", "lock", "held"],
-        "{info}"
-    );
+    let rows: Vec<_> = info
+        .lines()
+        .map(|row| row.split_whitespace().collect::<Vec<_>>())
+        .collect();
+    let of_snapshot = ["rbd:rbd/tenant/other@monday", "connected"];
+    assert_eq!(rows[1][7..], of_snapshot, "{info}");
+    let of_disk = ["rbd:rbd/seen", "connected,", "lock", "held"];
+    assert_eq!(rows[2][7..], of_disk, "{info}");
     let top = output_of(&folder, "top qmp --once --queues --interval 100ms");
-    assert!(
-        top.contains("\n  rbd:rbd/seen: connected, lock held\n"),
-        "{top}"
-    );
-    program.stop();
-}
-
-#[test]
-fn cluster_that_pauses_is_reported_as_not_answering() {
-    let Some(mut cluster) = own_cluster(ObjectStore::MemStore) else {
-        return;
-    };
-    let line = Disk::create(&cluster, "silent").line();
-    let folder = Folder::new();
-    let (program, mut client) = start(&folder, &line);
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
-    guest.request(0, OUT, 0, 1);
-    cluster.pause_osd();
-    guest.ask(0, 0, IN, 0, 0);
-    eventually("a cluster that is not answering", || {
-        state(&mut client)["state"] == "not-answering"
-    });
-    let seen = state(&mut client);
-    assert_eq!(seen["in-flight"], 1);
-    assert!(seen["not-answering-ns"].as_u64().unwrap() >= 5_000_000_000);
-    let top = output_of(&folder, "top qmp --once --interval 100ms");
-    assert!(
-        top.contains("\n  rbd:rbd/silent: not answering for "),
-        "{top}"
-    );
-    cluster.resume_osd();
-    guest.watch(0, 0);
-    assert_eq!(state(&mut client)["state"], "connected");
+    let expected = "\n  rbd:rbd/seen: connected, lock held\n";
+    assert!(top.contains(expected), "{top}");
     program.stop();
 }
 
 #[test]
 fn metrics_name_images_and_count_their_requests() {
-    let Some(cluster) = Cluster::shared_or_report() else {
-        return;
-    };
     if !has_parser() {
         return;
     }
-    let disk = Disk::create_with_size(cluster, "measured", MIB);
-    let folder = Folder::new();
-    let line = format!("--metrics unix:m {}", disk.line());
-    let (program, mut client) = start(&folder, &line);
+    let metrics = " --metrics unix:m";
+    let Some((disk, folder, program, mut client)) = serve("measured", "", metrics) else {
+        return;
+    };
     let mut guest = Guest::connect(&folder.join(SOCKET), 1);
     for block in 0..5 {
         guest.request(0, OUT, block, 1);
@@ -143,19 +98,16 @@ fn metrics_name_images_and_count_their_requests() {
     }
     guest.request(0, FLUSH, 0, 0);
     // The main thread has shown what there is before it takes this command.
-    client.done("query-iothreads", json!({}));
+    client.execute("query-iothreads");
     let figures = Figures::scrape(&folder.join("m"), OPENMETRICS);
-    let fsid = cluster.ceph(["fsid"]);
+    let fsid = disk.cluster.ceph(["fsid"]);
     let image = json!({"node": "d", "cluster": fsid.trim(), "pool": "rbd", "namespace": "",
         "image": "measured", "snapshot": "", "connection": "1"});
     assert_eq!(figures.one("blockplane_image_info", image), 1.0);
     for (op, count) in [("read", 5.0), ("write", 5.0), ("flush", 1.0)] {
         let of = json!({"node": "d", "op": op});
-        assert_eq!(
-            figures.one("blockplane_image_latency_seconds_count", of.clone()),
-            count,
-            "{op}"
-        );
+        let found = figures.one("blockplane_image_latency_seconds_count", of.clone());
+        assert_eq!(found, count, "{op}");
         // The request's own latency has this part, and more.
         let sum = figures.one("blockplane_image_latency_seconds_sum", of.clone());
         let of_queue = json!({"export": "e", "queue": "0", "op": op});
@@ -163,10 +115,8 @@ fn metrics_name_images_and_count_their_requests() {
         assert!(0.0 < sum && sum < whole, "{op}: {sum} of {whole}");
         assert_eq!(figures.one("blockplane_image_errors_total", of), 0.0);
     }
-    assert_eq!(
-        figures.one("blockplane_image_inflight", json!({"node": "d"})),
-        0.0
-    );
+    let in_flight = figures.one("blockplane_image_inflight", json!({"node": "d"}));
+    assert_eq!(in_flight, 0.0);
     let connection = |state: &str| json!({"connection": "1", "state": state});
     for (state, value) in [
         ("connected", 1.0),
@@ -177,11 +127,10 @@ fn metrics_name_images_and_count_their_requests() {
         assert_eq!(found, value, "{state}");
     }
     let of = json!({"connection": "1"});
-    assert_eq!(
-        figures.one("blockplane_ceph_connection_images", of.clone()),
-        1.0
-    );
-    assert_eq!(figures.one("blockplane_ceph_connection_inflight", of), 0.0);
+    for (name, value) in [("images", 1.0), ("inflight", 0.0)] {
+        let name = format!("blockplane_ceph_connection_{name}");
+        assert_eq!(figures.one(&name, of.clone()), value, "{name}");
+    }
     let of_ceph = |(name, _): &(String, Vec<String>)| {
         name.starts_with("blockplane_image_") || name.starts_with("blockplane_ceph_")
     };
@@ -190,9 +139,7 @@ fn metrics_name_images_and_count_their_requests() {
     assert_eq!(documented, found);
 
     drop(guest);
-    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
-    client.event("BLOCK_EXPORT_DELETED", "e");
-    client.done("blockdev-del", json!({"node-name": "d"}));
+    remove_export(&mut client, "d");
     // The image is closed by another thread.
     eventually("no figures of images and connections", || {
         let names = Figures::scrape(&folder.join("m"), OPENMETRICS).names();
@@ -203,10 +150,9 @@ fn metrics_name_images_and_count_their_requests() {
 
 #[test]
 fn admin_socket_of_the_configuration_is_no_error_in_the_sandbox() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some(disk) = new_disk("quiet") else {
         return;
     };
-    let disk = Disk::create(cluster, "quiet");
     let folder = Folder::new();
     let socket = folder.join("asok");
     let setting = format!("admin_socket = {}", socket.display());

@@ -5,16 +5,14 @@
 
 use std::thread;
 
-use test_support::ceph::Cluster;
 use test_support::deadline::eventually;
 use test_support::sockets;
 
-use crate::MIB;
-use crate::disk::{Disk, SOCKET, export_of};
-use crate::guest::{BLOCK, Guest, IN, OUT};
+use crate::disk::SOCKET;
 use crate::load::Load;
 use crate::process::Folder;
 use crate::upgraded_daemon::Daemon;
+use crate::{MIB, new_disk};
 
 /// Upgrades under load by default.
 const UPGRADES: u32 = 3;
@@ -26,10 +24,9 @@ fn upgrades() -> u32 {
 
 #[test]
 fn upgrades_under_load_lose_nothing_and_leave_one_client() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some(disk) = new_disk("upgraded") else {
         return;
     };
-    let disk = Disk::create(cluster, "upgraded");
     let line = format!(
         "--object iothread,id=io0 --object iothread,id=io1 {}",
         disk.line_with("", ",num-queues=2,iothread.0=io0,iothread.1=io1")
@@ -61,7 +58,7 @@ fn upgrades_under_load_lose_nothing_and_leave_one_client() {
     }
     load.read_all();
     // The old processes have released the lock themselves.
-    let blocked = cluster.ceph(["osd", "blocklist", "ls"]);
+    let blocked = disk.cluster.ceph(["osd", "blocklist", "ls"]);
     for holder in holders {
         assert!(!blocked.contains(&holder), "{holder}: {blocked}");
     }
@@ -69,38 +66,4 @@ fn upgrades_under_load_lose_nothing_and_leave_one_client() {
     daemon.stop();
     disk.is_closed();
     load.assert_content(&disk.content());
-}
-
-/// A key that was given to the old process is the new one's as well; an idle disk has no lock to move.
-#[test]
-fn upgrade_of_an_idle_image_with_a_secret_keeps_its_data() {
-    let Some(cluster) = Cluster::shared_or_report() else {
-        return;
-    };
-    let disk = Disk::create(cluster, "upgraded-idle");
-    let folder = Folder::new();
-    let key = cluster.key("admin");
-    std::fs::write(folder.join("key"), key).unwrap();
-    let monitor = cluster.monitor_address();
-    let line = format!(
-        "--object secret,id=k,format=base64,file=key \
-         --blockdev rbd,node-name=d,pool=rbd,image={},key-secret=k,conf=/dev/null,server.0.host={},server.0.port={} {}",
-        disk.name,
-        monitor.ip(),
-        monitor.port(),
-        export_of("d", "")
-    );
-    let mut daemon = Daemon::start_in(folder, &line, &[]);
-    for round in 1..3 {
-        let socket = daemon.folder.join(SOCKET);
-        let mut guest = Guest::connect(&socket, 1);
-        guest.request(0, OUT, 0, round);
-        drop(guest);
-        std::fs::remove_file(daemon.folder.join("key")).ok();
-        daemon.upgrade();
-        let mut guest = Guest::connect(&socket, 1);
-        guest.request(0, IN, 0, 0);
-        assert_eq!(guest.data(0, 0), [round; BLOCK]);
-    }
-    daemon.stop();
 }

@@ -6,6 +6,11 @@ use ceph::{ClusterOptions, Connection, Image, ImageOptions, OpenError};
 use test_support::ceph::Cluster;
 use test_support::deadline::STUCK_AFTER;
 
+use crate::MIB;
+
+/// Two objects and a part of a third, which does not end with a sector.
+pub const IMAGE_BYTES: u64 = 9 * MIB + 100;
+
 /// A connection. Tests run one after another, and each ends when its connections are closed: while threads of librados run, the
 /// end of the process may crash.
 pub struct Client {
@@ -32,6 +37,15 @@ impl Drop for Turn {
 }
 
 impl Client {
+    /// A client of the shared cluster, with new images of 9 MiB for it. `None`, with a report, if there are no programs of Ceph.
+    pub fn with_images<const N: usize>(names: [&str; N]) -> Option<(&'static Cluster, Self)> {
+        let cluster = Cluster::shared_or_report()?;
+        for name in names {
+            cluster.create_image(&format!("rbd/{name}"), IMAGE_BYTES);
+        }
+        Some((cluster, Client::connect(cluster)))
+    }
+
     pub fn connect(cluster: &Cluster) -> Self {
         let turn = Turn::wait();
         let connection = Connection::open(&options(cluster)).unwrap();

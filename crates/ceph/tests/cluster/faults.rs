@@ -1,17 +1,17 @@
-//! Faults of a cluster: an OSD that pauses, a pool that is full.
+//! Faults of a cluster of its own: an OSD that pauses, placement groups that do not answer.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, TryRecvError};
 
-use ceph::{ImageOptions, ImageQueue};
+use ceph::{ConnectionState, ImageOptions, ImageQueue};
 use engine::{Errno, Op, Request};
+use telemetry::queue::RequestKind;
 use test_support::ceph::{Auth, Cluster, ClusterOptions, ObjectStore};
 use test_support::deadline::{STUCK_AFTER, eventually};
 
+use crate::MIB;
 use crate::client::{Client, image};
 use crate::requester::{Requester, pattern};
-
-const MIB: u64 = 1 << 20;
 
 /// The quickest to start.
 const IN_MEMORY: ClusterOptions = ClusterOptions {
@@ -22,40 +22,69 @@ const IN_MEMORY: ClusterOptions = ClusterOptions {
 };
 
 #[test]
-fn requests_wait_for_an_osd_that_pauses() {
+fn requests_wait_for_a_cluster_that_does_not_answer() {
     let Some(mut cluster) = Cluster::start_or_report(IN_MEMORY) else {
         return;
     };
-    cluster.create_image("rbd/paused", 4 * MIB);
-    let client = Client::connect(&cluster);
-    let image = client.open("paused");
+    requests_are_counted_by_kind_and_those_in_flight_at_a_cluster_that_pauses(&mut cluster);
+    an_image_stays_open_for_requests_whose_queue_is_dropped(&mut cluster);
+    an_image_whose_osds_do_not_answer_does_not_stop_others_of_its_connection(&cluster);
+}
+
+fn requests_are_counted_by_kind_and_those_in_flight_at_a_cluster_that_pauses(
+    cluster: &mut Cluster,
+) {
+    cluster.create_image("rbd/counted", 4 * MIB);
+    let client = Client::connect(cluster);
+    let image = client.open("counted");
+    let status = client.connection().status();
+    assert_eq!((status.images(), status.user()), (1, "admin"));
     let mut requester = Requester::new(&image);
     let data = pattern(1, 4096);
     requester.write(0, &data).unwrap();
+    requester.write(4096, &data).unwrap();
+    requester.read(0, 4096).unwrap();
+    // It does not reach the cluster.
+    assert_eq!(requester.write(4 * MIB, &data), Err(Errno::IO));
+    assert_eq!(status.state(), ConnectionState::Connected);
     cluster.pause_osd();
-    for block in 1..=8 {
+    for block in 0..3 {
         let data = data.clone().into_boxed_slice();
         requester.start(Op::Write, true, block * 4096, 4096, vec![data]);
     }
-    requester.start(Op::Flush, false, 0, 0, Vec::new());
+    assert_eq!(
+        (status.in_flight(), image.request_stats().in_flight()),
+        (3, 3)
+    );
+    eventually("a cluster that is not answering", || {
+        matches!(status.state(), ConnectionState::NotAnswering(_))
+    });
     assert!(!requester.queue().has_completions());
     cluster.resume_osd();
     let completions = requester.finish();
-    assert!(
-        completions
-            .iter()
-            .all(|completion| completion.result.is_ok())
+    let last = &completions[completions.len() - 3..];
+    assert!(last.iter().all(|done| done.result.is_ok()));
+    assert_eq!(requester.read(2 * 4096, 4096).unwrap(), data);
+    assert_eq!(
+        (status.in_flight(), status.state()),
+        (0, ConnectionState::Connected)
     );
-    assert_eq!(requester.read(8 * 4096, 4096), Ok(data));
+    let queues = image.request_stats().queues();
+    assert_eq!(queues.len(), 1);
+    let count = |kind| {
+        let stats = queues[0].of_kind(kind);
+        (stats.latency.total(), stats.bytes.get(), stats.failed.get())
+    };
+    assert_eq!(count(RequestKind::Write), (5, 5 * 4096, 0));
+    assert_eq!(count(RequestKind::Read), (2, 2 * 4096, 0));
+    drop((requester, image));
+    // The thread that completed the last request may not have let go of the image yet.
+    eventually("an image that is closed", || status.images() == 0);
 }
 
-#[test]
-fn an_image_stays_open_for_requests_whose_queue_is_dropped() {
-    let Some(mut cluster) = Cluster::start_or_report(IN_MEMORY) else {
-        return;
-    };
+fn an_image_stays_open_for_requests_whose_queue_is_dropped(cluster: &mut Cluster) {
     cluster.create_image("rbd/dropped", 4 * MIB);
-    let client = Client::connect(&cluster);
+    let client = Client::connect(cluster);
     let image = client.open("dropped");
     let (sender, woken) = mpsc::channel();
     let mut queue = ImageQueue::new(image, Arc::new(move || sender.send(()).unwrap()));
@@ -75,66 +104,22 @@ fn an_image_stays_open_for_requests_whose_queue_is_dropped() {
     assert!(matches!(woken.try_recv(), Err(TryRecvError::Disconnected)));
 }
 
-#[test]
-fn a_full_pool_is_lack_of_space_until_its_quota_is_lifted() {
-    let Some(cluster) = Cluster::shared_or_report() else {
-        return;
-    };
-    cluster.create_pool("small");
-    cluster.create_image("small/disk", 64 * MIB);
-    cluster.ceph(["osd", "pool", "set-quota", "small", "max_bytes", "4194304"]);
-    let client = Client::connect(cluster);
-    let mut options = image("disk");
-    options.pool = "small".to_owned();
-    let disk = client.try_open(&options).unwrap();
-    let mut requester = Requester::new(&disk);
-    let data = pattern(1, 4 << 20);
-    requester.write(0, &data).unwrap();
-    // The cluster counts bytes now and then.
-    let is_full = || cluster.ceph(["osd", "dump"]).contains("full_quota");
-    eventually("a pool that is full", is_full);
-    // What needs no more space goes on.
-    assert_eq!(requester.write(0, &data), Ok(()));
-    assert_eq!(requester.read(0, data.len()).unwrap(), data);
-    // The OSD gets the cluster's map a moment later. What was written until then is discarded, so that each write needs space.
-    eventually("a write is refused", || {
-        let written = requester.write(4 * MIB, &data);
-        if written.is_ok() {
-            let len = data.len() as u64;
-            requester.without_data(Op::Discard, 4 * MIB, len).unwrap();
-        }
-        written == Err(Errno::NOSPC)
-    });
-    cluster.ceph(["osd", "pool", "set-quota", "small", "max_bytes", "0"]);
-    eventually("space again", || {
-        requester.write(60 * MIB, &data) != Err(Errno::NOSPC)
-    });
-}
-
 /// Moves the placement groups of a pool to where no OSD is: they do not answer any more.
 fn silence_pool(cluster: &Cluster, pool: &str) {
-    cluster.ceph(["osd", "crush", "add-bucket", "nowhere", "root"]);
-    cluster.ceph([
-        "osd",
-        "crush",
-        "rule",
-        "create-replicated",
-        "nowhere",
-        "nowhere",
-        "osd",
-    ]);
-    cluster.ceph(["osd", "pool", "set", pool, "crush_rule", "nowhere"]);
+    for command in [
+        "osd crush add-bucket nowhere root".to_owned(),
+        "osd crush rule create-replicated nowhere nowhere osd".to_owned(),
+        format!("osd pool set {pool} crush_rule nowhere"),
+    ] {
+        cluster.ceph(command.split(' '));
+    }
 }
 
-#[test]
-fn an_image_whose_osds_do_not_answer_does_not_stop_others_of_its_connection() {
-    let Some(cluster) = Cluster::start_or_report(IN_MEMORY) else {
-        return;
-    };
+fn an_image_whose_osds_do_not_answer_does_not_stop_others_of_its_connection(cluster: &Cluster) {
     cluster.create_pool("silent");
-    cluster.rbd(["create", "--size", "4M", "silent/stopped"]);
+    cluster.create_image("silent/stopped", 4 * MIB);
     cluster.create_image("rbd/running", 4 * MIB);
-    let client = Client::connect(&cluster);
+    let client = Client::connect(cluster);
     let running = client.open("running");
     let stopped = ImageOptions {
         pool: "silent".to_owned(),
@@ -143,7 +128,7 @@ fn an_image_whose_osds_do_not_answer_does_not_stop_others_of_its_connection() {
     let stopped = client.try_open(&stopped).unwrap();
     let mut requesters = [(); 8].map(|()| Requester::new(&stopped));
     requesters[0].write(0, &pattern(1, 4096)).unwrap();
-    silence_pool(&cluster, "silent");
+    silence_pool(cluster, "silent");
     // More than librados would have in flight of all images.
     for requester in &mut requesters {
         for number in 0..32 {
@@ -162,14 +147,8 @@ fn an_image_whose_osds_do_not_answer_does_not_stop_others_of_its_connection() {
     running.lock().unwrap();
     drop(client.open("running"));
     assert!(matches!(answer.try_recv(), Err(TryRecvError::Empty)));
-    cluster.ceph([
-        "osd",
-        "pool",
-        "set",
-        "silent",
-        "crush_rule",
-        "replicated_rule",
-    ]);
+    let heal = "osd pool set silent crush_rule replicated_rule";
+    cluster.ceph(heal.split(' '));
     for requester in &mut requesters {
         assert!(requester.finish().iter().all(|done| done.result.is_ok()));
     }

@@ -15,10 +15,9 @@ use test_support::ceph::Cluster;
 use test_support::deadline::eventually;
 use test_support::process::Process;
 
+use crate::MIB;
 use crate::client::{Client, Turn, image, options};
 use crate::requester::{Requester, pattern};
-
-const MIB: u64 = 1 << 20;
 
 /// Key of a client's record in the metadata of an image; its address follows.
 const RECORD: &str = "blockplane.client.";
@@ -29,7 +28,8 @@ const IMAGES: &str = "CEPH_TEST_LOCK_IMAGES";
 const TAKES: &str = "CEPH_TEST_LOCK_TAKES";
 
 /// The test that is such a process if they are set.
-const OTHER: &str = "lock::the_lock_of_another_live_client_is_refused_with_its_address";
+const OTHER: &str =
+    "lock::the_lock_of_another_client_is_refused_with_its_address_until_that_is_killed";
 
 /// Another process that holds the lock of an image.
 fn holder(cluster: &Cluster, name: &str) -> Process {
@@ -115,15 +115,13 @@ fn recorded(cluster: &Cluster, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_lock_of_another_live_client_is_refused_with_its_address() {
+fn the_lock_of_another_client_is_refused_with_its_address_until_that_is_killed() {
     if let Some(conf) = env::var_os(CONF) {
         keep_images(conf.into());
     }
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some((cluster, client)) = Client::with_images(["held"]) else {
         return;
     };
-    cluster.create_image("rbd/held", MIB);
-    let client = Client::connect(cluster);
     let holder = holder(cluster, "held");
     let image = client.open("held");
     let refused = image.lock().unwrap_err();
@@ -137,39 +135,21 @@ fn the_lock_of_another_live_client_is_refused_with_its_address() {
     let mut requester = Requester::new(&image);
     assert_eq!(requester.write(0, &[0; 512]), Err(Errno::ROFS));
     assert_eq!(requester.read(0, 4096).unwrap(), pattern(1, 4096));
-    drop(holder);
-}
-
-#[test]
-fn the_lock_of_a_killed_process_of_ours_is_broken_at_once() {
-    let Some(cluster) = Cluster::shared_or_report() else {
-        return;
-    };
-    cluster.create_image("rbd/orphaned", MIB);
-    let client = Client::connect(cluster);
-    let holder = holder(cluster, "orphaned");
-    let image = client.open("orphaned");
-    let Err(LockError::Held { owner_address, .. }) = image.lock() else {
-        panic!("not held");
-    };
     kill(holder);
     // Its watch has not ended: only the record makes the difference.
-    assert!(image.watchers().unwrap().contains(&owner_address));
+    assert!(image.watchers().unwrap().contains(owner_address));
     image.lock().unwrap();
     let blocked = cluster.ceph(["osd", "blocklist", "ls"]);
-    assert!(blocked.contains(&owner_address), "{blocked}");
-    let mut requester = Requester::new(&image);
+    assert!(blocked.contains(owner_address), "{blocked}");
     requester.write(0, &pattern(2, 4096)).unwrap();
     assert_eq!(requester.read(0, 4096).unwrap(), pattern(2, 4096));
 }
 
 #[test]
 fn the_lock_of_a_killed_client_without_a_record_is_not_broken() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some((cluster, client)) = Client::with_images(["unrecorded"]) else {
         return;
     };
-    cluster.create_image("rbd/unrecorded", MIB);
-    let client = Client::connect(cluster);
     let holder = holder(cluster, "unrecorded");
     let [address] = recorded(cluster, "unrecorded").try_into().unwrap();
     let record = format!("{RECORD}{address}");
@@ -239,14 +219,10 @@ fn without_the_right_to_block_clients_only_the_lock_of_a_dead_one_is_refused() {
 /// A monitor may add one client in a second.
 #[test]
 fn a_killed_process_is_put_on_the_blocklist_once_for_all_of_its_images() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let names = ["first", "second", "third"];
+    let Some((cluster, client)) = Client::with_images(names) else {
         return;
     };
-    let names = ["first", "second", "third"];
-    for name in names {
-        cluster.create_image(name, MIB);
-    }
-    let client = Client::connect(cluster);
     let images = names.map(|name| client.open(name));
     let own = watchers(&images[0]);
     let killed = other_process(cluster, &names, true);
@@ -271,11 +247,9 @@ fn a_killed_process_is_put_on_the_blocklist_once_for_all_of_its_images() {
 
 #[test]
 fn the_lock_is_free_after_unlocking_and_after_closing() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some((cluster, client)) = Client::with_images(["passed"]) else {
         return;
     };
-    cluster.create_image("rbd/passed", MIB);
-    let client = Client::connect(cluster);
     let first = client.open("passed");
     first.lock().unwrap();
     // Again is no error.
@@ -284,71 +258,17 @@ fn the_lock_is_free_after_unlocking_and_after_closing() {
     // The same process: waits for a moment, since it may be closing the image.
     first.unlock().unwrap();
     second.lock().unwrap();
-    drop(second);
-    // From another connection, while the image is being closed.
-    let other = Connection::open(&options(cluster)).unwrap();
-    let third = Image::open(&other, &image("passed"), Arc::new(|| ())).unwrap();
-    third.lock().unwrap();
-}
-
-#[test]
-fn a_lock_that_this_process_releases_meanwhile_is_taken() {
-    let Some(cluster) = Cluster::shared_or_report() else {
-        return;
-    };
-    cluster.create_image("rbd/exchanged", MIB);
-    let client = Client::connect(cluster);
-    let [old, new] = [(), ()].map(|()| client.open("exchanged"));
-    old.lock().unwrap();
-    let locking = thread::spawn(move || new.lock());
+    let third = client.open("passed");
+    let locking = thread::spawn(move || {
+        third.lock().unwrap();
+        third
+    });
     // Long enough that the attempt is mostly before the release; either order is right.
     thread::sleep(Duration::from_millis(300));
-    drop(old);
-    assert_eq!(locking.join().unwrap(), Ok(()));
-}
-
-#[test]
-fn a_client_whose_lock_was_broken_gets_errors() {
-    let Some(cluster) = Cluster::shared_or_report() else {
-        return;
-    };
-    cluster.create_image("rbd/broken", MIB);
-    let client = Client::connect(cluster);
-    let image = client.open("broken");
-    image.lock().unwrap();
-    let mut requester = Requester::new(&image);
-    requester.write(0, &pattern(1, 4096)).unwrap();
-    let watcher = image.watchers().unwrap().remove(0);
-    cluster.ceph(["osd", "blocklist", "add", &watcher]);
-    // The OSD may not have the map with the blocklist yet.
-    eventually("the client is refused", || {
-        let written = requester.write(0, &pattern(1, 4096));
-        assert!(
-            matches!(written, Ok(()) | Err(Errno::SHUTDOWN)),
-            "{written:?}"
-        );
-        written.is_err()
-    });
-}
-
-#[test]
-fn an_image_without_the_feature_has_no_lock() {
-    let Some(cluster) = Cluster::shared_or_report() else {
-        return;
-    };
-    cluster.rbd([
-        "create",
-        "--size",
-        "1M",
-        "--image-feature",
-        "layering",
-        "rbd/plain",
-    ]);
-    let client = Client::connect(cluster);
-    let refused = client.open("plain").lock().unwrap_err();
-    assert!(
-        matches!(refused, LockError::Unsupported { .. }),
-        "{refused}"
-    );
-    assert!(refused.to_string().contains("rbd/plain exclusive-lock"));
+    drop(second);
+    drop(locking.join().unwrap());
+    // From another connection, while the image is being closed.
+    let other = Connection::open(&options(cluster)).unwrap();
+    let fourth = Image::open(&other, &image("passed"), Arc::new(|| ())).unwrap();
+    fourth.lock().unwrap();
 }

@@ -1,4 +1,5 @@
-//! Images of a real cluster: requests, sizes, locks, errors of connecting, faults of the cluster, state for operators.
+//! Images of a real cluster: requests, locks, errors of connecting, faults of the cluster, state for operators. What users see of them
+//! is in blockplane's tests (`rbd`).
 
 #![allow(
     clippy::unwrap_used,
@@ -12,5 +13,6 @@ mod lock;
 mod log;
 mod requester;
 mod requests;
-mod size;
 mod status;
+
+const MIB: u64 = 1 << 20;

@@ -1,16 +1,17 @@
 //! Requests of a test to an image, with buffers that stay valid.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 
 use ceph::{Image, ImageQueue};
 use engine::{Completion, Errno, Op, Request};
 use libc::iovec;
-use test_support::deadline::Deadline;
+use test_support::deadline::STUCK_AFTER;
 
 /// A queue, and the requests in it.
 pub struct Requester {
     queue: ImageQueue,
-    woken: Arc<Event>,
+    woken: Receiver<()>,
     requests: Vec<Buffers>,
     completions: Vec<Completion>,
 }
@@ -21,35 +22,12 @@ struct Buffers {
     list: Vec<iovec>,
 }
 
-#[derive(Default)]
-struct Event {
-    set: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Event {
-    fn wait(&self) {
-        let left = Deadline::default().remaining();
-        let set = self.set.lock().unwrap();
-        let (mut set, timeout) = self
-            .changed
-            .wait_timeout_while(set, left, |set| !*set)
-            .unwrap();
-        assert!(!timeout.timed_out(), "no wake-up");
-        *set = false;
-    }
-}
-
 impl Requester {
     pub fn new(image: &Arc<Image>) -> Self {
-        let woken = Arc::new(Event::default());
-        let wake = Arc::clone(&woken);
-        let wake = move || {
-            *wake.set.lock().unwrap() = true;
-            wake.changed.notify_one();
-        };
+        let (sender, woken) = channel();
+        let wake = Arc::new(move || _ = sender.send(()));
         Requester {
-            queue: ImageQueue::new(Arc::clone(image), Arc::new(wake)),
+            queue: ImageQueue::new(Arc::clone(image), wake),
             woken,
             requests: Vec::new(),
             completions: Vec::new(),
@@ -93,7 +71,8 @@ impl Requester {
     /// Waits for wake-ups until all requests are complete.
     pub fn finish(&mut self) -> &[Completion] {
         while self.queue.in_flight() > 0 {
-            self.woken.wait();
+            let woken = self.woken.recv_timeout(STUCK_AFTER);
+            woken.expect("a wake-up");
             self.queue.reap(&mut self.completions);
         }
         &self.completions
@@ -116,13 +95,8 @@ impl Requester {
     }
 
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        self.run(
-            Op::Write,
-            false,
-            offset,
-            data.len() as u64,
-            vec![data.into()],
-        )
+        let len = data.len() as u64;
+        self.run(Op::Write, false, offset, len, vec![data.into()])
     }
 
     pub fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {

@@ -2,17 +2,15 @@
 
 use std::fs;
 
-use ceph::MAX_BYTES_IN_FLIGHT;
+use ceph::{LockError, MAX_BYTES_IN_FLIGHT};
 use engine::{Errno, Op};
 use test_support::ceph::Cluster;
 use test_support::deadline::eventually;
 
-use crate::client::{Client, image};
+use crate::client::{Client, IMAGE_BYTES, image};
 use crate::requester::{Requester, pattern};
 
 const MIB: usize = 1 << 20;
-/// Two objects and a part of a third, which does not end with a sector.
-const BYTES: usize = 9 * MIB + 100;
 
 /// The image as Ceph's own tool reads it.
 fn export(cluster: &Cluster, name: &str) -> Vec<u8> {
@@ -29,24 +27,23 @@ fn assert_same(read: &[u8], expected: &[u8]) {
 }
 
 #[test]
-fn what_is_written_is_read_and_exported() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+fn what_is_written_and_zeroed_is_read_and_exported() {
+    let Some((cluster, client)) = Client::with_images(["patterns"]) else {
         return;
     };
-    cluster.create_image("rbd/patterns", BYTES as u64);
-    let client = Client::connect(cluster);
     let image = client.open("patterns");
-    assert_eq!(image.known_size(), BYTES as u64);
+    assert_eq!(image.known_size(), IMAGE_BYTES);
     assert_eq!(image.geometry().object_bytes, 4 << 20);
     let mut requester = Requester::new(&image);
-    let mut model = vec![0; BYTES];
+    let bytes = usize::try_from(IMAGE_BYTES).unwrap();
+    let mut model = vec![0; bytes];
     // Within an object, across two, a few bytes, to the end.
     for (seed, offset, len) in [
         (1, 0, MIB),
         (2, 4 * MIB - 4096, 8192),
         (3, 511, 3),
         (4, 2 * MIB, 5 * MIB),
-        (5, BYTES - 612, 612),
+        (5, bytes - 612, 612),
     ] {
         let data = pattern(seed, len);
         requester.write(offset as u64, &data).unwrap();
@@ -61,7 +58,7 @@ fn what_is_written_is_read_and_exported() {
         .unwrap();
     model[8192..8192 + data.len()].copy_from_slice(&data);
 
-    assert_same(&requester.read(0, BYTES).unwrap(), &model);
+    assert_same(&requester.read(0, model.len()).unwrap(), &model);
     let buffers = vec![vec![0xee; 700].into_boxed_slice(); 1500];
     requester
         .run(Op::Read, false, 100, 700 * 1500, buffers)
@@ -70,18 +67,8 @@ fn what_is_written_is_read_and_exported() {
     assert_same(&read, &model[100..100 + 700 * 1500]);
     requester.without_data(Op::Flush, 0, 0).unwrap();
     assert_same(&export(cluster, "rbd/patterns"), &model);
-}
 
-#[test]
-fn discarded_and_zeroed_ranges_read_as_zeroes_and_neighbours_stay() {
-    let Some(cluster) = Cluster::shared_or_report() else {
-        return;
-    };
-    cluster.create_image("rbd/zeroes", BYTES as u64);
-    let client = Client::connect(cluster);
-    let image = client.open("zeroes");
-    let mut requester = Requester::new(&image);
-    let mut model = pattern(1, BYTES);
+    model = pattern(7, bytes);
     requester.write(0, &model).unwrap();
     let thin = Op::WriteZeroes { unmap: true };
     let thick = Op::WriteZeroes { unmap: false };
@@ -98,8 +85,8 @@ fn discarded_and_zeroed_ranges_read_as_zeroes_and_neighbours_stay() {
             .unwrap();
         model[offset..offset + len].fill(0);
     }
-    assert_same(&requester.read(0, BYTES).unwrap(), &model);
-    assert_same(&export(cluster, "rbd/zeroes"), &model);
+    assert_same(&requester.read(0, model.len()).unwrap(), &model);
+    assert_same(&export(cluster, "rbd/patterns"), &model);
 }
 
 #[test]
@@ -182,31 +169,20 @@ fn the_end_of_an_image_bounds_writes_and_fills_reads_with_zeroes() {
 
 #[test]
 fn requests_in_flight_are_bounded_and_each_completes_once() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some((_, client)) = Client::with_images(["depth"]) else {
         return;
     };
-    cluster.create_image("rbd/depth", 4 * MIB as u64);
-    let client = Client::connect(cluster);
     let image = client.open("depth");
     let mut requester = Requester::new(&image);
     for block in 0..ceph::MAX_IN_FLIGHT {
         assert_eq!(requester.queue().room(), ceph::MAX_IN_FLIGHT - block);
         let data = pattern(block.to_le_bytes()[0], 4096).into_boxed_slice();
-        requester.start(
-            Op::Write,
-            block % 2 == 0,
-            block as u64 * 4096,
-            4096,
-            vec![data],
-        );
+        let (fua, offset) = (block % 2 == 0, block as u64 * 4096);
+        requester.start(Op::Write, fua, offset, 4096, vec![data]);
     }
     assert_eq!(requester.queue().room(), 0);
     let mut completions = requester.finish().to_vec();
-    assert!(
-        completions
-            .iter()
-            .all(|completion| completion.result.is_ok())
-    );
+    assert!(completions.iter().all(|done| done.result.is_ok()));
     completions.sort_by_key(|completion| completion.token);
     let tokens = completions.iter().map(|completion| completion.token);
     assert!(tokens.eq(0..ceph::MAX_IN_FLIGHT as u64));
@@ -217,45 +193,10 @@ fn requests_in_flight_are_bounded_and_each_completes_once() {
 }
 
 #[test]
-fn snapshots_and_images_open_for_reading_refuse_writes() {
-    let Some(cluster) = Cluster::shared_or_report() else {
-        return;
-    };
-    cluster.create_image("rbd/readable", MIB as u64);
-    let client = Client::connect(cluster);
-    let data = pattern(1, MIB);
-    Requester::new(&client.open("readable"))
-        .write(0, &data)
-        .unwrap();
-    cluster.rbd(["snap", "create", "rbd/readable@before"]);
-    Requester::new(&client.open("readable"))
-        .write(0, &[0; 512])
-        .unwrap();
-    let mut options = image("readable");
-    options.read_only = true;
-    let mut current = Requester::new(&client.try_open(&options).unwrap());
-    assert_same(&current.read(0, 512).unwrap(), &[0; 512]);
-    assert_eq!(current.write(0, &data), Err(Errno::ROFS));
-    options.snapshot = Some("before".to_owned());
-    options.read_only = false;
-    let snapshot = client.try_open(&options).unwrap();
-    let mut before = Requester::new(&snapshot);
-    assert_same(&before.read(0, MIB).unwrap(), &data);
-    assert_eq!(before.write(0, &data), Err(Errno::ROFS));
-    assert_eq!(before.without_data(Op::Flush, 0, 0), Ok(()));
-    assert!(matches!(
-        snapshot.lock(),
-        Err(ceph::LockError::ReadOnly { .. })
-    ));
-}
-
-#[test]
 fn bytes_in_flight_are_limited_and_requests_beyond_follow_in_order() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some((_, client)) = Client::with_images(["bytes"]) else {
         return;
     };
-    cluster.create_image("rbd/bytes", 4 * MIB as u64);
-    let client = Client::connect(cluster);
     let image = client.open("bytes");
     let mut requester = Requester::new(&image);
     let most = usize::try_from(MAX_BYTES_IN_FLIGHT).unwrap() / MIB;
@@ -287,26 +228,32 @@ fn bytes_in_flight_are_limited_and_requests_beyond_follow_in_order() {
 
 #[test]
 fn a_snapshot_that_is_removed_while_it_is_read_fails_instead_of_reading_as_zeroes() {
-    let Some(cluster) = Cluster::shared_or_report() else {
+    let Some((cluster, client)) = Client::with_images(["readable"]) else {
         return;
     };
-    cluster.create_image("rbd/forgotten", MIB as u64);
-    let client = Client::connect(cluster);
     let data = pattern(1, 4096);
-    Requester::new(&client.open("forgotten"))
-        .write(0, &data)
-        .unwrap();
-    cluster.rbd(["snap", "create", "rbd/forgotten@before"]);
-    let mut options = image("forgotten");
-    options.snapshot = Some("before".to_owned());
+    let mut writer = Requester::new(&client.open("readable"));
+    writer.write(0, &data).unwrap();
+    cluster.rbd(["snap", "create", "rbd/readable@before"]);
+    writer.write(0, &[2; 4096]).unwrap();
+    drop(writer);
+    // Images open for reading and snapshots refuse writes.
+    let mut options = image("readable");
     options.read_only = true;
-    let mut before = Requester::new(&client.try_open(&options).unwrap());
+    let mut current = Requester::new(&client.try_open(&options).unwrap());
+    assert_same(&current.read(0, 4096).unwrap(), &[2; 4096]);
+    assert_eq!(current.write(0, &data), Err(Errno::ROFS));
+    options.snapshot = Some("before".to_owned());
+    options.read_only = false;
+    let snapshot = client.try_open(&options).unwrap();
+    let mut before = Requester::new(&snapshot);
     assert_same(&before.read(0, 4096).unwrap(), &data);
+    assert_eq!(before.write(0, &data), Err(Errno::ROFS));
+    assert_eq!(before.without_data(Op::Flush, 0, 0), Ok(()));
+    let refused = snapshot.lock().unwrap_err();
+    assert!(matches!(refused, LockError::ReadOnly { .. }), "{refused}");
     // Its data is needed no more.
-    Requester::new(&client.open("forgotten"))
-        .write(0, &[2; 4096])
-        .unwrap();
-    cluster.rbd(["snap", "rm", "--no-progress", "rbd/forgotten@before"]);
+    cluster.rbd(["snap", "rm", "--no-progress", "rbd/readable@before"]);
     eventually("a read fails", || match before.read(0, 4096) {
         Ok(read) => {
             assert_same(&read, &data);
