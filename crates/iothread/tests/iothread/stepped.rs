@@ -180,19 +180,8 @@ fn a_long_queue_gets_its_first_answers_before_its_last_request_is_admitted() {
     steps.iterate_until(&guest, 170);
 }
 
-/// A guest that always wants more than there is room for.
-struct Greedy {
-    guest: Guest,
-    source_index: u32,
-    stats: Arc<QueueStats>,
-    answered: u64,
-    /// Requests that were admitted, and the last iteration in which some were.
-    admitted: u64,
-    last_turn: usize,
-}
-
-/// In each iteration the queues that waited longest get the room there is, whenever the disk makes it: none is passed over by
-/// one that was served after it.
+/// Guests that always want more than there is room for. In each iteration the queues that waited longest get the room there is,
+/// whenever the disk makes it: none is passed over by one that was served after it.
 fn take_turns(disk: &Arc<Node>, room: u32, queues: usize) {
     const ITERATIONS: usize = 1000;
     let mut steps = SteppedIothread::new(room);
@@ -201,22 +190,17 @@ fn take_turns(disk: &Arc<Node>, room: u32, queues: usize) {
         let setup = guest.setup(disk, 0);
         let stats = setup.stats.clone();
         let source_index = started(&mut steps, setup);
-        Greedy {
-            guest,
-            source_index,
-            stats,
-            answered: 0,
-            admitted: 0,
-            last_turn: 0,
-        }
+        (guest, source_index, stats)
     }));
+    // As indices in rings are counted.
+    let admitted = |(guest, _, stats): &(Guest, u32, Arc<QueueStats>)| {
+        let in_flight = u16::try_from(stats.in_flight().get()).unwrap();
+        guest.driver.used_idx().wrapping_add(in_flight)
+    };
+    let mut last_turns = vec![0; queues];
     for iteration in 1..=ITERATIONS {
-        for Greedy {
-            guest,
-            source_index,
-            ..
-        } in &mut greedy
-        {
+        for (guest, source_index, _) in &mut greedy {
+            guest.take_done();
             // Every other block, so that nothing is merged.
             while guest.room() > 0 {
                 guest.read(0, guest.room() as u64 * 2);
@@ -224,25 +208,23 @@ fn take_turns(disk: &Arc<Node>, room: u32, queues: usize) {
             guest.driver.publish();
             steps.enable(*source_index, true);
         }
+        let before = Vec::from_iter(greedy.iter().map(admitted));
         steps.iterate();
-        // When the queues that got something now had their last turn, and the others.
+        // When the queues that get something now had their last turn, and the others.
         let (mut served, mut passed_over) = (Vec::new(), Vec::new());
-        for queue in &mut greedy {
-            queue.answered += queue.guest.take_done().len() as u64;
-            let admitted = queue.answered + queue.stats.in_flight().get();
-            if admitted == queue.admitted {
-                passed_over.push(queue.last_turn);
-                continue;
+        for (index, last_turn) in last_turns.iter_mut().enumerate() {
+            if admitted(&greedy[index]) == before[index] {
+                passed_over.push(*last_turn);
+            } else {
+                served.push(std::mem::replace(last_turn, iteration));
             }
-            served.push(queue.last_turn);
-            (queue.admitted, queue.last_turn) = (admitted, iteration);
         }
         assert!(
             served.iter().max() <= passed_over.iter().min() || passed_over.is_empty(),
             "room for {room}, {iteration}: {served:?} before {passed_over:?}"
         );
     }
-    assert!(greedy.iter().all(|queue| queue.answered > 0));
+    assert!(last_turns.iter().all(|turn| *turn > 0), "{last_turns:?}");
 }
 
 #[test]
