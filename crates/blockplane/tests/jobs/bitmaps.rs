@@ -18,13 +18,14 @@ const GRANULE: u64 = 65536;
 const BLOCKS: u64 = GRANULE / 4096;
 
 /// Two granules are dirty: the first one, and the one at 1 MiB. The target has the content of before.
-fn with_two_dirty_granules(folder: &Folder) -> (Process, Client, Guest) {
-    let (program, mut client, mut guest) = start_with_guest(folder, 2 * MIB, BAD);
+fn with_two_dirty_granules() -> (Folder, Process, Client, Guest) {
+    let folder = Folder::new();
+    let (program, mut client, mut guest) = start_with_guest(&folder, 2 * MIB, BAD);
     // In place: it is open.
     let before = std::fs::read(folder.join("disk.img")).unwrap();
     std::fs::write(folder.join("copy.img"), before).unwrap();
     make_two_granules_dirty(&mut client, &mut guest);
-    (program, client, guest)
+    (folder, program, client, guest)
 }
 
 /// In a new bitmap.
@@ -44,8 +45,7 @@ fn dirty(client: &mut Client) -> u64 {
 /// becomes dirty.
 #[test]
 fn granules_that_were_copied_are_clean_in_the_cases_of_the_mode() {
-    let folder = Folder::new();
-    let (program, mut client, mut guest) = with_two_dirty_granules(&folder);
+    let (_folder, program, mut client, mut guest) = with_two_dirty_granules();
     for (sync, mode, after_failure, after_success) in [
         ("incremental", json!("on-success"), 2..3, 1),
         ("incremental", Value::Null, 2..3, 1),
@@ -84,8 +84,7 @@ fn granules_that_were_copied_are_clean_in_the_cases_of_the_mode() {
 
 #[test]
 fn cancelled_backup_keeps_all_that_was_dirty_and_what_was_written_since() {
-    let folder = Folder::new();
-    let (program, mut client, mut guest) = with_two_dirty_granules(&folder);
+    let (_folder, program, mut client, mut guest) = with_two_dirty_granules();
     let slow = json!({"bitmap": "b", "speed": 1});
     begin_backup(&mut client, "incremental", slow);
     guest.request(0, OUT, 8 * BLOCKS, 3);
@@ -98,8 +97,7 @@ fn cancelled_backup_keeps_all_that_was_dirty_and_what_was_written_since() {
 /// As libvirt does it: a bitmap for one job, which does not record, with what others have.
 #[test]
 fn bitmap_that_is_merged_for_a_backup_has_what_is_dirty_at_its_moment() {
-    let folder = Folder::new();
-    let (program, mut client, mut guest) = with_two_dirty_granules(&folder);
+    let (folder, program, mut client, mut guest) = with_two_dirty_granules();
     let by_hand = json!({"bitmap": "tmp", "auto-finalize": false});
     let backup = copy("incremental", by_hand);
     let actions = json!({"actions": [
@@ -123,8 +121,7 @@ fn bitmap_that_is_merged_for_a_backup_has_what_is_dirty_at_its_moment() {
 /// As in QEMU: actions are carried out in their order, and a job keeps its bitmap from later ones.
 #[test]
 fn bitmap_is_not_changed_by_the_actions_after_its_backup() {
-    let folder = Folder::new();
-    let (program, mut client, _guest) = with_two_dirty_granules(&folder);
+    let (_folder, program, mut client, _guest) = with_two_dirty_granules();
     let of_bitmap = |kind: &str| json!({"type": kind, "data": {"node": "disk", "name": "b"}});
     let backup = copy("incremental", json!({"bitmap": "b"}));
     let backup = json!({"type": "blockdev-backup", "data": backup});

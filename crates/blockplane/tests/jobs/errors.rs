@@ -13,8 +13,10 @@ use crate::{
 const FILTERS: &str = "--blockdev blkdebug,node-name=source,image=disk --blockdev blkdebug,node-name=target,image=copy \
     --export vhost-user-blk,id=e,node-name=source,writable=on,addr.type=unix,addr.path=e.sock";
 
-fn started(folder: &Folder) -> (Process, Client, Guest) {
-    start_with_guest(folder, 4 * MIB, FILTERS)
+fn started() -> (Folder, Process, Client, Guest) {
+    let folder = Folder::new();
+    let (program, client, guest) = start_with_guest(&folder, 4 * MIB, FILTERS);
+    (folder, program, client, guest)
 }
 
 /// Begins a backup of one filter to the other.
@@ -25,8 +27,7 @@ fn begin(client: &mut Client, others: Value) {
 
 #[test]
 fn failing_disk_ends_the_job_with_its_error() {
-    let folder = Folder::new();
-    let (program, mut client, _guest) = started(&folder);
+    let (_folder, program, mut client, _guest) = started();
     for (node, iotype, errno, policy, text) in [
         ("source", "read", 5, "report", "Input/output error"),
         ("target", "write", 28, "report", "No space left on device"),
@@ -50,8 +51,7 @@ fn failing_disk_ends_the_job_with_its_error() {
 
 #[test]
 fn job_whose_target_is_full_waits_until_it_is_resumed() {
-    let folder = Folder::new();
-    let (program, mut client, _guest) = started(&folder);
+    let (folder, program, mut client, _guest) = started();
     for policy in ["enospc", "stop"] {
         let full = json!([{"iotype": "write", "errno": 28}]);
         set_faults(&mut client, "target", full);
@@ -72,8 +72,7 @@ fn job_whose_target_is_full_waits_until_it_is_resumed() {
 /// The first part's write fails after the job was resumed, and that of a later part, which began at once as well, before.
 #[test]
 fn error_of_a_write_before_the_job_was_resumed_does_not_stop_it_again() {
-    let folder = Folder::new();
-    let (program, mut client, _guest) = started(&folder);
+    let (folder, program, mut client, _guest) = started();
     let rules = json!([
         {"iotype": "write", "sector": 2048, "errno": 28, "once": true},
         {"iotype": "write", "sector": 0, "action": "hang"},
@@ -92,8 +91,7 @@ fn error_of_a_write_before_the_job_was_resumed_does_not_stop_it_again() {
 
 #[test]
 fn parts_whose_errors_are_ignored_are_copied_later() {
-    let folder = Folder::new();
-    let (program, mut client, _guest) = started(&folder);
+    let (folder, program, mut client, _guest) = started();
     let once = json!([{"iotype": "read", "errno": 5, "once": true}]);
     set_faults(&mut client, "source", once);
     begin(&mut client, json!({"on-source-error": "ignore"}));
@@ -108,8 +106,7 @@ fn parts_whose_errors_are_ignored_are_copied_later() {
 /// The old data cannot be kept, so whatever the policy the job ends, and the guest goes on.
 #[test]
 fn write_whose_old_data_cannot_be_copied_succeeds_and_ends_the_job() {
-    let folder = Folder::new();
-    let (program, mut client, mut guest) = started(&folder);
+    let (folder, program, mut client, mut guest) = started();
     for (byte, node, iotype) in [(8, "target", "write"), (9, "source", "read")] {
         let rules = json!([{"iotype": iotype, "errno": 28, "sector": 6144}]);
         set_faults(&mut client, node, rules);
@@ -131,8 +128,7 @@ fn write_whose_old_data_cannot_be_copied_succeeds_and_ends_the_job() {
 /// The kernel reports lost data once: a second flush would succeed.
 #[test]
 fn flush_of_the_target_that_fails_once_fails_the_job_whatever_the_policy() {
-    let folder = Folder::new();
-    let (program, mut client, _guest) = started(&folder);
+    let (_folder, program, mut client, _guest) = started();
     for policy in ["report", "ignore", "stop", "enospc"] {
         let once = json!([{"iotype": "flush", "errno": 28, "once": true}]);
         set_faults(&mut client, "target", once);

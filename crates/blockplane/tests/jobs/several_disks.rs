@@ -12,7 +12,8 @@ use crate::{MIB, assert_no_jobs, copy, merged, start, start_with_disks, succeede
 const BLOCKS: u64 = 2048;
 
 /// Two disks, each behind an export on an iothread, and a target for each. Their files have this content.
-fn started(folder: &Folder, content: &[u8]) -> (Process, Client) {
+fn started(content: &[u8]) -> (Folder, Process, Client) {
+    let folder = Folder::new();
     let disk = |name: &str| {
         for file in [name.to_owned(), format!("to-{name}")] {
             std::fs::write(folder.join(&format!("{file}.img")), content).unwrap();
@@ -25,7 +26,9 @@ fn started(folder: &Folder, content: &[u8]) -> (Process, Client) {
 addr.type=unix,addr.path={name}.sock "
         )
     };
-    start(folder, &(disk("a") + &disk("b")))
+    let line = disk("a") + &disk("b");
+    let (program, client) = start(&folder, &line);
+    (folder, program, client)
 }
 
 fn action(disk: &str, others: Value) -> Value {
@@ -49,8 +52,7 @@ fn written_blocks(folder: &Folder, name: &str) -> usize {
 #[test]
 fn disks_that_are_backed_up_together_are_of_one_moment() {
     for round in 0..4u64 {
-        let folder = Folder::new();
-        let (program, mut client) = started(&folder, &vec![0; 2048 * BLOCK]);
+        let (folder, program, mut client) = started(&vec![0; 2048 * BLOCK]);
         let [mut a, mut b] =
             ["a.sock", "b.sock"].map(|socket| Guest::connect(&folder.join(socket), 1));
         let begun = AtomicBool::new(false);
@@ -82,8 +84,7 @@ fn disks_that_are_backed_up_together_are_of_one_moment() {
 /// One of two jobs cannot write.
 #[test]
 fn jobs_that_are_grouped_fail_together() {
-    let folder = Folder::new();
-    let (program, mut client) = started(&folder, &vec![1; 1 << 20]);
+    let (_folder, program, mut client) = started(&vec![1; 1 << 20]);
     let rule = json!([{"iotype": "write", "errno": 5}]);
     let filter =
         json!({"driver": "blkdebug", "node-name": "bad", "image": "to-b", "inject-error": rule});
@@ -116,8 +117,7 @@ fn jobs_that_are_grouped_fail_together() {
 /// Routes of a job to its target are not exchanged while it runs.
 #[test]
 fn bitmap_of_a_target_records_all_of_the_backup_or_is_refused() {
-    let folder = Folder::new();
-    let (program, mut client) = started(&folder, &vec![1; 1 << 20]);
+    let (folder, program, mut client) = started(&vec![1; 1 << 20]);
     client.execute("blockdev-add driver=raw node-name=window file=to-a");
     let mut guest = Guest::connect(&folder.join("a.sock"), 1);
     let bitmap = |name: &str| json!({"node": "to-a", "name": name});
@@ -150,8 +150,7 @@ fn bitmap_of_a_target_records_all_of_the_backup_or_is_refused() {
 
 #[test]
 fn transaction_that_fails_starts_no_job_and_adds_no_bitmap() {
-    let folder = Folder::new();
-    let (program, mut client) = started(&folder, &vec![0; 1 << 20]);
+    let (_folder, program, mut client) = started(&vec![0; 1 << 20]);
     let add = json!({"type": "block-dirty-bitmap-add", "data": {"node": "a", "name": "b"}});
     let bad = json!({"type": "block-dirty-bitmap-remove", "data": {"node": "a", "name": "x"}});
     let abort = json!({"type": "abort", "data": {}});

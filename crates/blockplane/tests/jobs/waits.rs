@@ -141,19 +141,19 @@ fn iothread_of_a_job_is_not_removed_before_the_job_has_ended() {
 }
 
 /// A backup of which one part hangs, and others are copied.
-fn start_with_part_that_hangs(folder: &Folder) -> (Process, Client, Guest) {
-    let (program, mut client, guest) = start_with_guest(folder, 8 * MIB, LINE);
+fn start_with_part_that_hangs() -> (Folder, Process, Client, Guest) {
+    let folder = Folder::new();
+    let (program, mut client, guest) = start_with_guest(&folder, 8 * MIB, LINE);
     let hang = json!([{"iotype": "write", "sector": 2048, "action": "hang"}]);
     set_faults(&mut client, "target", hang);
     begin_backup(&mut client, "full", json!({"target": "target"}));
     await_progress(&mut client, 4 * MIB);
-    (program, client, guest)
+    (folder, program, client, guest)
 }
 
 #[test]
 fn paused_job_is_busy_until_what_was_in_flight_has_ended() {
-    let folder = Folder::new();
-    let (program, mut client, _guest) = start_with_part_that_hangs(&folder);
+    let (_folder, program, mut client, _guest) = start_with_part_that_hangs();
     client.execute("job-pause id=j");
     let before = job(&mut client);
     assert_has(&before, json!({"paused": true, "busy": true}));
@@ -168,8 +168,7 @@ fn paused_job_is_busy_until_what_was_in_flight_has_ended() {
 /// A command waits for a guest's write, which waits for the job's write.
 #[test]
 fn daemon_ends_while_a_target_hangs_and_a_command_waits_for_it() {
-    let folder = Folder::new();
-    let (program, mut client, mut guest) = start_with_part_that_hangs(&folder);
+    let (folder, program, mut client, mut guest) = start_with_part_that_hangs();
     guest.ask(0, 0, OUT, 256, 1);
     let bitmap = json!({"node": "disk", "name": "b"});
     client.send("block-dirty-bitmap-add", &bitmap);
