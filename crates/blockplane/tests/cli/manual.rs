@@ -309,6 +309,7 @@ const TYPED_IN_ZSH: &str = r#"
 "#;
 
 #[test]
+#[ignore = "full run only"]
 fn zsh_completes_keys_and_their_values() {
     if !["zsh", "timeout"].into_iter().all(installed) {
         return;

@@ -115,19 +115,26 @@ const NONSENSE: &[(&str, Nonsense)] = &[
     }),
 ];
 
+/// All of these at once: each waits a moment before it connects again.
 #[test]
 fn a_server_that_sends_nonsense_is_disconnected_and_the_request_sent_again() {
-    for (name, nonsense) in NONSENSE {
-        let server = Server::start_with_first(vec![5; 1 << 20], |peer| {
-            let request = peer.receive().unwrap();
-            nonsense(peer, &request);
-        });
-        let mut rig = Rig::open(&server.options(LONG));
-        let read = rig.start_read(8192, &[96, 4000]);
-        assert_eq!(rig.wait(read), Ok(()), "{name}");
-        assert!(rig.data(read).iter().all(|byte| *byte == 5), "{name}");
-        assert_eq!(rig.queue.disk().reconnections(), 1, "{name}");
-    }
+    std::thread::scope(|scope| {
+        for (name, nonsense) in NONSENSE {
+            scope.spawn(|| assert_request_is_sent_again(name, *nonsense));
+        }
+    });
+}
+
+fn assert_request_is_sent_again(name: &str, nonsense: Nonsense) {
+    let server = Server::start_with_first(vec![5; 1 << 20], move |peer| {
+        let request = peer.receive().unwrap();
+        nonsense(peer, &request);
+    });
+    let mut rig = Rig::open(&server.options(LONG));
+    let read = rig.start_read(8192, &[96, 4000]);
+    assert_eq!(rig.wait(read), Ok(()), "{name}");
+    assert!(rig.data(read).iter().all(|byte| *byte == 5), "{name}");
+    assert_eq!(rig.queue.disk().reconnections(), 1, "{name}");
 }
 
 #[test]
