@@ -225,14 +225,10 @@ mod tests {
             latency_timer: 0xff,
             ..PciIdentity::default()
         };
-        let bars = [
-            Bar::Io { bytes: 256 },
-            Bar::Memory { bytes: 0x400 },
-            Bar::Memory { bytes: 0x2000 },
-            Bar::None,
-            Bar::None,
-            Bar::None,
-        ];
+        let mut bars = [Bar::None; 6];
+        bars[0] = Bar::Io { bytes: 256 };
+        bars[1] = Bar::Memory { bytes: 0x400 };
+        bars[2] = Bar::Memory { bytes: 0x2000 };
         ConfigSpace::new(&identity, bars)
     }
 
@@ -247,55 +243,35 @@ mod tests {
     }
 
     #[test]
-    fn the_identity_is_there_and_cannot_be_written() {
+    fn the_identity_cannot_be_written_and_bars_show_their_sizes() {
         let mut config = config();
-        for offset in [0, 8, 0x2c, 0x34] {
+        for (offset, expected) in [
+            (0, 0x0012_1000),
+            (8, 0x0100_0000),
+            (0x10, 0xffff_ff01),
+            (0x14, 0xffff_fc00),
+            (0x18, 0xffff_e000),
+            (0x1c, 0),
+            (0x2c, 0x1000_0000),
+            // No ROM, no capabilities.
+            (0x30, 0),
+            (0x34, 0),
+            (0x3c, 0x01ff),
+        ] {
             put(&mut config, offset, u32::MAX);
+            assert_eq!(dword(&config, offset), expected, "{offset:#x}");
         }
-        assert_eq!(dword(&config, 0), 0x0012_1000);
-        assert_eq!(dword(&config, 8), 0x0100_0000);
-        assert_eq!(dword(&config, 0x2c), 0x1000_0000);
-        assert_eq!(dword(&config, 0x34), 0, "no capabilities");
-        assert_eq!(dword(&config, 0x3c), 0x0100);
-    }
-
-    #[test]
-    fn a_bar_shows_its_size_and_keeps_its_address() {
-        let mut config = config();
-        for offset in (0x10..0x28).step_by(4).chain([0x30]) {
-            put(&mut config, offset, u32::MAX);
-        }
-        assert_eq!(dword(&config, 0x10), 0xffff_ff01);
-        assert_eq!(dword(&config, 0x14), 0xffff_fc00);
-        assert_eq!(dword(&config, 0x18), 0xffff_e000);
-        assert_eq!(dword(&config, 0x1c), 0);
-        assert_eq!(dword(&config, 0x30), 0, "no ROM");
         put(&mut config, 0x10, 0xc000);
         put(&mut config, 0x14, 0xfe00_0000);
-        assert_eq!(config.bar_address_if_enabled(0), None, "not switched on");
-        put(&mut config, 4, u32::from(COMMAND_IO));
-        assert_eq!(
-            (
-                config.bar_address_if_enabled(0),
-                config.bar_address_if_enabled(1)
-            ),
-            (Some(0xc000), None)
-        );
-        put(&mut config, 4, u32::from(COMMAND_MEMORY));
-        assert_eq!(
-            (
-                config.bar_address_if_enabled(0),
-                config.bar_address_if_enabled(1)
-            ),
-            (None, Some(0xfe00_0000))
-        );
-        assert_eq!(
-            (
-                config.bar_address_if_enabled(3),
-                config.bar_address_if_enabled(6)
-            ),
-            (None, None)
-        );
+        for (command, expected) in [
+            (0, [None; 4]),
+            (COMMAND_IO, [Some(0xc000), None, None, None]),
+            (COMMAND_MEMORY, [None, Some(0xfe00_0000), None, None]),
+        ] {
+            put(&mut config, 4, command.into());
+            let addresses = [0, 1, 3, 6].map(|bar| config.bar_address_if_enabled(bar));
+            assert_eq!(addresses, expected);
+        }
         assert_eq!((config.bar_bytes(2), config.bar_bytes(3)), (0x2000, 0));
     }
 

@@ -280,23 +280,6 @@ mod tests {
     }
 
     #[test]
-    fn unmapped_memory_is_released_after_its_last_user() {
-        let mut maps = DmaMaps::default();
-        maps.map(&request(0x1000, 0x1000, BOTH), file(0x1000), 9)
-            .unwrap();
-        let in_use = maps.build_guest_memory();
-        for (address, size) in [(0x1000, 0x2000), (0, 0x1000), (0x2000, 0x1000)] {
-            assert_eq!(maps.unmap(address, size).unwrap_err().errno, Errno::NOENT);
-        }
-        let gone = maps.unmap(0x1000, 0x1000).unwrap().unwrap();
-        assert!(gone.upgrade().is_some());
-        drop(in_use);
-        assert!(gone.upgrade().is_none());
-        maps.map(&request(0x1000, 0x1000, BOTH), None, 9).unwrap();
-        assert!(maps.unmap(0x1000, 0x1000).unwrap().is_none());
-    }
-
-    #[test]
     fn a_descriptor_of_a_shorter_file_is_refused() {
         let mut maps = DmaMaps::default();
         let mapped = maps.map(&request(0, 0x2000, BOTH), file(0x1000), 9);

@@ -62,15 +62,10 @@ impl Default for Scratch {
             interrupt_pin: 1,
             ..PciIdentity::default()
         };
-        let none = Bar::None;
-        let bars = [
-            Bar::Io { bytes: 256 },
-            Bar::Memory { bytes: 0x400 },
-            Bar::Memory { bytes: 0x2000 },
-            none,
-            none,
-            none,
-        ];
+        let mut bars = [Bar::None; 6];
+        bars[0] = Bar::Io { bytes: 256 };
+        bars[1] = Bar::Memory { bytes: 0x400 };
+        bars[2] = Bar::Memory { bytes: 0x2000 };
         let mut scratch = Scratch {
             config: ConfigSpace::new(&identity, bars),
             registers: [0; REGISTERS],
@@ -195,19 +190,9 @@ impl PciDevice for Scratch {
 
     /// Records the result of an access by message in registers.
     fn on_dma_done(&mut self, _: &mut dyn PciHost, id: DmaId, result: Result<Vec<u8>, Errno>) {
-        self.finished += 1;
-        let errno = result
-            .as_ref()
-            .err()
-            .map_or(0, |error| error.raw_os_error());
-        *self.register(RESULT) = u8::try_from(errno).unwrap_or(u8::MAX);
-        if self.reads.contains(&id)
-            && let Ok(data) = result
-        {
-            for (byte, register) in data.iter().zip(DATA..) {
-                *self.register(register) = *byte;
-            }
-        }
+        let is_read = self.reads.contains(&id);
+        let data = result.as_deref().map_err(|error| *error);
+        self.record_access_result(data.map(|data| if is_read { data } else { &[] }));
         self.reads.retain(|read| *read != id);
     }
 

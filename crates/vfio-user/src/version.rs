@@ -134,10 +134,6 @@ mod tests {
         payload
     }
 
-    fn refused(text: &str) -> String {
-        negotiate(&payload(text)).unwrap_err().to_string()
-    }
-
     #[test]
     fn lower_limits_are_accepted_and_only_proposed_capabilities_are_offered() {
         let (limits, reply) = negotiate(&payload(
@@ -171,21 +167,22 @@ mod tests {
 
     #[test]
     fn errors_name_their_cause() {
-        assert!(negotiate(&[]).is_err());
-        assert!(
-            negotiate(&[1, 0, 0, 0])
-                .unwrap_err()
-                .to_string()
-                .contains("speaks vfio-user 1.0")
-        );
-        assert!(refused("{}").contains("NUL"));
-        assert!(refused("{\0").contains("no JSON"));
-        assert!(refused("[]\0").contains("object"));
-        assert!(refused("{\"capabilities\":1}\0").contains("object"));
-        assert!(refused("{\"capabilities\":{\"max_dma_maps\":-1}}\0").contains("max_dma_maps"));
-        assert!(refused("{\"capabilities\":{\"pgsizes\":65536}}\0").contains("pgsizes"));
-        assert!(refused("{\"capabilities\":{\"max_data_xfer_size\":0}}\0").contains("64"));
-        assert!(refused(&format!("{}\0", " ".repeat(5000))).contains("5000 bytes"));
-        assert!(refused(&format!("{}\0", "[".repeat(4000))).contains("no JSON"));
+        let error = |payload: &[u8]| negotiate(payload).unwrap_err().to_string();
+        error(&[]);
+        assert!(error(&[1, 0, 0, 0]).contains("speaks vfio-user 1.0"));
+        let long = [" ".repeat(5000) + "\0", "[".repeat(4000) + "\0"];
+        for (text, cause) in [
+            ("{}", "NUL"),
+            ("{\0", "no JSON"),
+            ("[]\0", "object"),
+            ("{\"capabilities\":1}\0", "object"),
+            ("{\"capabilities\":{\"max_dma_maps\":-1}}\0", "max_dma_maps"),
+            ("{\"capabilities\":{\"pgsizes\":65536}}\0", "pgsizes"),
+            ("{\"capabilities\":{\"max_data_xfer_size\":0}}\0", "64"),
+            (&long[0], "5000 bytes"),
+            (&long[1], "no JSON"),
+        ] {
+            assert!(error(&payload(text)).contains(cause), "{text}");
+        }
     }
 }

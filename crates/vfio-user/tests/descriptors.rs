@@ -10,25 +10,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use test_support::events::event;
 use test_support::vfio_user::rig::Rig;
-use test_support::vfio_user::{Message, memory, set_irqs};
-use vfio_user::wire::{self, DmaMap, command};
+use test_support::vfio_user::{Message, map, memory, set_irqs};
+use vfio_user::wire::{self, command};
 
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-/// The payload of `DMA_MAP` for one page at `address`.
-fn map(address: u64) -> Vec<u8> {
-    let mut payload = Vec::new();
-    DmaMap {
-        argsz: DmaMap::SIZE,
-        flags: 3,
-        offset: 0,
-        address,
-        size: 0x1000,
-    }
-    .encode(&mut payload);
-    payload
 }
 
 /// A front-end that passes descriptors in all messages, and disconnects.
@@ -52,7 +38,7 @@ fn session(end: &dyn Fn(&mut Rig, &OwnedFd)) {
     for (command, payload) in [
         (command::DEVICE_RESET, &[][..]),
         (command::DEVICE_SET_IRQS, &irqs),
-        (command::DMA_MAP, &map(0x10_0000)),
+        (command::DMA_MAP, &map(0x10_0000, 0x1000)),
         (99, &[]),
     ] {
         let fds = [memory.as_fd(); 16];
@@ -66,7 +52,7 @@ fn no_descriptor_outlives_its_connection() {
     // Descriptors that are opened once and kept.
     session(&|_, _| {});
     let before = open_descriptors();
-    let message = Message::command(1, command::DMA_MAP, 0, &map(0x10_0000)).bytes();
+    let message = Message::command(1, command::DMA_MAP, 0, &map(0x10_0000, 0x1000)).bytes();
     session(&|_, _| {});
     session(&|rig, _| rig.reconnect());
     session(&|rig, _| rig.server.disconnect());

@@ -2,9 +2,9 @@
 
 use rustix::io::Errno;
 use test_support::vfio_user::rig::Rig;
-use test_support::vfio_user::{Message, access};
+use test_support::vfio_user::{Message, access, map};
 use vfio_user::testing::{ADDRESS, DATA, DMA_READ, DMA_WRITE, RESULT};
-use vfio_user::wire::{self, DmaAccess, DmaMap, command};
+use vfio_user::wire::{self, DmaAccess, command};
 
 /// A front-end with a page that it does not share, and the message of a device that accesses it.
 fn device_request(register: u64) -> (Rig, Message) {
@@ -86,15 +86,8 @@ fn the_device_cannot_access_unmapped_addresses() {
         (DMA_WRITE, read, 0x1000),
     ] {
         let mut rig = Rig::ready();
-        let mut map = Vec::new();
-        DmaMap {
-            argsz: DmaMap::SIZE,
-            flags,
-            offset: 0,
-            address: 0x1000,
-            size: 0x1000,
-        }
-        .encode(&mut map);
+        let mut map = map(0x1000, 0x1000);
+        map[4..8].copy_from_slice(&flags.to_ne_bytes());
         rig.call(command::DMA_MAP, &map, &[]).unwrap();
         rig.write(0, ADDRESS, &address.to_le_bytes()).unwrap();
         rig.write(0, register, &[1]).unwrap();

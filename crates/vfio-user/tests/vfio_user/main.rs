@@ -1,10 +1,9 @@
-//! A server of vfio-user and its front-ends.
+//! A server of vfio-user and its front-ends. Those that send anything are in `tools/fuzz-targets`.
 //!
 //! - `commands`, `dma`: the reply to each command; memory that is accessed by messages.
 //! - `order`: what is sent before what.
-//! - `hostile`: front-ends that send anything.
 //! - `qemu`: replayed messages of QEMU.
-//! - `on_iothread`: a device on an iothread, also with an independent client.
+//! - `cloud_hypervisor`: an independent client.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,10 +11,9 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
+mod cloud_hypervisor;
 mod commands;
 mod dma;
-mod hostile;
-mod on_iothread;
 mod order;
 mod qemu;
 mod transcript;

@@ -2,11 +2,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use test_support::events::{event, take};
+use test_support::events::{event, signal, take};
 use test_support::vfio_user::rig::{QEMU_VERSION, Rig};
-use test_support::vfio_user::{Message, access, memory, set_irqs};
+use test_support::vfio_user::{Message, access, map, memory, set_irqs};
 use vfio_user::testing::LEVEL;
-use vfio_user::wire::{self, DmaMap, command};
+use vfio_user::wire::{self, command};
 
 use crate::transcript::replay;
 
@@ -23,11 +23,6 @@ fn a_device_can_be_reset_and_used_in_the_next_session() {
     let mut rig = Rig::new();
     replay(&mut rig, Q35);
     rig.reconnect();
-    replay_from_reset(&mut rig);
-}
-
-/// The device keeps its state, and QEMU resets it.
-fn replay_from_reset(rig: &mut Rig) {
     rig.agree();
     assert_eq!(rig.read(1, 0x12, 1).unwrap(), [0x77], "it was kept");
     rig.call(command::DEVICE_RESET, &[], &[]).unwrap();
@@ -36,52 +31,30 @@ fn replay_from_reset(rig: &mut Rig) {
 }
 
 #[test]
-fn kvm_replaces_the_eventfd_of_a_masked_line() {
+fn kvm_replaces_eventfds_of_a_masked_line_and_unmasks_by_eventfd() {
     let mut rig = Rig::ready();
     replay(&mut rig, KVM);
     // At the end of the transcript the line is masked.
-    let trigger = event();
-    let (eventfd, none) = (wire::IRQ_DATA_EVENTFD, wire::IRQ_DATA_NONE);
-    rig.set_irqs(eventfd | wire::IRQ_ACTION_TRIGGER, 1, Some(&trigger))
-        .unwrap();
+    let (trigger, unmask) = (event(), event());
+    for (action, eventfd) in [
+        (wire::IRQ_ACTION_TRIGGER, &trigger),
+        (wire::IRQ_ACTION_UNMASK, &unmask),
+    ] {
+        rig.set_irqs(wire::IRQ_DATA_EVENTFD | action, 1, Some(eventfd))
+            .unwrap();
+    }
     rig.write(0, LEVEL, &[1]).unwrap();
     assert_eq!(take(&trigger), 0);
-    rig.set_irqs(none | wire::IRQ_ACTION_UNMASK, 1, None)
-        .unwrap();
-    assert_eq!(take(&trigger), 1);
-}
-
-#[test]
-fn an_unmasked_interrupt_is_signalled_again_while_the_line_is_high() {
-    let mut rig = Rig::ready();
-    let (trigger, unmask) = (event(), event());
-    let (eventfd, none) = (wire::IRQ_DATA_EVENTFD, wire::IRQ_DATA_NONE);
-    rig.set_irqs(eventfd | wire::IRQ_ACTION_TRIGGER, 1, Some(&trigger))
-        .unwrap();
-    rig.set_irqs(none | wire::IRQ_ACTION_MASK, 1, None).unwrap();
-    rig.set_irqs(eventfd | wire::IRQ_ACTION_UNMASK, 1, Some(&unmask))
-        .unwrap();
-    rig.write(0, LEVEL, &[1]).unwrap();
-    assert_eq!(take(&trigger), 0, "masked");
-    rig.set_irqs(none | wire::IRQ_ACTION_UNMASK, 1, None)
-        .unwrap();
-    assert_eq!(take(&trigger), 1);
-    let end_of_interrupt = |rig: &mut Rig| {
-        rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
+    for (level, signals) in [(1, 1), (1, 1), (0, 0)] {
+        rig.write(0, LEVEL, &[level]).unwrap();
+        signal(&unmask);
         rig.turn();
-    };
-    end_of_interrupt(&mut rig);
-    assert_eq!(take(&trigger), 1, "still up");
-    rig.write(0, LEVEL, &[0]).unwrap();
-    end_of_interrupt(&mut rig);
-    assert_eq!(take(&trigger), 0, "down");
-    rig.write(0, LEVEL, &[1]).unwrap();
-    assert_eq!(take(&trigger), 1);
+        assert_eq!(take(&trigger), signals, "level {level}");
+    }
     // Without KVM, QEMU removes both eventfds.
-    rig.set_irqs(none | wire::IRQ_ACTION_TRIGGER, 0, None)
+    rig.set_irqs(wire::IRQ_DATA_NONE | wire::IRQ_ACTION_TRIGGER, 0, None)
         .unwrap();
     assert!(rig.server.unmask_fd().is_none());
-    rig.write(0, LEVEL, &[0]).unwrap();
     rig.write(0, LEVEL, &[1]).unwrap();
     assert_eq!(take(&trigger), 0);
 }
@@ -89,21 +62,12 @@ fn an_unmasked_interrupt_is_signalled_again_while_the_line_is_high() {
 /// A short session with descriptors and data in both directions.
 fn short_session() -> Vec<(Vec<u8>, usize)> {
     let version = [&[0; 4], QEMU_VERSION.as_bytes(), &[0]].concat();
-    let mut map = Vec::new();
-    DmaMap {
-        argsz: DmaMap::SIZE,
-        flags: 3,
-        offset: 0,
-        address: 0x1000,
-        size: 0x1000,
-    }
-    .encode(&mut map);
     let trigger = set_irqs(0, wire::IRQ_DATA_EVENTFD | wire::IRQ_ACTION_TRIGGER, 1, &[]);
     let posted = wire::NO_REPLY;
     [
         (command::VERSION, 0, version, 0),
         (command::DEVICE_RESET, wire::NO_REPLY, Vec::new(), 0),
-        (command::DMA_MAP, 0, map, 1),
+        (command::DMA_MAP, 0, map(0x1000, 0x1000), 1),
         (command::DEVICE_SET_IRQS, 0, trigger, 1),
         (command::REGION_WRITE, posted, access(1, 16, 4, b"disk"), 0),
         (command::REGION_READ, 0, access(1, 16, 4, &[]), 0),
@@ -143,13 +107,9 @@ fn answers(messages: &[(Vec<u8>, usize)], cuts: &dyn Fn(usize) -> bool) -> (Vec<
     while let Some(answer) = rig.receive() {
         answers.push(answer);
     }
-    let (_, host) = rig.server.device_and_host();
-    (
-        answers,
-        host.mapped_guest_memory()
-            .host_addr_of_range(0x1000, 0x1000)
-            .is_ok(),
-    )
+    let memory = rig.server.device_and_host().1.mapped_guest_memory();
+    let is_mapped = memory.host_addr_of_range(0x1000, 0x1000).is_ok();
+    (answers, is_mapped)
 }
 
 #[test]
