@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::pwrite;
+use test_support::events::event as new_event;
+use test_support::vfio_user::memory as new_memory;
 
 use crate::input::Input;
 
@@ -14,19 +14,12 @@ pub const BYTES: u64 = 64 << 10;
 thread_local! {
     /// They stay open for ever.
     static ALL: &'static [OwnedFd] = {
-        let memory = |len| {
-            let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
-            ftruncate(&fd, len).expect("memory");
-            fd
-        };
-        let event =
-            || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
         Box::leak(Box::new([
-            memory(BYTES),
-            event(),
-            memory(100),
-            event(),
+            new_memory(BYTES),
+            new_event(),
+            new_memory(100),
+            new_event(),
             ours.into(),
             theirs.into(),
         ]))

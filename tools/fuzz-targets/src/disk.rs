@@ -1,9 +1,9 @@
-//! Disk in memory that checks its requests and completes them later.
+//! Disks in memory that check their requests and complete them later.
 
 use std::sync::Arc;
 
-use block::{Allocation, DiscardLimits, Geometry, Op, Request};
-use engine::Errno;
+use block::{Allocation, DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request};
+use engine::{Completion, Errno};
 use scsi::{ReservationStore, Unit, UnitOptions};
 
 /// Its bytes.
@@ -26,43 +26,8 @@ pub fn geometry() -> Geometry {
     }
 }
 
-/// What the disk holds.
-pub struct Contents(pub Vec<u8>);
-
-impl Contents {
-    pub fn new() -> Self {
-        Contents(vec![0; DISK])
-    }
-
-    /// Carries out a request that was [checked](check).
-    pub fn carry_out(&mut self, request: &Request) {
-        let at = usize::try_from(request.offset).expect("checked");
-        let len = usize::try_from(request.len).expect("checked");
-        match request.op {
-            Op::Flush | Op::Discard => {}
-            Op::WriteZeroes { .. } => self.0[at..at + len].fill(0),
-            Op::Read => {
-                let mut from = &self.0[at..at + len];
-                for (base, len) in segments(request) {
-                    // SAFETY: the submitter keeps this memory until the completion.
-                    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), base, len) };
-                    from = &from[len..];
-                }
-            }
-            Op::Write => {
-                let mut to = &mut self.0[at..at + len];
-                for (base, len) in segments(request) {
-                    // SAFETY: as above.
-                    unsafe { std::ptr::copy_nonoverlapping(base, to.as_mut_ptr(), len) };
-                    to = &mut to[len..];
-                }
-            }
-        }
-    }
-}
-
 /// Where a request's data are.
-pub fn segments(request: &Request) -> Vec<(*mut u8, usize)> {
+fn segments(request: &Request) -> Vec<(*mut u8, usize)> {
     if request.iov_count == 0 {
         return Vec::new();
     }
@@ -95,6 +60,78 @@ pub fn check(request: &Request) {
                 .iter()
                 .all(|(base, len)| !base.is_null() && *len > 0)
         );
+    }
+}
+
+/// Carries out a request that was [checked](check).
+pub fn carry_out(contents: &mut [u8], request: &Request) {
+    // SAFETY: the submitter keeps list and memory until the completion; a disk's memory is its own.
+    unsafe { test_support::disk::carry_out(contents, request) };
+}
+
+/// What a request waits for.
+pub enum Waits {
+    Disk(usize, Request),
+    Call(DiskCall),
+}
+
+/// Disks, and what they have not yet done.
+pub struct Disks {
+    pub contents: Vec<Vec<u8>>,
+    /// With their tokens.
+    pub waiting: Vec<(u64, Waits)>,
+    /// Requests that all of them take.
+    pub room: usize,
+    pub read_only: bool,
+}
+
+impl Disks {
+    pub fn new(count: usize, room: usize) -> Self {
+        Disks {
+            contents: vec![vec![0; DISK]; count],
+            waiting: Vec::new(),
+            room,
+            read_only: false,
+        }
+    }
+
+    fn start(&mut self, token: u64, waits: Waits) {
+        let is_used = self.waiting.iter().any(|(used, _)| *used == token);
+        assert!(!is_used, "one request of a slot");
+        self.waiting.push((token, waits));
+    }
+
+    /// A disk has done what it was asked, or not.
+    pub fn complete(&mut self, which: usize, fails: bool) -> Option<Completion> {
+        let at = which.checked_rem(self.waiting.len())?;
+        let (token, waits) = self.waiting.remove(at);
+        let result = match waits {
+            _ if fails => Err(Errno::IO),
+            Waits::Call(call) => call.run_with_allocations(allocations),
+            Waits::Disk(disk, request) => {
+                carry_out(&mut self.contents[disk], &request);
+                Ok(())
+            }
+        };
+        Some(Completion { token, result })
+    }
+}
+
+impl DiskIo for Disks {
+    fn room(&self, _: u32) -> usize {
+        self.room.saturating_sub(self.waiting.len())
+    }
+
+    unsafe fn submit(&mut self, disk: u32, request: Request) {
+        assert!(self.waiting.len() < self.room, "there is room");
+        let writes = !matches!(request.op, Op::Read | Op::Flush);
+        assert!(!(self.read_only && writes), "{request:?}");
+        check(&request);
+        self.start(request.token, Waits::Disk(disk as usize, request));
+    }
+
+    fn submit_blocking_call(&mut self, _: u32, call: DiskCall, number: u32) {
+        self.start(number.into(), Waits::Call(call));
     }
 }
 

@@ -19,6 +19,31 @@ pub struct Buffer {
     pub writable: bool,
 }
 
+impl Buffer {
+    fn flags(self, is_last: bool) -> u16 {
+        let next = if is_last { 0 } else { NEXT };
+        next | if self.writable { WRITE } else { 0 }
+    }
+
+    pub fn readable(addr: u64, len: u32) -> Self {
+        let writable = false;
+        Buffer {
+            addr,
+            len,
+            writable,
+        }
+    }
+
+    pub fn writable(addr: u64, len: u32) -> Self {
+        let writable = true;
+        Buffer {
+            addr,
+            len,
+            writable,
+        }
+    }
+}
+
 /// The driver's side of one queue.
 pub struct Driver {
     pub layout: RingLayout,
@@ -68,11 +93,9 @@ impl Driver {
             false => [(self.layout.used, 6 + 8 * size), (self.layout.used, 0)],
         };
         for (addr, len) in parts {
-            let host = memory
-                .map
-                .host_addr_of_range(addr, len)
-                .expect("rings are in memory");
-            allowed.add(host.as_ptr(), usize::try_from(len).expect("short"));
+            let host = memory.map.host_addr_of_range(addr, len);
+            let len = usize::try_from(len).expect("short");
+            allowed.add(host.expect("rings are in memory").as_ptr(), len);
         }
     }
 
@@ -87,63 +110,52 @@ impl Driver {
 
     /// Makes a request available, as the rules are; not whether there is room for it.
     pub fn add(&mut self, memory: &Memory, buffers: &[Buffer], indirect: bool) {
-        let flags = |buffer: &Buffer| if buffer.writable { WRITE } else { 0 };
         let size = self.layout.size;
-        if buffers.is_empty() {
+        if buffers.is_empty() || !indirect && buffers.len() > usize::from(size) {
             return;
         }
-        if !indirect && buffers.len() > usize::from(size) {
-            return;
-        }
-        let last = buffers.len() - 1;
-        if self.features.packed {
-            let id = self.next;
-            if indirect {
-                let table = self.next_table;
-                for (index, buffer) in (0u64..).zip(buffers) {
-                    let bytes = Driver::descriptor(buffer.addr, buffer.len, 0, flags(buffer));
-                    memory.write(table.wrapping_add(16 * index), &bytes);
-                }
-                let len = u32::try_from(16 * buffers.len()).expect("few");
-                return self.put_packed(memory, table, len, id, INDIRECT);
-            }
-            for (index, buffer) in buffers.iter().enumerate() {
-                let next = if index < last { NEXT } else { 0 };
-                self.put_packed(memory, buffer.addr, buffer.len, id, flags(buffer) | next);
-            }
-            return;
-        }
-        let head = self.next_desc;
+        let packed = self.features.packed;
+        // Packed: the chain's id. Split: its first descriptor.
+        let head = if packed { self.next } else { self.next_desc };
         if indirect {
             let table = self.next_table;
             for (index, buffer) in (0u16..).zip(buffers) {
-                let next = if usize::from(index) < last { NEXT } else { 0 };
-                let bytes =
-                    Driver::descriptor(buffer.addr, buffer.len, flags(buffer) | next, index + 1);
+                let is_last = usize::from(index) + 1 == buffers.len();
+                let bytes = match packed {
+                    true => Driver::descriptor(buffer.addr, buffer.len, 0, buffer.flags(true)),
+                    false => {
+                        let flags = buffer.flags(is_last);
+                        Driver::descriptor(buffer.addr, buffer.len, flags, index + 1)
+                    }
+                };
                 memory.write(table.wrapping_add(16 * u64::from(index)), &bytes);
             }
             let len = u32::try_from(16 * buffers.len()).expect("few");
-            let bytes = Driver::descriptor(table, len, INDIRECT, 0);
-            memory.write(self.layout.desc + 16 * u64::from(head), &bytes);
-            self.next_desc = (head + 1) % size;
+            self.put(memory, table, len, head, INDIRECT);
         } else {
-            for (index, buffer) in buffers.iter().enumerate() {
-                let place = self.next_desc;
-                self.next_desc = (place + 1) % size;
-                let next = if index < last { NEXT } else { 0 };
-                let bytes = Driver::descriptor(
-                    buffer.addr,
-                    buffer.len,
-                    flags(buffer) | next,
-                    self.next_desc,
-                );
-                memory.write(self.layout.desc + 16 * u64::from(place), &bytes);
+            for (index, buffer) in (1..).zip(buffers) {
+                let flags = buffer.flags(index == buffers.len());
+                self.put(memory, buffer.addr, buffer.len, head, flags);
             }
         }
-        let entry = self.layout.avail + 4 + 2 * u64::from(self.next % size);
-        memory.write(entry, &head.to_le_bytes());
-        self.next = self.next.wrapping_add(1);
-        memory.write(self.layout.avail + 2, &self.next.to_le_bytes());
+        if !packed {
+            let entry = self.layout.avail + 4 + 2 * u64::from(self.next % size);
+            memory.write(entry, &head.to_le_bytes());
+            self.next = self.next.wrapping_add(1);
+            memory.write(self.layout.avail + 2, &self.next.to_le_bytes());
+        }
+    }
+
+    /// Writes the next descriptor of the ring; in a packed one it is available.
+    fn put(&mut self, memory: &Memory, addr: u64, len: u32, id: u16, flags: u16) {
+        if self.features.packed {
+            return self.put_packed(memory, addr, len, id, flags);
+        }
+        let place = self.next_desc;
+        self.next_desc = (place + 1) % self.layout.size;
+        let next = if flags == INDIRECT { 0 } else { self.next_desc };
+        let bytes = Driver::descriptor(addr, len, flags, next);
+        memory.write(self.layout.desc + 16 * u64::from(place), &bytes);
     }
 
     fn put_packed(&mut self, memory: &Memory, addr: u64, len: u32, id: u16, flags: u16) {
@@ -158,34 +170,25 @@ impl Driver {
 
     /// A driver that keeps no rule: writes to rings, tables and buffers.
     pub fn misbehave(&mut self, memory: &Memory, input: &mut Input) {
+        let RingLayout { desc, avail, .. } = self.layout;
         let size = u64::from(self.layout.size);
         match input.below(6) {
             0 => {
                 // A descriptor of anything, in the ring or in a table.
                 let (addr, len) = (address(input), length(input));
                 let (third, fourth) = (input.u16(), input.u16());
-                let bytes = match self.features.packed {
-                    true => Driver::descriptor(addr, len, u16::from(input.byte()), third),
-                    false => {
-                        Driver::descriptor(addr, len, third & 0x7, fourth % (self.layout.size + 1))
-                    }
+                let (third, fourth) = match self.features.packed {
+                    true => (u16::from(input.byte()), third),
+                    false => (third & 0x7, fourth % (self.layout.size + 1)),
                 };
-                let table = if input.flag() {
-                    self.layout.desc
-                } else {
-                    self.next_table
-                };
-                memory.write(
-                    table.wrapping_add(16 * (u64::from(input.byte()) % size)),
-                    &bytes,
-                );
+                let table = if input.flag() { desc } else { self.next_table };
+                let at = table.wrapping_add(16 * (u64::from(input.byte()) % size));
+                memory.write(at, &Driver::descriptor(addr, len, third, fourth));
             }
             1 => {
                 let bytes = u16::from(input.byte()).to_le_bytes();
-                memory.write(
-                    self.layout.avail + 2 * (u64::from(input.byte()) % (size + 3)),
-                    &bytes,
-                );
+                let at = u64::from(input.byte()) % (size + 3);
+                memory.write(avail + 2 * at, &bytes);
             }
             2 => {
                 self.next = self.next.wrapping_add(u16::from(input.byte()));
@@ -193,13 +196,13 @@ impl Driver {
                     self.next %= self.layout.size;
                     self.wrap = input.flag();
                 } else {
-                    memory.write(self.layout.avail + 2, &self.next.to_le_bytes());
+                    memory.write(avail + 2, &self.next.to_le_bytes());
                 }
             }
             3 => self.next_table = address(input),
             4 => {
                 let at = input.u16();
-                memory.write(self.layout.desc + u64::from(at % 0xa00), input.bytes(4));
+                memory.write(desc + u64::from(at % 0xa00), input.bytes(4));
             }
             _ => {
                 let addr = address(input);

@@ -55,34 +55,27 @@ impl Memory {
 
     /// The same memory in another map.
     pub fn map() -> Arc<GuestMemory> {
-        let regions = REGIONS
-            .iter()
-            .zip(mapped())
-            .map(|((guest_addr, len), host)| Region {
-                guest_addr: *guest_addr,
-                user_addr: guest_addr + USER,
-                len: *len as u64,
-                host,
-                owner: Arc::new(()),
-            });
+        let places = REGIONS.iter().zip(mapped());
+        let regions = places.map(|((guest_addr, len), host)| Region {
+            guest_addr: *guest_addr,
+            user_addr: guest_addr + USER,
+            len: *len as u64,
+            host,
+            owner: Arc::new(()),
+        });
         // SAFETY: never unmapped, and no references to it are made.
         Arc::new(unsafe { GuestMemory::new(regions.collect()) }.expect("sound regions"))
     }
 
     /// All of it, region by region.
     pub fn snapshot(&self) -> Vec<Vec<u8>> {
-        let copy = |(len, host): (usize, *mut u8)| {
-            let mut bytes = vec![0; len];
+        let copy = |((_, len), host): (&(u64, usize), *mut u8)| {
+            let mut bytes = vec![0; *len];
             // SAFETY: all of the mapping.
-            unsafe { std::ptr::copy_nonoverlapping(host, bytes.as_mut_ptr(), len) };
+            unsafe { std::ptr::copy_nonoverlapping(host, bytes.as_mut_ptr(), *len) };
             bytes
         };
-        REGIONS
-            .iter()
-            .map(|(_, len)| *len)
-            .zip(mapped())
-            .map(copy)
-            .collect()
+        REGIONS.iter().zip(mapped()).map(copy).collect()
     }
 
     /// Writes what is inside of memory.
@@ -125,19 +118,11 @@ impl WritableRanges {
                     continue;
                 }
                 let first = host.addr() + page * PAGE;
-                for (offset, _) in old
-                    .iter()
-                    .zip(now)
-                    .enumerate()
-                    .filter(|(_, (old, now))| old != now)
-                {
+                for offset in (0..old.len()).filter(|offset| old[*offset] != now[*offset]) {
                     let at = first + offset;
-                    let inside = self
-                        .0
-                        .iter()
-                        .any(|(start, end)| (*start..*end).contains(&at));
+                    let inside = |(start, end): &(usize, usize)| (*start..*end).contains(&at);
                     assert!(
-                        inside,
+                        self.0.iter().any(inside),
                         "a byte outside of writable buffers was written: {offset:#x} of page {page}"
                     );
                 }

@@ -23,7 +23,6 @@ mod qmp_bytes;
 mod rings;
 mod scripts;
 mod scsi_disk;
-mod shared;
 mod vfio_socket;
 mod vhost_socket;
 mod virtio_blk;

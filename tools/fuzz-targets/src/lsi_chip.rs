@@ -4,29 +4,25 @@
 //! run, aborted and ended at most once, with what memory it wanted; what is in flight is what the disks have; and
 //! after a reset the next command works.
 
-mod world;
-
-use lsi53c895a::chip::{Bar, Chip, RunOutcome, RunParameters};
+use lsi_driver::offsets::{DSP, DSPS, DSTAT, ISTAT0, SCID, SIEN0, SIEN1, SIST0, SIST1};
+use lsi_driver::slot::Slot;
+use lsi53c895a::chip::RunOutcome;
+use test_support::lsi_chip::{BARS, FAR, GOOD, Machine, World, letters};
 
 use crate::input::Input;
 use crate::scripts::{
-    ANSWER, BARS, COMMAND, DATA, FAR, FAR_BYTES, MEMORY, MESSAGE, TAGGED, command, one_command,
-    piece,
+    ANSWER, COMMAND, DATA, MEMORY, MESSAGE, PROGRAMS, command, one_command, piece, tagged_command,
 };
-use world::World;
-
-const DSP: u64 = 0x2c;
-const ISTAT0: u64 = 0x14;
-const SCID: u64 = 0x04;
-const SIEN0: u64 = 0x40;
 
 /// Events in one input.
 const EVENTS: usize = 400;
 
-struct Machine {
-    chip: Chip,
-    world: World,
-    now_ns: u64,
+// Windows.
+const REGISTERS: u32 = 1;
+const RAM: u32 = 2;
+
+struct Rig {
+    machine: Machine,
     /// Where the next piece of program goes.
     at: u32,
 }
@@ -34,97 +30,90 @@ struct Machine {
 /// See the module.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mut machine = Machine::new(input.byte());
+    let mut rig = Rig::new(input.byte());
     input.events(EVENTS, |input| {
-        machine.event(input);
-        assert_eq!(
-            machine.chip.in_flight_task_count(),
-            machine.world.in_flight()
-        );
+        rig.event(input);
+        rig.check_in_flight(rig.machine.world.running.len());
     });
-    machine.recovers();
+    rig.recovers();
 }
 
-impl Machine {
+impl Rig {
     fn new(flags: u8) -> Self {
-        let mut machine = Machine {
-            chip: Chip::new(),
-            world: World::new(flags & 1 != 0),
-            now_ns: 1,
-            at: 0,
-        };
-        machine.chip.set_bars(BARS);
-        let enabled = [0u8, 0xff][usize::from(flags >> 1 & 1)];
-        machine
-            .chip
-            .write_window(Bar::Io, SIEN0, &[enabled, enabled]);
-        machine.chip.write_window(Bar::Io, SCID, &[0x47]);
-        machine
+        let mut world = World::new(MEMORY);
+        // Guest memory may be in pieces.
+        world.contiguous_bytes = 0x2000;
+        world.present.retain(|target| *target != 15);
+        world.holds_on = flags & 1 != 0;
+        let mut machine = Machine::around(world);
+        let enabled = [0, 0xff][usize::from(flags >> 1 & 1)];
+        machine.write8(SIEN0, enabled);
+        machine.write8(SIEN1, enabled);
+        machine.write8(SCID, 0x47);
+        Rig { machine, at: 0 }
+    }
+
+    /// The chip and the disks have so many tasks.
+    fn check_in_flight(&self, count: usize) {
+        let Machine { chip, world, .. } = &self.machine;
+        let found = (chip.in_flight_task_count(), world.running.len());
+        assert_eq!(found, (count, count));
     }
 
     fn event(&mut self, input: &mut Input) {
+        let machine = &mut self.machine;
         match input.byte() % 25 {
-            0 | 1 => self
-                .chip
-                .write_window(Bar::Io, input.byte().into(), &[input.byte()]),
+            0 | 1 => machine.write8(input.byte(), input.byte()),
             2 => {
-                let bytes = input.u32().to_le_bytes();
-                self.chip
-                    .write_window(Bar::Registers, u64::from(input.byte() & 0xfc), &bytes);
+                let word = input.u32();
+                machine.write32(input.byte() & 0xfc, word);
             }
-            3 => self
-                .chip
-                .read_window(Bar::Registers, input.u16().into(), &mut [0; 4]),
-            4 => self
-                .chip
-                .write_window(Bar::Ram, input.u16().into(), &input.array::<8>()),
+            3 => _ = machine.read(REGISTERS, input.u16().into(), 4),
+            4 => machine.write(RAM, input.u16().into(), &input.array::<8>()),
             5 => {
-                let offset = usize::from(input.u16());
+                let at = usize::from(input.u16());
                 let bytes = input.bytes(8);
-                self.poke(u32::try_from(offset).expect("16 bits"), bytes);
+                let at = at.min(MEMORY - bytes.len());
+                machine.world.memory[at..][..bytes.len()].copy_from_slice(bytes);
             }
             6..=10 => {
-                let bytes: Vec<u8> = piece(input)
-                    .iter()
-                    .flat_map(|word| word.to_le_bytes())
-                    .collect();
-                self.poke(self.at, &bytes);
+                let words = piece(input);
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                machine.poke(self.at, &bytes);
                 self.at += u32::try_from(bytes.len()).expect("a few");
             }
             11 | 12 => {
                 let (message, cdb) = command(input);
-                self.poke(MESSAGE, &message);
-                self.poke(COMMAND, &cdb);
+                machine.poke(MESSAGE, &message);
+                machine.poke(COMMAND, &cdb);
             }
-            13 => self.at = self.base(input),
+            13 => self.at = base(input),
             14 | 15 => {
-                let from = self.base(input);
-                self.chip
-                    .write_window(Bar::Registers, DSP, &from.to_le_bytes());
+                machine.write32(DSP, base(input));
                 self.turn(200);
             }
             16 | 17 => self.turn(u32::from(input.byte())),
-            18 => self.world.answer_memory(&mut self.chip, input.below(8)),
+            18 => _ = machine.answer_memory(input.below(8) != 0),
             19 | 20 => {
-                self.world
-                    .finish(&mut self.chip, input.byte().into(), 2 * (input.byte() & 1))
+                let (which, status) = (usize::from(input.byte()), 2 * (input.byte() & 1));
+                self.finish(which, status);
             }
-            21 => self.now_ns += u64::from(input.u32()),
+            21 => machine.now_ns += u64::from(input.u32()),
             22 => match input.below(8) {
-                0 => self.chip.reset_and_clear_ram(),
-                1 | 2 => self.world.lose_memory(&mut self.chip),
-                3 => self.chip.set_bars(Default::default()),
-                4 => self.world.faults = input.flag(),
-                _ => self.chip.set_bars(BARS),
+                0 => machine.chip.reset_and_clear_ram(),
+                // The front-end removes guest memory and adds it again; requests that use it keep it.
+                1 | 2 => machine.chip.on_memory_removed(),
+                3 => machine.chip.set_bars(Default::default()),
+                4 => machine.world.faults = input.flag(),
+                _ => machine.chip.set_bars(BARS),
             },
             23 => self.send_many(input.byte(), input.byte()),
             _ => {
                 // As a driver whose interrupt is raised.
-                for register in [ISTAT0, 0x0c, 0x42, 0x43] {
-                    let mut byte = [0];
-                    self.chip.read_window(Bar::Io, register, &mut byte);
+                for register in [ISTAT0, DSTAT, SIST0, SIST1] {
+                    let byte = machine.read8(register);
                     if register == ISTAT0 {
-                        self.chip.write_window(Bar::Io, register, &byte);
+                        machine.write8(register, byte);
                     }
                 }
             }
@@ -133,56 +122,30 @@ impl Machine {
 
     /// Many commands that run at the same time: reads of one block, with tags from `first` on.
     fn send_many(&mut self, first: u8, count: u8) {
-        let bytes: Vec<u8> = TAGGED.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.poke(0x200, &bytes);
-        self.poke(COMMAND, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        self.machine.poke(0x200, &tagged_command());
+        self.machine
+            .poke(COMMAND, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
         for tag in 0..count {
-            self.poke(MESSAGE, &[0xc0 | first & 7, 0x20, first.wrapping_add(tag)]);
-            self.chip
-                .write_window(Bar::Registers, DSP, &0x200u32.to_le_bytes());
+            let message = [0xc0 | first & 7, 0x20, first.wrapping_add(tag)];
+            self.machine.poke(MESSAGE, &message);
+            self.machine.write32(DSP, 0x200);
             self.turn(40);
         }
     }
 
-    /// Where a program may stand.
-    fn base(&self, input: &mut Input) -> u32 {
-        let offset = u32::from(input.byte()) * 4;
-        match input.below(3) {
-            0 => offset,
-            1 => BARS.ram + offset,
-            _ => u32::try_from(FAR).expect("32 bits") + offset,
+    /// A disk is done with one of its tasks.
+    fn finish(&mut self, which: usize, status: u8) {
+        let running = &self.machine.world.running;
+        if let Some(at) = which.checked_rem(running.len()) {
+            self.machine.finish_quietly(running[at], status);
         }
-    }
-
-    /// Writes guest memory, or the chip's own.
-    fn poke(&mut self, addr: u32, bytes: &[u8]) {
-        if let Some(offset) = addr.checked_sub(BARS.ram) {
-            return self.chip.write_window(Bar::Ram, offset.into(), bytes);
-        }
-        let addr = u64::from(addr);
-        if let Some(offset) = addr.checked_sub(FAR) {
-            let at = usize::try_from(offset)
-                .expect("64 bits")
-                .min(FAR_BYTES - bytes.len());
-            return self.world.far[at..at + bytes.len()].copy_from_slice(bytes);
-        }
-        let at = usize::try_from(addr)
-            .expect("64 bits")
-            .min(MEMORY - bytes.len());
-        self.world.memory[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     fn turn(&mut self, instructions: u32) {
         // A program that writes registers may ask for a run that finds nothing to do, but not again and again.
+        self.machine.limit = instructions;
         for _ in 0..3 {
-            self.world.begin_run();
-            let limits = RunParameters {
-                instructions,
-                now_ns: self.now_ns,
-            };
-            let run = self.chip.run(&mut self.world, limits);
-            self.world.end_run(instructions);
-            if run != RunOutcome::Idle || !self.chip.wants_run() {
+            if self.machine.run() != RunOutcome::Idle || !self.machine.chip.wants_run() {
                 return;
             }
         }
@@ -191,52 +154,42 @@ impl Machine {
 
     /// Whatever the guest did, a reset makes a working chip of it.
     fn recovers(&mut self) {
-        self.world.faults = false;
-        self.chip.reset_and_clear_ram();
-        self.chip.set_bars(BARS);
-        self.chip.write_window(Bar::Ram, 0, &[0; 8]);
+        self.machine.world.faults = false;
+        self.machine.chip.reset_and_clear_ram();
+        self.machine.chip.set_bars(BARS);
+        self.machine.write(RAM, 0, &[0; 8]);
         self.turn(100);
-        while self.world.in_flight() > 0 {
-            self.world.finish(&mut self.chip, 0, 0);
+        while !self.machine.world.running.is_empty() {
+            self.finish(0, GOOD);
         }
-        assert_eq!(
-            (
-                self.chip.in_flight_task_count(),
-                self.chip.draining_task_count()
-            ),
-            (0, 0)
-        );
-        assert!(!self.chip.irq_level());
+        self.check_in_flight(0);
+        assert_eq!(self.machine.chip.draining_task_count(), 0);
+        assert!(!self.machine.irq_level());
         // READ(10) of one block.
-        self.poke(0x100, &one_command(3, 10, 512));
-        self.poke(MESSAGE, &[0x80]);
-        self.poke(COMMAND, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
-        self.poke(ANSWER, &[0xee, 0xee]);
-        self.poke(DATA, &[0; 512]);
-        self.chip.write_window(Bar::Io, SCID, &[0x47]);
-        self.chip
-            .write_window(Bar::Registers, DSP, &0x100u32.to_le_bytes());
+        let machine = &mut self.machine;
+        machine.poke(0x100, &one_command(3, 10, 512));
+        machine.poke(MESSAGE, &[0x80]);
+        machine.poke(COMMAND, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        machine.poke(ANSWER, &[0xee, 0xee]);
+        machine.poke(DATA, &[0; 512]);
+        machine.write8(SCID, 0x47);
+        machine.write32(DSP, 0x100);
         // The chip must ignore replies to requests for memory from before the reset.
-        while self.world.asked() {
-            self.world.answer_memory(&mut self.chip, 0);
-        }
+        while machine.answer_memory(false) {}
         self.turn(100);
-        assert_eq!(
-            (self.chip.in_flight_task_count(), self.world.in_flight()),
-            (1, 1),
-            "a command runs"
-        );
-        self.world.finish(&mut self.chip, 0, 0);
+        self.check_in_flight(1);
+        self.finish(0, GOOD);
         self.turn(100);
-        let answer = usize::try_from(ANSWER).expect("32 bits");
-        assert_eq!(
-            self.world.memory[answer..answer + 2],
-            [0, 0],
-            "GOOD, COMMAND COMPLETE"
-        );
-        assert_eq!(self.world.memory[0x1000..0x1200], [World::PATTERN; 512]);
-        let mut dsps = [0; 4];
-        self.chip.read_window(Bar::Registers, 0x30, &mut dsps);
-        assert_eq!(u32::from_le_bytes(dsps), 0x1234);
+        let answer = self.machine.peek(ANSWER, 2);
+        assert_eq!(answer, [0, 0], "GOOD, COMMAND COMPLETE");
+        let expected: Vec<u8> = letters().take(512).collect();
+        assert_eq!(self.machine.peek(DATA, 512), expected);
+        assert_eq!(self.machine.read32(DSPS), 0x1234);
     }
+}
+
+/// Where a program may stand.
+fn base(input: &mut Input) -> u32 {
+    let offset = u32::from(input.byte()) * 4;
+    [PROGRAMS[0], PROGRAMS[1], FAR][input.below(3)] + offset
 }

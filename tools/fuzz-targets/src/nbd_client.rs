@@ -16,8 +16,7 @@ use nbd::client::{
     RequestGroup, ServerAddress,
 };
 use nbd::wire::{
-    EXTENDED_REPLY_MAGIC, ExtendedReply, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, SimpleReply,
-    StructuredReply, transmission_flag,
+    EXTENDED_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, transmission_flag,
 };
 
 use crate::input::Input;
@@ -90,33 +89,22 @@ fn reply(input: &mut Input<'_>, style: ReplyStyle) -> Vec<u8> {
         1 => 0,
         _ => u32::try_from(body.len()).unwrap(),
     };
+    let chunk = [flags, kind].map(u16::to_be_bytes).concat();
+    let cookie = cookie.to_be_bytes();
+    let word = |word: u32| word.to_be_bytes();
     let mut bytes = match style {
-        ReplyStyle::Simple => SimpleReply {
-            magic: SIMPLE_REPLY_MAGIC,
-            error: u32::from(flags) * 5,
-            cookie,
+        ReplyStyle::Simple => {
+            let error = u32::from(flags) * 5;
+            [&word(SIMPLE_REPLY_MAGIC)[..], &word(error), &cookie].concat()
         }
-        .encode()
-        .to_vec(),
-        ReplyStyle::Structured => StructuredReply {
-            magic: STRUCTURED_REPLY_MAGIC,
-            flags,
-            chunk: kind,
-            cookie,
-            length,
+        ReplyStyle::Structured => {
+            let length = length.to_be_bytes();
+            [&word(STRUCTURED_REPLY_MAGIC)[..], &chunk, &cookie, &length].concat()
         }
-        .encode()
-        .to_vec(),
-        ReplyStyle::Extended => ExtendedReply {
-            magic: EXTENDED_REPLY_MAGIC,
-            flags,
-            chunk: kind,
-            cookie,
-            offset,
-            length: length.into(),
+        ReplyStyle::Extended => {
+            let range = [offset, length.into()].map(u64::to_be_bytes).concat();
+            [&word(EXTENDED_REPLY_MAGIC)[..], &chunk, &cookie, &range].concat()
         }
-        .encode()
-        .to_vec(),
     };
     bytes.extend(body);
     bytes

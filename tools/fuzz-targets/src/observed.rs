@@ -3,14 +3,93 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use virtqueue::{Chain, ChainId, Queue, QueueObserver};
+use virtqueue::{Chain, ChainId, Queue, QueueObserver, RingFeatures};
 
+use crate::driver::Driver;
 use crate::guest::{Memory, WritableRanges};
 
-/// A queue with an observer.
-pub struct ObservedQueue {
+/// A ring with its driver, and the device's queue with an observer.
+pub struct Ring {
+    pub driver: Driver,
     pub queue: Queue,
     chains: Arc<Mutex<Chains>>,
+    pub is_broken: bool,
+}
+
+impl Ring {
+    /// Ring number `index` of the guest.
+    pub fn new(index: u64, size: u16, features: RingFeatures, memory: &Memory) -> Self {
+        let mut driver = Driver::new(index, size, features);
+        let regions = memory.map.regions().iter().map(|region| {
+            let len = usize::try_from(region.len).expect("short");
+            (region.host.addr(), len)
+        });
+        let chains = Chains {
+            taken: Vec::new(),
+            shared: Vec::new(),
+            pushed: Vec::new(),
+            answered: Vec::new(),
+            on_push: |_| true,
+            regions: regions.collect(),
+        };
+        let mut ring = Ring {
+            queue: driver.start(memory),
+            driver,
+            chains: Arc::new(Mutex::new(chains)),
+            is_broken: false,
+        };
+        ring.observe();
+        ring
+    }
+
+    fn observe(&mut self) {
+        let sender = Sender(self.chains.clone());
+        self.queue.set_observer(Box::new(sender));
+    }
+
+    /// Goes on with another queue of the same driver. What the device has stays so.
+    pub fn set_queue(&mut self, queue: Queue) {
+        self.queue = queue;
+        self.observe();
+    }
+
+    /// The driver resets the device, which has nothing of it.
+    pub fn restart(&mut self, memory: &Memory) {
+        let queue = self.driver.start(memory);
+        self.set_queue(queue);
+        self.chains().taken.clear();
+        self.is_broken = false;
+    }
+
+    pub fn chains(&self) -> MutexGuard<'_, Chains> {
+        self.chains.lock().expect("no panic")
+    }
+}
+
+/// A device with its rings.
+pub trait Rings {
+    fn parts(&mut self) -> (&Memory, &mut [Ring]);
+
+    /// The device does something: it writes only where it may.
+    fn step(&mut self, what: impl FnOnce(&mut Self)) {
+        let (memory, rings) = self.parts();
+        let before = memory.snapshot();
+        let mut allowed = WritableRanges::default();
+        for ring in rings {
+            ring.driver.allow(memory, &mut allowed);
+            ring.chains().allow(&mut allowed);
+        }
+        what(self);
+        for ring in self.parts().1 {
+            let mut chains = ring.chains();
+            chains.allow(&mut allowed);
+            // A chain that was admitted and returned within the step has only its status, or its id.
+            for (base, len) in chains.answered.drain(..) {
+                allowed.add(std::ptr::with_exposed_provenance(base), len);
+            }
+        }
+        allowed.check(&before);
+    }
 }
 
 /// The chains that a device has admitted, and those that it has returned.
@@ -31,46 +110,6 @@ pub struct Chains {
 
 /// The queue's end.
 struct Sender(Arc<Mutex<Chains>>);
-
-impl ObservedQueue {
-    pub fn new(queue: Queue, memory: &Memory) -> Self {
-        let regions = memory.map.regions().iter();
-        let chains = Chains {
-            taken: Vec::new(),
-            shared: Vec::new(),
-            pushed: Vec::new(),
-            answered: Vec::new(),
-            on_push: |_| true,
-            regions: regions
-                .map(|region| {
-                    (
-                        region.host.addr(),
-                        usize::try_from(region.len).expect("short"),
-                    )
-                })
-                .collect(),
-        };
-        let chains = Arc::new(Mutex::new(chains));
-        let mut observed = ObservedQueue { queue, chains };
-        observed.observe();
-        observed
-    }
-
-    fn observe(&mut self) {
-        self.queue
-            .set_observer(Box::new(Sender(self.chains.clone())));
-    }
-
-    /// Goes on with another queue of the same driver. What the device has stays so.
-    pub fn set_queue(&mut self, queue: Queue) {
-        self.queue = queue;
-        self.observe();
-    }
-
-    pub fn chains(&self) -> MutexGuard<'_, Chains> {
-        self.chains.lock().expect("no panic")
-    }
-}
 
 impl Chains {
     /// Where the device may write for chains that it has.
@@ -118,12 +157,8 @@ impl Chains {
             );
         }
         let writable = chain.writable().iter();
-        self.taken.push((
-            id,
-            writable
-                .map(|one| (one.iov_base.addr(), one.iov_len))
-                .collect(),
-        ));
+        let writable = writable.map(|one| (one.iov_base.addr(), one.iov_len));
+        self.taken.push((id, writable.collect()));
     }
 
     fn pushed(&mut self, id: ChainId, written_bytes: u32) {

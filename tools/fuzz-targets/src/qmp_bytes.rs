@@ -15,26 +15,17 @@ use serde_json::{Value, json};
 
 /// Commands of all kinds of arguments, which answer what they were given.
 fn interface() -> Interface<()> {
+    let object = |members| TypeDefinition::Object(ObjectType::with_members(members));
+    let point = object(vec![
+        Member::required("x", Type::Int),
+        Member::optional("y", Type::Unsigned),
+    ]);
+    let either = TypeDefinition::Alternate(vec![Type::Str, Type::Named("Point")]);
     let definitions = vec![
         ("Color", TypeDefinition::Enum(vec!["red", "green", "blue"])),
-        (
-            "Point",
-            TypeDefinition::Object(ObjectType::with_members(vec![
-                Member::required("x", Type::Int),
-                Member::optional("y", Type::Unsigned),
-            ])),
-        ),
-        (
-            "Red",
-            TypeDefinition::Object(ObjectType::with_members(vec![Member::required(
-                "name",
-                Type::Str,
-            )])),
-        ),
-        (
-            "Either",
-            TypeDefinition::Alternate(vec![Type::Str, Type::Named("Point")]),
-        ),
+        ("Point", point),
+        ("Red", object(vec![Member::required("name", Type::Str)])),
+        ("Either", either),
     ];
     let arguments = ObjectType {
         members: vec![

@@ -5,19 +5,17 @@
 
 use virtqueue::{Chain, Queue, RingFeatures};
 
-use crate::driver::{Driver, buffers};
+use crate::driver::buffers;
 use crate::guest::{Memory, WritableRanges};
 use crate::input::Input;
-use crate::observed::ObservedQueue;
+use crate::observed::Ring;
 
 const EVENTS: usize = 200;
 
 struct Rig {
     memory: Memory,
-    driver: Driver,
-    ring: ObservedQueue,
+    ring: Ring,
     chain: Chain,
-    is_broken: bool,
     /// Packed: where the next used descriptor goes, and its wrap counter. Split: the used index.
     used: u16,
     used_wrap: bool,
@@ -46,14 +44,10 @@ fn run(bytes: &[u8], packed: bool) {
         false => [1, 2, 4, 8, 16, 32][usize::from(flags >> 2) % 6],
     };
     let memory = Memory::new();
-    let mut driver = Driver::new(0, size, features);
-    let ring = ObservedQueue::new(driver.start(&memory), &memory);
     let mut rig = Rig {
+        ring: Ring::new(0, size, features, &memory),
         memory,
-        driver,
-        ring,
         chain: Chain::new(),
-        is_broken: false,
         used: 0,
         used_wrap: true,
     };
@@ -65,9 +59,9 @@ impl Rig {
         match input.byte() % 16 {
             0..=3 => {
                 let (buffers, indirect) = (buffers(input), input.flag());
-                self.driver.add(&self.memory, &buffers, indirect);
+                self.ring.driver.add(&self.memory, &buffers, indirect);
             }
-            4..=6 => self.driver.misbehave(&self.memory, input),
+            4..=6 => self.ring.driver.misbehave(&self.memory, input),
             7..=9 => {
                 let most = input.below(40);
                 self.step(|rig| rig.pop(most));
@@ -86,10 +80,8 @@ impl Rig {
             _ => match input.below(3) {
                 0 => {
                     self.memory.map = Memory::map();
-                    self.ring
-                        .queue
-                        .remap(&self.memory.map)
-                        .expect("rings are where they were");
+                    let remapped = self.ring.queue.remap(&self.memory.map);
+                    remapped.expect("rings are where they were");
                 }
                 1 => self.reset(),
                 _ => self.restart(),
@@ -101,7 +93,7 @@ impl Rig {
     fn step(&mut self, what: impl FnOnce(&mut Self)) {
         let before = self.memory.snapshot();
         let mut allowed = WritableRanges::default();
-        self.driver.allow(&self.memory, &mut allowed);
+        self.ring.driver.allow(&self.memory, &mut allowed);
         what(self);
         self.ring.chains().answered.clear();
         allowed.check(&before);
@@ -109,8 +101,8 @@ impl Rig {
 
     fn pop(&mut self, most: usize) {
         for _ in 0..most {
-            if self.is_broken
-                || self.ring.chains().taken.len() > usize::from(self.driver.layout.size)
+            if self.ring.is_broken
+                || self.ring.chains().taken.len() > usize::from(self.ring.driver.layout.size)
             {
                 return;
             }
@@ -119,7 +111,7 @@ impl Rig {
                 Ok(None) => return,
                 Err(error) => {
                     assert!(!error.to_string().is_empty());
-                    self.is_broken = true;
+                    self.ring.is_broken = true;
                 }
             }
         }
@@ -129,7 +121,7 @@ impl Rig {
     fn complete(&mut self, count: usize, from: usize, written: u32) {
         self.step(|rig| {
             let taken = rig.ring.chains().taken.len();
-            for _ in 0..count.min(taken).min(rig.driver.layout.size.into()) {
+            for _ in 0..count.min(taken).min(rig.ring.driver.layout.size.into()) {
                 let chains = rig.ring.chains();
                 let (id, writable) = &chains.taken[from % chains.taken.len()];
                 let room: usize = writable.iter().map(|(_, len)| len).sum();
@@ -140,56 +132,48 @@ impl Rig {
             rig.ring.queue.publish();
         });
         let pushed = std::mem::take(&mut self.ring.chains().pushed);
-        let layout = self.driver.layout;
+        let layout = self.ring.driver.layout;
         for (id, written) in pushed {
-            let found: [u8; 8] = match self.driver.features.packed {
+            let word = |addr| u32::from_le_bytes(self.memory.read(addr));
+            let (found_id, found_written) = match self.ring.driver.features.packed {
                 true => {
-                    let desc: [u8; 16] = self.memory.read(layout.desc + 16 * u64::from(self.used));
-                    let flags = u16::from_le_bytes([desc[14], desc[15]]);
+                    let desc = layout.desc + 16 * u64::from(self.used);
+                    let flags = self.memory.read_u16(desc + 14);
                     let wrap = if self.used_wrap { 0x8080 } else { 0 };
                     assert_eq!(flags & 0x8080, wrap, "used");
                     self.used += id.descriptors;
                     if self.used >= layout.size {
                         (self.used, self.used_wrap) = (self.used - layout.size, !self.used_wrap);
                     }
-                    [
-                        desc[12], desc[13], 0, 0, desc[8], desc[9], desc[10], desc[11],
-                    ]
+                    (self.memory.read_u16(desc + 12).into(), word(desc + 8))
                 }
                 false => {
                     let entry = layout.used + 4 + 8 * u64::from(self.used % layout.size);
                     self.used = self.used.wrapping_add(1);
-                    self.memory.read(entry)
+                    (word(entry), word(entry + 4))
                 }
             };
-            let [a, b, c, d, e, f, g, h] = found;
-            assert_eq!(u32::from_le_bytes([a, b, c, d]), u32::from(id.id));
-            assert_eq!(u32::from_le_bytes([e, f, g, h]), written);
+            assert_eq!((found_id, found_written), (u32::from(id.id), written));
         }
     }
 
     /// The driver resets the device.
     fn reset(&mut self) {
-        self.ring.set_queue(self.driver.start(&self.memory));
-        self.ring.chains().taken.clear();
-        (self.used, self.used_wrap, self.is_broken) = (0, true, false);
+        self.ring.restart(&self.memory);
+        (self.used, self.used_wrap) = (0, true);
     }
 
     /// The queue stops, with nothing in flight, and starts where it stood.
     fn restart(&mut self) {
-        if self.is_broken || !self.ring.chains().taken.is_empty() {
+        if self.ring.is_broken || !self.ring.chains().taken.is_empty() {
             return;
         }
         let base = self.ring.queue.base();
-        let used = self.memory.read_u16(self.driver.layout.used + 2);
-        let queue = Queue::new(
-            &self.memory.map,
-            self.driver.layout,
-            self.driver.features,
-            base,
-        );
+        let used = self.memory.read_u16(self.ring.driver.layout.used + 2);
+        let (layout, features) = (self.ring.driver.layout, self.ring.driver.features);
+        let queue = Queue::new(&self.memory.map, layout, features, base);
         self.ring.set_queue(queue.expect("it stood there"));
-        if self.driver.features.packed {
+        if self.ring.driver.features.packed {
             // A base of 0 may be taken for that of a new queue, see `PackedRing::new`; nothing is in flight.
             let next = self.ring.queue.next_avail_counting_recovered();
             (self.used, self.used_wrap) = (next & 0x7fff, next & 0x8000 != 0);

@@ -17,10 +17,10 @@ use scsi::{
     TargetView, Task, TransportId, Unit, UnitOptions, Waker,
 };
 
-use crate::disk::{Contents, DISK, allocations, check, geometry, keeping};
+use crate::disk::{DISK, allocations, carry_out, check, geometry, keeping};
 use crate::input::Input;
 pub(crate) use cdb::cdb;
-use slot::{Slot, Waits};
+use slot::{Command, Slot, Waits};
 
 const EVENTS: usize = 200;
 
@@ -50,7 +50,7 @@ struct Rig {
     target: Arc<Target>,
     views: Vec<TargetView>,
     units: Vec<(Arc<Unit>, bool)>,
-    contents: Vec<Contents>,
+    contents: Vec<Vec<u8>>,
     slots: Vec<Slot>,
     woken: Arc<Woken>,
 }
@@ -111,14 +111,7 @@ impl Rig {
                 token,
             }),
             waits: Waits::Idle,
-            lun: 0,
-            opcode: 0,
-            phase: DataPhase::Status,
-            given: 0,
-            read_only: false,
-            cancelled: false,
-            writes: 0,
-            failures: 0,
+            command: Command::default(),
             buffer: vec![UNTOUCHED; BUFFER],
             list: Vec::new(),
         };
@@ -127,7 +120,7 @@ impl Rig {
             views: (0..NEXUSES)
                 .map(|_| TargetView::new(target.clone()))
                 .collect(),
-            contents: LUNS.map(|_| Contents::new()).into(),
+            contents: vec![vec![0; DISK]; LUNS.len()],
             target,
             units,
             woken,
@@ -143,24 +136,19 @@ impl Rig {
                 }
             }
             8..=11 => {
-                let (which, how) = (input.byte(), input.byte());
-                let busy = |slot: &Slot| matches!(slot.waits, Waits::Disk(_) | Waits::Call(_));
-                let count = self.slots.iter().filter(|slot| busy(slot)).count();
-                if count > 0 {
-                    let mut waiting = (0..TASKS).filter(|at| busy(&self.slots[*at]));
-                    let at = waiting.nth(usize::from(which) % count).expect("counted");
-                    self.complete(at, how);
+                let (which, how) = (usize::from(input.byte()), input.byte());
+                let busy = (0..TASKS).filter(|at| self.slots[*at].is_at_a_disk());
+                let busy: Vec<usize> = busy.collect();
+                if let Some(at) = which.checked_rem(busy.len()) {
+                    self.complete(busy[at], how);
                 }
             }
             12 => {
                 let slot = &mut self.slots[input.below(TASKS)];
                 if !matches!(slot.waits, Waits::Idle) {
-                    slot.cancelled = true;
+                    slot.command.cancelled = true;
                     let under_way = slot.task.cancel();
-                    assert_eq!(
-                        under_way,
-                        matches!(slot.waits, Waits::Disk(_) | Waits::Call(_))
-                    );
+                    assert_eq!(under_way, slot.is_at_a_disk());
                     if !under_way {
                         slot.waits = Waits::Idle;
                     }
@@ -215,26 +203,11 @@ impl Rig {
             _ => LUNS[input.below(2)],
         };
         let slot = &mut self.slots[at];
-        let read_only = self
-            .units
-            .iter()
-            .zip(LUNS)
-            .find(|(_, number)| *number == lun);
-        slot.read_only = read_only.is_some_and(|((_, read_only), _)| *read_only);
-        (
-            slot.opcode,
-            slot.lun,
-            slot.cancelled,
-            slot.writes,
-            slot.failures,
-        ) = (cdb[0], lun, false, 0, 0);
-        slot.phase = slot.task.receive(
-            &mut self.views[usize::from(nexus)],
-            lun,
-            NexusNumber(nexus),
-            &cdb,
-        );
-        let wanted = match slot.phase {
+        let mut units = self.units.iter().zip(LUNS);
+        let read_only = units.any(|((_, read_only), number)| *read_only && number == lun);
+        let view = &mut self.views[usize::from(nexus)];
+        let phase = slot.task.receive(view, lun, NexusNumber(nexus), &cdb);
+        let wanted = match phase {
             DataPhase::Status => 0,
             DataPhase::DataIn(bytes) | DataPhase::DataOut(bytes) => {
                 usize::try_from(bytes).expect("64 bits")
@@ -246,9 +219,16 @@ impl Rig {
             _ => wanted,
         }
         .min(BUFFER);
-        slot.given = given as u64;
+        slot.command = Command {
+            lun,
+            opcode: cdb[0],
+            phase: Some(phase),
+            given: given as u64,
+            read_only,
+            ..Command::default()
+        };
         slot.buffer.fill(UNTOUCHED);
-        if let DataPhase::DataOut(_) = slot.phase {
+        if let DataPhase::DataOut(_) = phase {
             slot.buffer[..given].fill(0);
             let bytes = input.bytes(given.min(80));
             slot.buffer[..bytes.len()].copy_from_slice(bytes);
@@ -258,10 +238,9 @@ impl Rig {
         let mut begin = 0;
         for piece in 0..4 {
             let left = given - begin;
-            let len = if piece == 3 {
-                left
-            } else {
-                left.min(usize::from(input.u16()))
+            let len = match piece {
+                3 => left,
+                _ => left.min(usize::from(input.u16())),
             };
             if len > 0 {
                 slot.list.push(iovec {
@@ -273,7 +252,7 @@ impl Rig {
         }
         let count = u32::try_from(slot.list.len()).expect("four");
         // SAFETY: the slot keeps list and buffer until the task is over.
-        let step = unsafe { slot.task.run(slot.list.as_mut_ptr(), count, slot.given) };
+        let step = unsafe { slot.task.run(slot.list.as_mut_ptr(), count, given as u64) };
         self.step(at, step);
     }
 
@@ -284,13 +263,12 @@ impl Rig {
                 AdapterStep::Submit(request) => {
                     check(&request);
                     if !matches!(request.op, Op::Read | Op::Flush) {
-                        assert!(
-                            cdb::WRITERS.contains(&slot.opcode),
-                            "{:#x} {request:?}",
-                            slot.opcode
-                        );
-                        assert!(!slot.read_only, "{:#x} {request:?}", slot.opcode);
-                        slot.writes += 1;
+                        let Command {
+                            opcode, read_only, ..
+                        } = slot.command;
+                        let may_write = cdb::WRITERS.contains(&opcode) && !read_only;
+                        assert!(may_write, "{opcode:#x} {request:?}");
+                        slot.command.writes += 1;
                     }
                     slot.waits = Waits::Disk(request);
                     return;
@@ -300,8 +278,8 @@ impl Rig {
                     return;
                 }
                 AdapterStep::Call => {
-                    slot.waits =
-                        Waits::Call(slot.task.requested_disk_call().expect("something to do"));
+                    let call = slot.task.requested_disk_call();
+                    slot.waits = Waits::Call(call.expect("something to do"));
                     return;
                 }
                 AdapterStep::SettlePreempted => slot.task.on_step_completed(Ok(())),
@@ -322,19 +300,15 @@ impl Rig {
             (0..=239, Waits::Disk(request)) => {
                 let disk = LUNS
                     .iter()
-                    .position(|lun| *lun == slot.lun)
+                    .position(|lun| *lun == slot.command.lun)
                     .expect("it has a disk");
-                self.contents[disk].carry_out(&request);
+                carry_out(&mut self.contents[disk], &request);
                 Ok(())
             }
             _ => {
-                slot.failures += 1;
-                Err([
-                    Errno::IO,
-                    Errno::NOSPC,
-                    Errno::from_raw_os_error(52),
-                    Errno::NOMEM,
-                ][usize::from(how % 4)])
+                slot.command.failures += 1;
+                let errors = [Errno::IO, Errno::NOSPC, Errno::BADE, Errno::NOMEM];
+                Err(errors[usize::from(how % 4)])
             }
         };
         let step = slot.task.on_step_completed(result);
@@ -358,31 +332,17 @@ impl Rig {
     fn recovers(&mut self) {
         for _ in 0..10_000 {
             self.wake();
-            match self
-                .slots
-                .iter()
-                .position(|slot| matches!(slot.waits, Waits::Disk(_) | Waits::Call(_)))
-            {
+            match self.slots.iter().position(Slot::is_at_a_disk) {
                 Some(at) => self.complete(at, 0),
                 None => break,
             }
         }
-        assert!(
-            self.slots
-                .iter()
-                .all(|slot| matches!(slot.waits, Waits::Idle)),
-            "no command waits for ever"
-        );
+        let mut slots = self.slots.iter();
+        let all_idle = slots.all(|slot| matches!(slot.waits, Waits::Idle));
+        assert!(all_idle, "no command waits for ever");
         for (at, (unit, _)) in self.units.iter().enumerate() {
             unit.resize(DISK as u64);
-            if self
-                .target
-                .remove_unit_and_raise_attentions(LUNS[at])
-                .is_none()
-            {
-                self.target
-                    .attach_initiator_and_start_units(NexusNumber(0), &ports(0));
-            }
+            self.target.remove_unit_and_raise_attentions(LUNS[at]);
             let _ = self
                 .target
                 .add_unit_and_raise_attentions(LUNS[at], unit.clone());

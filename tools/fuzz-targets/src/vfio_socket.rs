@@ -3,10 +3,9 @@
 //! Each command has one reply, and nothing else has one; a connection that was ended leaves a server that the next
 //! front-end can use.
 
+use test_support::vfio_user::{Message, access, unmap};
 use vfio_user::testing::Scratch;
-use vfio_user::wire::{
-    self, CONFIG_REGION, DmaMap, DmaUnmap, Header, RegionAccess, SetIrqs, command,
-};
+use vfio_user::wire::{self, CONFIG_REGION, DmaMap, SetIrqs, command};
 
 use crate::descriptors;
 use crate::front_end::FrontEnd;
@@ -16,6 +15,10 @@ const EVENTS: usize = 100;
 
 /// Where memory is that the device may only ask for.
 const FAR: u64 = 0x4000_0000;
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
 
 struct Rig {
     front_end: FrontEnd<Scratch>,
@@ -29,7 +32,6 @@ pub fn run(bytes: &[u8]) {
         front_end: FrontEnd::new(Scratch::default()),
         far: vec![0; 8192],
     };
-    rig.front_end.connect();
     if input.flag() {
         rig.front_end.agree();
         rig.front_end.map(FAR, 8192, None);
@@ -47,14 +49,8 @@ impl Rig {
             4 => self.map(input),
             5 => {
                 let flags = u32::from(input.byte() & 7 == 7) * 2;
-                let mut payload = Vec::new();
-                DmaUnmap {
-                    argsz: DmaUnmap::SIZE,
-                    flags,
-                    address: u64::from(input.byte()) << 12,
-                    size: u64::from(input.byte()) << 12,
-                }
-                .encode(&mut payload);
+                let (address, size) = (u64::from(input.byte()), u64::from(input.byte()));
+                let payload = unmap(flags, address << 12, size << 12);
                 front_end.command(command::DMA_UNMAP, &payload, None);
             }
             6 => {
@@ -64,10 +60,8 @@ impl Rig {
                     command::DEVICE_GET_IRQ_INFO,
                 ];
                 let which = which[input.below(3)];
-                let mut payload = u32::from(input.byte()).to_le_bytes().to_vec();
-                payload.extend([0; 4]);
-                payload.extend(u32::from(input.byte() & 0xf).to_le_bytes());
-                payload.extend([0; 4]);
+                let (argsz, index) = (input.byte().into(), u32::from(input.byte() & 0xf));
+                let mut payload = words(&[argsz, 0, index, 0]);
                 if which == command::DEVICE_GET_REGION_INFO {
                     payload.extend([0; 16]);
                 }
@@ -90,24 +84,17 @@ impl Rig {
             }
             10 => {
                 // An unexpected reply, or one to another request.
-                let mut bytes = Vec::new();
                 let payload = input.bytes(32);
-                Header {
-                    id: u16::from(input.byte()),
-                    command: u16::from(input.byte() % 20),
-                    size: Header::SIZE + 32,
-                    flags: wire::TYPE_REPLY,
-                    errno: 0,
-                }
-                .encode(&mut bytes);
-                bytes.extend_from_slice(payload);
-                front_end.send_anything(&bytes, &[]);
+                let (id, command) = (input.byte().into(), u16::from(input.byte() % 20));
+                let mut reply = Message::command(id, command, wire::TYPE_REPLY, payload);
+                reply.header.size = Message::command(0, 0, 0, &[0; 32]).header.size;
+                front_end.send_anything(&reply.bytes(), &[]);
             }
             11 => {
                 let succeeds = input.flag();
                 front_end.answer(FAR, &mut self.far, succeeds);
             }
-            12 => front_end.now_ns += u64::from(input.u32()) << 4,
+            12 => front_end.rig.now_ns += u64::from(input.u32()) << 4,
             13 => {
                 front_end.connect();
                 if input.flag() {
@@ -116,8 +103,8 @@ impl Rig {
             }
             14 => front_end.agree(),
             _ => {
-                front_end.server.handle_unmask();
-                front_end.server.do_pending_work(front_end.now_ns);
+                front_end.rig.server.handle_unmask();
+                front_end.do_pending_work();
                 front_end.receive();
             }
         }
@@ -135,40 +122,24 @@ impl Rig {
             0 => input.u32(),
             _ => u32::from(input.byte() % 20),
         };
-        let mut payload = Vec::new();
-        RegionAccess {
-            offset,
-            region,
-            count,
-        }
-        .encode(&mut payload);
-        let flags = if input.below(8) == 0 {
-            wire::NO_REPLY
-        } else {
-            0
-        };
-        match input.below(4) {
-            0 => self
-                .front_end
-                .command_with(command::REGION_READ, flags, &payload, &[]),
+        let flags = u32::from(input.below(8) == 0) * wire::NO_REPLY;
+        let (command, payload) = match input.below(4) {
+            0 => (command::REGION_READ, access(region, offset, count, &[])),
             1 => {
                 let mut payload = u64::from(input.byte() % 5).to_le_bytes().to_vec();
                 for _ in 0..payload[0] {
                     payload.extend(u64::from(input.byte()).to_le_bytes());
-                    payload.extend(region.to_le_bytes());
-                    payload.extend(u32::from(input.byte() % 9).to_le_bytes());
+                    payload.extend(words(&[region, u32::from(input.byte() % 9)]));
                     payload.extend(input.array::<8>());
                 }
-                self.front_end
-                    .command_with(command::REGION_WRITE_MULTI, flags, &payload, &[]);
+                (command::REGION_WRITE_MULTI, payload)
             }
             _ => {
-                payload
-                    .extend_from_slice(input.bytes(usize::try_from(count % 1024).expect("small")));
-                self.front_end
-                    .command_with(command::REGION_WRITE, flags, &payload, &[]);
+                let data = input.bytes(usize::try_from(count % 1024).expect("small"));
+                (command::REGION_WRITE, access(region, offset, count, data))
             }
-        }
+        };
+        self.front_end.command_with(command, flags, &payload, &[]);
     }
 
     fn set_irqs(&mut self, input: &mut Input) {
@@ -233,43 +204,35 @@ impl Rig {
     fn ends(&mut self) {
         let front_end = &mut self.front_end;
         for _ in 0..64 {
-            if !front_end.is_connected() || !front_end.is_tame() {
+            if !front_end.rig.is_connected() || !front_end.is_tame() {
                 break;
             }
             lets_go(front_end);
-            while front_end.server.do_pending_work(front_end.now_ns) {}
+            while front_end.do_pending_work() {}
             front_end.receive();
             while front_end.asked() {
                 front_end.answer(FAR, &mut self.far, true);
             }
         }
         assert!(
-            !front_end.is_connected() || !front_end.is_tame() || front_end.waiting() == 0,
+            !front_end.rig.is_connected() || !front_end.is_tame() || front_end.waiting() == 0,
             "all have their reply"
         );
         front_end.connect();
         front_end.agree();
         lets_go(front_end);
         front_end.command(command::DEVICE_RESET, &[], None);
-        let mut payload = u32::from(16u8).to_le_bytes().to_vec();
-        payload.extend([0; 12]);
+        let payload = words(&[16, 0, 0, 0]);
         front_end.command(command::DEVICE_GET_INFO, &payload, None);
-        front_end.server.do_pending_work(front_end.now_ns);
+        front_end.do_pending_work();
         front_end.receive();
-        assert!(front_end.is_connected());
+        assert!(front_end.rig.is_connected());
         assert_eq!(front_end.waiting(), 0, "the next front-end is served");
     }
 }
 
 /// The device uses memory no longer, which commands may wait for.
 fn lets_go(front_end: &mut FrontEnd<Scratch>) {
-    let mut payload = Vec::new();
-    RegionAccess {
-        offset: vfio_user::testing::KEEP,
-        region: 0,
-        count: 1,
-    }
-    .encode(&mut payload);
-    payload.push(0);
+    let payload = access(0, vfio_user::testing::KEEP, 1, &[0]);
     front_end.command_with(command::REGION_WRITE, wire::NO_REPLY, &payload, &[]);
 }

@@ -3,8 +3,7 @@
 //! What comes back are replies to what was sent. When a connection has ended no queue runs and no guest memory is mapped,
 //! and the next front-end is served.
 
-use std::io::{IoSlice, Read};
-use std::mem::MaybeUninit;
+use std::io::Read;
 use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::os::linux::net::SocketAddrExt;
@@ -13,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::SendFlags;
+use test_support::fds::send_with_fds;
 use unix_socket::listener::Listener;
 use vhost_user::{ControlThreads, Server, StartedQueue, VirtioDevice};
 use virtqueue::queue_setup::{QueueCommand, QueueSetup, StartError};
@@ -196,42 +196,28 @@ pub fn run(bytes: &[u8]) {
 /// Replies are whole messages, to what was sent. (`None`: bytes were sent that may have been anything.)
 fn check(mut replies: &[u8], sent: &[Option<u32>]) {
     while !replies.is_empty() {
-        let word = |at: usize| {
-            replies
-                .get(at..at + 4)
-                .map(|word| u32::from_le_bytes(word.try_into().expect("four")))
-        };
-        let (Some(request), Some(flags), Some(size)) = (word(0), word(4), word(8)) else {
-            panic!("a reply without a header");
-        };
+        let (header, rest) = replies.split_at_checked(12).expect("a whole header");
+        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four"));
+        let (request, flags, size) = (word(0), word(4), word(8));
         assert_eq!(flags & 0x7, 5, "a reply, version 1");
-        assert!(
-            sent.iter()
-                .any(|sent| sent.is_none_or(|sent| sent == request)),
-            "a reply to {request}"
-        );
-        replies = replies.get(12 + size as usize..).expect("a whole reply");
+        let is_reply = |sent: &Option<u32>| sent.is_none_or(|sent| sent == request);
+        assert!(sent.iter().any(is_reply), "a reply to {request}");
+        replies = rest.get(size as usize..).expect("a whole reply");
     }
 }
 
 fn send(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(32))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
-    }
     // It fails when the server has hung up.
-    let _ = sendmsg(
-        socket,
-        &[IoSlice::new(bytes)],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    );
+    let _ = send_with_fds(socket, bytes, fds, SendFlags::NOSIGNAL);
 }
 
 fn event(socket: &UnixStream, input: &mut Input, sent: &mut Vec<Option<u32>>) {
-    let words =
-        |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_le_bytes()).collect() };
+    let words = |words: &[u64]| {
+        words
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
     let queue = |input: &mut Input| u64::from(input.byte() % 5);
     // Guest addresses and those of the front-end are the same here.
     let region = |input: &mut Input| {
@@ -241,10 +227,9 @@ fn event(socket: &UnixStream, input: &mut Input, sent: &mut Vec<Option<u32>>) {
             1 => BYTES,
             _ => u64::from(input.byte() & 0x1f) << 12,
         };
-        let offset = if input.below(4) == 0 {
-            u64::from(input.u16())
-        } else {
-            0
+        let offset = match input.below(4) {
+            0 => u64::from(input.u16()),
+            _ => 0,
         };
         [page, size, page, offset]
     };
@@ -254,10 +239,10 @@ fn event(socket: &UnixStream, input: &mut Input, sent: &mut Vec<Option<u32>>) {
     };
     let mut fds = Vec::new();
     let (request, payload) = match input.byte() % 21 {
-        0 => (
-            2,
-            words(&[1 << 30 | 1 << 32 | u64::from(input.byte()) << 28 | FEATURES & input.u64()]),
-        ),
+        0 => {
+            let transport = 1 << 30 | 1 << 32 | u64::from(input.byte()) << 28;
+            (2, words(&[transport | FEATURES & input.u64()]))
+        }
         1 => (16, words(&[input.u64() & 0x1_ffff])),
         2 | 3 => {
             let count = 1 + input.below(9);
@@ -279,10 +264,10 @@ fn event(socket: &UnixStream, input: &mut Input, sent: &mut Vec<Option<u32>>) {
             fds.push(descriptors::event());
             ([12, 13, 14][input.below(3)], words(&[queue(input)]))
         }
-        12 => (
-            18,
-            words(&[queue(input) | u64::from(input.byte() % 3) << 32]),
-        ),
+        12 => {
+            let enable = queue(input) | u64::from(input.byte() % 3) << 32;
+            (18, words(&[enable]))
+        }
         13 => {
             let (offset, size) = (u32::from(input.byte() % 64), u32::from(input.byte() % 64));
             let mut payload = [offset, size, u32::from(input.byte() & 1)]
@@ -317,21 +302,17 @@ fn event(socket: &UnixStream, input: &mut Input, sent: &mut Vec<Option<u32>>) {
             return send(socket, input.bytes(len), &fds);
         }
         _ => {
-            let len = input.byte() & 0x3f;
-            (
-                u32::from(input.byte() % 48),
-                input.bytes(len.into()).to_vec(),
-            )
+            let (len, request) = (input.byte() & 0x3f, input.byte() % 48);
+            (request.into(), input.bytes(len.into()).to_vec())
         }
     };
     if input.below(8) == 7 {
         fds = descriptors::some(input);
     }
     // Version 1, perhaps with a wish for a reply.
-    let flags = if input.byte() & 0xf == 0xf {
-        input.u32()
-    } else {
-        1 | u32::from(input.byte() & 1) << 3
+    let flags = match input.byte() & 0xf {
+        0xf => input.u32(),
+        _ => 1 | u32::from(input.byte() & 1) << 3,
     };
     let size = u32::try_from(payload.len()).expect("short");
     let mut bytes = [request, flags, size].map(u32::to_le_bytes).concat();

@@ -4,64 +4,35 @@
 //! returned once, with a status; memory changes only where a chain may be written; once the disk is done nothing is in
 //! flight. A queue that was broken works again after a reset.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use block::{DiskCall, DiskIo, Op, Request};
-use engine::{Completion, Errno};
 use telemetry::queue::{AdmissionEnd, QueueName, QueueStats};
 use virtio_blk::{Device, DeviceOptions, MergeLimits, Queue, Status};
 use virtqueue::{Chain, RingFeatures};
 
-use crate::disk::{Contents, DISK, check, geometry};
-use crate::driver::{Buffer, Driver, buffers};
-use crate::guest::{Memory, WritableRanges, address, length};
+use crate::disk::{DISK, Disks, geometry};
+use crate::driver::{Buffer, buffers};
+use crate::guest::{Memory, address, length};
 use crate::input::Input;
-use crate::observed::ObservedQueue;
+use crate::observed::{Ring, Rings};
 
 const EVENTS: usize = 150;
-
-/// The disk, and what it has not yet done.
-struct Disk {
-    contents: Contents,
-    waiting: Vec<Request>,
-    tokens: BTreeSet<u64>,
-    room: usize,
-    read_only: bool,
-}
-
-impl DiskIo for Disk {
-    fn room(&self, _: u32) -> usize {
-        self.room.saturating_sub(self.waiting.len())
-    }
-
-    unsafe fn submit(&mut self, _: u32, request: Request) {
-        assert!(self.waiting.len() < self.room, "there is room");
-        assert!(self.tokens.insert(request.token), "one request of a slot");
-        assert!(
-            !self.read_only || matches!(request.op, Op::Read | Op::Flush),
-            "{request:?}"
-        );
-        check(&request);
-        self.waiting.push(request);
-    }
-
-    fn submit_blocking_call(&mut self, _: u32, _: DiskCall, _: u32) {
-        unreachable!("virtio-blk calls nothing");
-    }
-}
 
 struct Rig {
     memory: Memory,
     device: Arc<Device>,
     stats: QueueStats,
-    driver: Driver,
-    ring: ObservedQueue,
+    ring: Ring,
     queue: Queue,
     chain: Chain,
-    disk: Disk,
-    is_broken: bool,
+    disk: Disks,
     now: u64,
+}
+
+impl Rings for Rig {
+    fn parts(&mut self) -> (&Memory, &mut [Ring]) {
+        (&self.memory, std::slice::from_mut(&mut self.ring))
+    }
 }
 
 /// See the module.
@@ -97,26 +68,19 @@ impl Rig {
         let device = Arc::new(Device::new(options, geometry()).expect("options"));
         device.set_features(device.features());
         let memory = Memory::new();
-        let mut driver = Driver::new(0, size, features);
-        let ring = ObservedQueue::new(driver.start(&memory), &memory);
+        let ring = Ring::new(0, size, features, &memory);
         ring.chains().on_push = has_status;
         let stats = QueueStats::new();
+        let mut disk = Disks::new(1, 16);
+        disk.read_only = device.options().read_only;
         Rig {
             queue: Queue::new(QueueName::new("fuzz", 0), device.clone(), size, &stats),
-            disk: Disk {
-                contents: Contents::new(),
-                waiting: Vec::new(),
-                tokens: BTreeSet::new(),
-                room: 16,
-                read_only: device.options().read_only,
-            },
+            disk,
             memory,
             device,
             stats,
-            driver,
             ring,
             chain: Chain::new(),
-            is_broken: false,
             now: 0,
         }
     }
@@ -126,9 +90,9 @@ impl Rig {
             0..=4 => self.request(input),
             5 => {
                 let (buffers, indirect) = (buffers(input), input.flag());
-                self.driver.add(&self.memory, &buffers, indirect);
+                self.ring.driver.add(&self.memory, &buffers, indirect);
             }
-            6 | 7 => self.driver.misbehave(&self.memory, input),
+            6 | 7 => self.ring.driver.misbehave(&self.memory, input),
             8..=10 => {
                 let budget = 1 + input.below(20);
                 self.step(|rig| rig.admit(budget));
@@ -148,13 +112,13 @@ impl Rig {
                 1 => _ = self.device.resize((input.below(65) << 10) as u64),
                 2 => self.device.set_merge_limits(MergeLimits::default()),
                 3 => {
-                    _ = self
-                        .device
-                        .write_config(input.byte().into(), input.bytes(2))
+                    let offset = input.byte().into();
+                    let _ = self.device.write_config(offset, input.bytes(2));
                 }
-                _ => self
-                    .device
-                    .set_features(input.u64() & self.device.features()),
+                _ => {
+                    let features = input.u64() & self.device.features();
+                    self.device.set_features(features);
+                }
             },
         }
     }
@@ -175,11 +139,7 @@ impl Rig {
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
         bytes[8..].copy_from_slice(&sector.to_le_bytes());
         self.memory.write(header, &bytes);
-        let mut buffers = vec![Buffer {
-            addr: header,
-            len: 16,
-            writable: false,
-        }];
+        let mut buffers = vec![Buffer::readable(header, 16)];
         if matches!(kind, 11 | 13) {
             // A range.
             let count = match input.below(4) {
@@ -187,21 +147,14 @@ impl Rig {
                 _ => input.byte().into(),
             };
             let flags = if input.below(4) == 0 { input.u32() } else { 0 };
-            let mut range = [0; 16];
-            range[..8].copy_from_slice(&sector.to_le_bytes());
-            range[8..12].copy_from_slice(&count.to_le_bytes());
-            range[12..].copy_from_slice(&flags.to_le_bytes());
+            let (count, flags) = (count.to_le_bytes(), flags.to_le_bytes());
+            let range = [&sector.to_le_bytes()[..], &count, &flags].concat();
             self.memory.write(header + 16, &range);
-            let len = if input.below(8) == 0 {
-                length(input)
-            } else {
-                16
+            let len = match input.below(8) {
+                0 => length(input),
+                _ => 16,
             };
-            buffers.push(Buffer {
-                addr: header + 16,
-                len,
-                writable: false,
-            });
+            buffers.push(Buffer::readable(header + 16, len));
         } else {
             for _ in 0..input.below(4) {
                 buffers.push(Buffer {
@@ -211,34 +164,15 @@ impl Rig {
                 });
             }
         }
-        buffers.push(Buffer {
-            addr: header + 63,
-            len: 1,
-            writable: true,
-        });
+        buffers.push(Buffer::writable(header + 63, 1));
         let indirect = input.flag();
-        self.driver.add(&self.memory, &buffers, indirect);
-    }
-
-    /// The device does something: it writes only where it may.
-    fn step(&mut self, what: impl FnOnce(&mut Self)) {
-        let before = self.memory.snapshot();
-        let mut allowed = WritableRanges::default();
-        self.driver.allow(&self.memory, &mut allowed);
-        self.ring.chains().allow(&mut allowed);
-        what(self);
-        self.ring.chains().allow(&mut allowed);
-        // A chain that was admitted and returned within the step has only its status, or its id.
-        for (base, len) in self.ring.chains().answered.drain(..) {
-            allowed.add(std::ptr::with_exposed_provenance(base), len);
-        }
-        allowed.check(&before);
+        self.ring.driver.add(&self.memory, &buffers, indirect);
     }
 
     fn admit(&mut self, budget: usize) {
         // What was completed counts before more is taken.
         self.queue.record_batch_statistics();
-        if self.is_broken {
+        if self.ring.is_broken {
             return;
         }
         self.now += 1;
@@ -263,13 +197,13 @@ impl Rig {
             Ok(AdmissionEnd::Drained) => {}
             Err(error) => {
                 assert!(!error.to_string().is_empty());
-                self.is_broken = true;
+                self.ring.is_broken = true;
             }
         }
         if self.queue.take_has_unpublished() {
             assert!(!self.ring.chains().pushed.is_empty());
         }
-        if !self.is_broken {
+        if !self.ring.is_broken {
             assert_eq!(
                 self.queue.in_flight() as usize,
                 self.ring.chains().taken.len()
@@ -280,27 +214,14 @@ impl Rig {
 
     /// The disk has done a request, or not.
     fn complete(&mut self, which: usize, fails: bool) {
-        if self.disk.waiting.is_empty() {
+        let Some(done) = self.disk.complete(which, fails) else {
             return;
-        }
-        let request = self.disk.waiting.remove(which % self.disk.waiting.len());
-        self.disk.tokens.remove(&request.token);
-        let result = if fails {
-            Err(Errno::IO)
-        } else {
-            self.disk.contents.carry_out(&request);
-            Ok(())
         };
         self.now += 1;
-        let done = [Completion {
-            token: request.token,
-            result,
-        }];
         let before = self.queue.in_flight() as usize;
+        let ring = &mut self.ring.queue;
         self.queue
-            .complete_block_requests(&mut self.ring.queue, &done, self.now, |_, _, _| {
-                Some(Status::IoErr)
-            });
+            .complete_block_requests(ring, &[done], self.now, |_, _, _| Some(Status::IoErr));
         let answered = before - self.queue.in_flight() as usize;
         assert_eq!(answered, self.ring.chains().pushed.len());
         self.ring.chains().pushed.clear();
@@ -312,7 +233,7 @@ impl Rig {
         }
         assert_eq!(self.queue.in_flight(), 0);
         assert!(
-            self.is_broken || self.ring.chains().taken.is_empty(),
+            self.ring.is_broken || self.ring.chains().taken.is_empty(),
             "each chain is returned"
         );
     }
@@ -320,16 +241,14 @@ impl Rig {
     /// The driver resets the device: what is in flight is waited for.
     fn reset(&mut self) {
         self.drain();
-        let size = self.driver.layout.size;
-        self.ring.set_queue(self.driver.start(&self.memory));
-        self.ring.chains().taken.clear();
+        let size = self.ring.driver.layout.size;
+        self.ring.restart(&self.memory);
         self.queue = Queue::new(
             QueueName::new("fuzz", 0),
             self.device.clone(),
             size,
             &self.stats,
         );
-        self.is_broken = false;
     }
 
     /// After a reset the next request works.
@@ -337,21 +256,16 @@ impl Rig {
         self.reset();
         self.device.resize(DISK as u64);
         self.disk.room = 16;
-        self.disk.contents.0[512..1024].fill(0x5a);
+        self.disk.contents[0][512..1024].fill(0x5a);
         let buffers = [
-            (0x1_1000, 16, false),
-            (0x1_3000, 512, true),
-            (0x1_103f, 1, true),
+            Buffer::readable(0x1_1000, 16),
+            Buffer::writable(0x1_3000, 512),
+            Buffer::writable(0x1_103f, 1),
         ];
-        let buffers = buffers.map(|(addr, len, writable)| Buffer {
-            addr,
-            len,
-            writable,
-        });
         self.memory
             .write(0x1_1000, &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         self.memory.write(0x1_103f, &[0xee]);
-        self.driver.add(&self.memory, &buffers, false);
+        self.ring.driver.add(&self.memory, &buffers, false);
         self.step(|rig| rig.admit(2));
         self.drain();
         assert_eq!(self.memory.read::<1>(0x1_103f), [0]);

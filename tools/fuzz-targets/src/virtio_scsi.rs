@@ -5,27 +5,24 @@
 //! may be written; once the disks are done nothing is in flight, and every function about commands has its
 //! answer. A queue that was broken works again after a reset.
 
-mod disks;
 mod requests;
-mod ring;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use engine::{Completion, Errno};
+use engine::Completion;
 use scsi::{TransportId, Unit};
 use telemetry::queue::{AdmissionEnd, QueueName, QueueStats};
 use virtio_scsi::{
     Address, AdmitMemoryAndTime, ControlQueue, Device, DeviceOptions, DiskAddressAndStats,
-    EventQueue, Queue, QueueMessage,
+    EventQueue, MessagePort, Queue, QueueMessage,
 };
 use virtqueue::{Chain, RingFeatures};
 
-use crate::disk::{DISK, allocations, geometry, keeping};
+use crate::disk::{DISK, Disks, geometry, keeping};
 use crate::driver::{Buffer, buffers};
-use crate::guest::{Memory, WritableRanges, length};
+use crate::guest::{Memory, length};
 use crate::input::Input;
-use disks::{Disks, Waits};
-use ring::Ring;
+use crate::observed::{Ring, Rings};
 
 const EVENTS: usize = 150;
 
@@ -37,6 +34,24 @@ const fn at(target: u8, lun: u16) -> Address {
     Address { target, lun }
 }
 
+/// What was sent to a queue and not handled yet.
+#[derive(Default)]
+struct PendingMessages(Mutex<Vec<QueueMessage>>);
+
+impl MessagePort for PendingMessages {
+    fn send(&self, message: QueueMessage) {
+        self.0.lock().expect("one thread").push(message);
+    }
+}
+
+impl PendingMessages {
+    fn take(&self) -> Vec<QueueMessage> {
+        std::mem::take(&mut *self.0.lock().expect("one thread"))
+    }
+}
+
+type Mail = [Arc<PendingMessages>; 3];
+
 struct Rig {
     memory: Memory,
     device: Arc<Device>,
@@ -44,6 +59,7 @@ struct Rig {
     features: RingFeatures,
     /// Commands, control, events.
     rings: [Ring; 3],
+    mail: Mail,
     queue: Queue,
     control: ControlQueue,
     events: EventQueue,
@@ -51,6 +67,12 @@ struct Rig {
     chain: Chain,
     now: u64,
     tag: u64,
+}
+
+impl Rings for Rig {
+    fn parts(&mut self) -> (&Memory, &mut [Ring]) {
+        (&self.memory, &mut self.rings)
+    }
 }
 
 /// See the module.
@@ -69,17 +91,15 @@ fn disks() -> [DiskAddressAndStats; 3] {
     })
 }
 
-fn queues(device: &Arc<Device>, rings: &[Ring; 3]) -> (Queue, ControlQueue, EventQueue) {
+fn queues(device: &Arc<Device>, mail: &Mail) -> (Queue, ControlQueue, EventQueue) {
     let stats = Arc::new(QueueStats::new());
     let name = QueueName::new("fuzz", 2);
-    let mut queue = Queue::new_registered(name, device.clone(), SIZE, rings[0].mail.clone(), stats);
+    let [commands, control, events] = mail.clone();
+    let mut queue = Queue::new_registered(name, device.clone(), SIZE, commands, stats);
     queue.set_disks_if_idle(&disks());
-    let control = ControlQueue::new(device.clone(), SIZE, rings[1].mail.clone());
-    (
-        queue,
-        control,
-        EventQueue::new_registered(device.clone(), rings[2].mail.clone()),
-    )
+    let control = ControlQueue::new(device.clone(), SIZE, control);
+    let events = EventQueue::new_registered(device.clone(), events);
+    (queue, control, events)
 }
 
 impl Rig {
@@ -104,10 +124,12 @@ impl Rig {
             packed: flags & 4 != 0,
         };
         let memory = Memory::new();
-        let rings = [0, 1, 2].map(|index| Ring::new(index, features, &memory));
-        let (queue, control, events) = queues(&device, &rings);
+        let rings = [0, 1, 2].map(|index| Ring::new(index, SIZE, features, &memory));
+        let mail = Mail::default();
+        let (queue, control, events) = queues(&device, &mail);
         Rig {
             memory,
+            mail,
             device,
             units,
             features,
@@ -115,7 +137,7 @@ impl Rig {
             queue,
             control,
             events,
-            disks: Disks::new(DISKS.len()),
+            disks: Disks::new(DISKS.len(), 16),
             chain: Chain::new(),
             now: 0,
             tag: 0,
@@ -127,22 +149,17 @@ impl Rig {
             0..=5 => self.command(input),
             6 | 7 => self.function(input),
             8 => {
-                let buffer = Buffer {
-                    addr: 0x1_5000,
-                    len: length(input),
-                    writable: true,
-                };
+                let buffer = Buffer::writable(0x1_5000, length(input));
                 self.rings[2].driver.add(&self.memory, &[buffer], false);
             }
             9 => {
-                let (which, buffers, indirect) = (input.below(3), buffers(input), input.flag());
-                self.rings[which]
-                    .driver
-                    .add(&self.memory, &buffers, indirect);
+                let driver = &mut self.rings[input.below(3)].driver;
+                let (buffers, indirect) = (buffers(input), input.flag());
+                driver.add(&self.memory, &buffers, indirect);
             }
             10 => {
-                let which = input.below(3);
-                self.rings[which].driver.misbehave(&self.memory, input);
+                let driver = &mut self.rings[input.below(3)].driver;
+                driver.misbehave(&self.memory, input);
             }
             11..=13 => {
                 let budget = 1 + input.below(20);
@@ -155,26 +172,25 @@ impl Rig {
             16 => self.step(|rig| _ = rig.read_mail()),
             17 => self.step(|rig| {
                 for ring in &mut rig.rings {
-                    ring.ring.queue.publish();
-                    ring.ring.queue.enable_kicks_and_recheck();
+                    ring.queue.publish();
+                    ring.queue.enable_kicks_and_recheck();
                 }
             }),
             18 => self.disks.room = input.below(20),
             _ => match input.below(6) {
                 0 => self.reset(),
                 1 => {
-                    _ = self
-                        .device
-                        .resize_unit(DISKS[input.below(3)], (input.below(65) << 10) as u64)
+                    let (which, size) = (input.below(3), (input.below(65) << 10) as u64);
+                    self.device.resize_unit(DISKS[which], size);
                 }
                 2 => {
-                    _ = self
-                        .device
-                        .write_config(input.byte().into(), &input.array::<4>())
+                    let (offset, bytes) = (input.byte().into(), input.array::<4>());
+                    let _ = self.device.write_config(offset, &bytes);
                 }
-                3 => self
-                    .device
-                    .set_features(u64::from(input.byte()) & self.device.features()),
+                3 => {
+                    let features = u64::from(input.byte());
+                    self.device.set_features(features & self.device.features());
+                }
                 _ => {
                     let which = input.below(3);
                     if self.device.remove_unit_and_report(DISKS[which]).is_none() {
@@ -195,29 +211,15 @@ impl Rig {
         self.queue.set_disks_if_idle(&disks());
     }
 
-    /// The device does something: it writes only where it may.
+    /// The device does something, and has what it has of commands.
     fn step(&mut self, what: impl FnOnce(&mut Self)) {
-        let before = self.memory.snapshot();
-        let mut allowed = WritableRanges::default();
+        Rings::step(self, what);
         for ring in &self.rings {
-            ring.driver.allow(&self.memory, &mut allowed);
-            ring.ring.chains().allow(&mut allowed);
+            ring.chains().pushed.clear();
         }
-        what(self);
-        for ring in &mut self.rings {
-            ring.ring.chains().allow(&mut allowed);
-            for (base, len) in ring.ring.chains().answered.drain(..) {
-                allowed.add(std::ptr::with_exposed_provenance(base), len);
-            }
-            ring.ring.chains().pushed.clear();
-        }
-        allowed.check(&before);
-        if !self.rings[0].is_broken {
-            assert_eq!(
-                self.queue.in_flight_count() as usize,
-                self.rings[0].ring.chains().taken.len()
-            );
-        }
+        let commands = &self.rings[0];
+        let in_flight = self.queue.in_flight_count() as usize;
+        assert!(commands.is_broken || in_flight == commands.chains().taken.len());
     }
 
     fn admit(&mut self, budget: usize) {
@@ -228,7 +230,7 @@ impl Rig {
         };
         let [commands, control, events] = &mut self.rings;
         if !commands.is_broken {
-            let (ring, disks) = (&mut commands.ring, &mut self.disks);
+            let (ring, disks) = (&mut *commands, &mut self.disks);
             let before = ring.chains().count();
             let admitted =
                 self.queue
@@ -249,7 +251,7 @@ impl Rig {
         }
         if !control.is_broken {
             let admitted = self.control.pop_and_process_requests(
-                &mut control.ring.queue,
+                &mut control.queue,
                 &self.memory.map,
                 &mut self.chain,
                 budget,
@@ -260,7 +262,7 @@ impl Rig {
         if !events.is_broken {
             let admitted =
                 self.events
-                    .report_pending_events(&mut events.ring.queue, batch, &mut self.chain);
+                    .report_pending_events(&mut events.queue, batch, &mut self.chain);
             events.is_broken = admitted.is_err();
             self.events.take_has_unpublished();
         }
@@ -268,31 +270,18 @@ impl Rig {
 
     /// A disk has done a request, or not, and at the same time up to three others.
     fn complete(&mut self, which: usize, fails: bool) {
-        let mut completions = Vec::new();
-        for other in 0..=which % 4 {
-            if self.disks.waiting.is_empty() {
-                break;
-            }
-            let at = (which + other) % self.disks.waiting.len();
-            let (token, waits) = self.disks.waiting.remove(at);
-            self.disks.tokens.remove(&token);
-            let result = match waits {
-                _ if fails && other % 2 == 0 => Err(Errno::IO),
-                Waits::Call(call) => call.run_with_allocations(allocations),
-                Waits::Disk(disk, request) => {
-                    self.disks.contents[disk].carry_out(&request);
-                    Ok(())
-                }
-            };
-            completions.push(Completion { token, result });
-        }
+        let done = (0..=which % 4).map_while(|other| {
+            self.disks
+                .complete(which + other, fails && other.is_multiple_of(2))
+        });
+        let completions: Vec<_> = done.collect();
         self.now += 1;
         self.dispatch(&completions);
     }
 
     /// As an iothread does.
     fn dispatch(&mut self, completions: &[Completion]) {
-        let ring = &mut self.rings[0].ring.queue;
+        let ring = &mut self.rings[0].queue;
         let disks = &mut self.disks;
         self.queue
             .complete_block_requests(ring, completions, self.now, disks, |_, _, _| {});
@@ -301,15 +290,11 @@ impl Rig {
 
     /// True if there was any.
     fn read_mail(&mut self) -> bool {
-        let [commands, control, events] = &mut self.rings;
-        let letters = [
-            commands.mail.take(),
-            control.mail.take(),
-            events.mail.take(),
-        ];
-        let any = letters.iter().any(|letters| !letters.is_empty());
-        for letter in letters.into_iter().flatten() {
-            let ring = &mut commands.ring.queue;
+        let [commands, control, _] = &mut self.rings;
+        let letters: Vec<_> = self.mail.iter().flat_map(|mail| mail.take()).collect();
+        let any = !letters.is_empty();
+        for letter in letters {
+            let ring = &mut commands.queue;
             match letter {
                 QueueMessage::Resume(token) => {
                     self.queue.resume_command(ring, token, &mut self.disks)
@@ -323,7 +308,7 @@ impl Rig {
                 }
                 QueueMessage::TmfEnded(outcome) => self
                     .control
-                    .apply_resets_and_answer_tmf(&mut control.ring.queue, &outcome),
+                    .apply_resets_and_answer_tmf(&mut control.queue, &outcome),
                 QueueMessage::Events => {}
             }
         }
@@ -346,7 +331,7 @@ impl Rig {
         }
         assert_eq!(self.queue.in_flight_count(), 0);
         assert!(
-            self.rings[0].is_broken || self.rings[0].ring.chains().taken.is_empty(),
+            self.rings[0].is_broken || self.rings[0].chains().taken.is_empty(),
             "each command is answered"
         );
     }
@@ -360,13 +345,14 @@ impl Rig {
             rig.read_mail();
         });
         assert!(
-            self.rings[1].is_broken || self.rings[1].ring.chains().taken.is_empty(),
+            self.rings[1].is_broken || self.rings[1].chains().taken.is_empty(),
             "each function is answered"
         );
         self.device.reset_with_units();
         self.device.set_features(self.device.features());
-        self.rings = [0, 1, 2].map(|index| Ring::new(index, self.features, &self.memory));
-        (self.queue, self.control, self.events) = queues(&self.device, &self.rings);
+        self.rings = [0, 1, 2].map(|index| Ring::new(index, SIZE, self.features, &self.memory));
+        self.mail = Mail::default();
+        (self.queue, self.control, self.events) = queues(&self.device, &self.mail);
     }
 
     /// After a reset the next command works.
@@ -386,15 +372,10 @@ impl Rig {
         self.memory.write(0x1_3000, &bytes);
         self.memory.write(0x1_5000, &[0xee; 12]);
         let buffers = [
-            (0x1_3000, 51, false),
-            (0x1_5000, 108, true),
-            (0x1_6000, 36, true),
+            Buffer::readable(0x1_3000, 51),
+            Buffer::writable(0x1_5000, 108),
+            Buffer::writable(0x1_6000, 36),
         ];
-        let buffers = buffers.map(|(addr, len, writable)| Buffer {
-            addr,
-            len,
-            writable,
-        });
         self.rings[0].driver.add(&self.memory, &buffers, false);
         self.step(|rig| rig.admit(2));
         self.drain();

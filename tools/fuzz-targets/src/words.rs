@@ -60,14 +60,13 @@ pub fn command_line(bytes: &[u8]) {
             live.add_object("secret", "s").expect("a name");
             live
         };
-        for result in [
+        let results = [
             live().read_object(text).map(|_| ()),
             live().read_blockdev(text).map(|_| ()),
             live().read_export(text).map(|_| ()),
-        ] {
-            if let Err(problem) = result {
-                check_text(&problem.to_string());
-            }
+        ];
+        for problem in results.into_iter().filter_map(Result::err) {
+            check_text(&problem.to_string());
         }
     }
 }
@@ -76,12 +75,9 @@ pub fn command_line(bytes: &[u8]) {
 pub fn configuration(bytes: &[u8]) {
     let error = match ConfigError::decode_utf8("disks.toml".as_ref(), bytes.to_vec()) {
         Ok(text) => {
-            let read = ConfigFileWithOptions::for_path("disks.toml").parse(&text);
-            assert_eq!(
-                read,
-                ConfigFileWithOptions::for_path("disks.toml").parse(&text)
-            );
-            read.err()
+            let read = || ConfigFileWithOptions::for_path("disks.toml").parse(&text);
+            assert_eq!(read(), read());
+            read().err()
         }
         Err(error) => Some(error),
     };

@@ -1,4 +1,5 @@
-//! The corpora in `fuzz/corpora`, through their targets, without a fuzzer: what was once found or reached is right.
+//! The corpora in `fuzz/corpora`, through their targets, without a fuzzer: what was once found or reached is right, and so is what
+//! is near it.
 //!
 //! `cargo xtask fuzz` looks for new inputs.
 
@@ -22,13 +23,44 @@ fn note_panics() {
     });
 }
 
+/// How often each input is changed.
+const ROUNDS: usize = 4;
+
+/// Changes some bytes of an input, as a fuzzer would, and lets it end as another one does: the same for the same seed.
+fn mutated(input: &[u8], other: &[u8], seed: &mut u64) -> Vec<u8> {
+    let mut below = |limit: usize| {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005) + 1;
+        usize::try_from(*seed >> 33).expect("64 bits") % limit.max(1)
+    };
+    let mut bytes = input.to_vec();
+    if below(2) == 0 {
+        bytes.truncate(below(input.len()));
+        bytes.extend_from_slice(&other[below(other.len())..]);
+    }
+    for _ in 0..below(8) {
+        let at = below(bytes.len());
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte = below(256).to_le_bytes()[0];
+        }
+    }
+    bytes
+}
+
 fn replay(name: &str) {
     note_panics();
     let target = fuzz_targets::find(name).expect("a target");
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpora");
     let inputs = corpus::read(&corpora.join(name).with_extension("corpus")).expect("a corpus");
     assert!(!inputs.is_empty());
-    for (number, input) in inputs.iter().enumerate() {
+    let mut seed = 1;
+    let mut changed = Vec::new();
+    for distance in 1..=ROUNDS {
+        let others = inputs.iter().cycle().skip(distance);
+        for (input, other) in inputs.iter().zip(others) {
+            changed.push(mutated(input, other, &mut seed));
+        }
+    }
+    for (number, input) in inputs.iter().chain(&changed).enumerate() {
         // Shown if it fails.
         eprintln!("{name}: input {number}: {input:?}");
         target(input);

@@ -74,10 +74,8 @@ impl Program {
     }
 
     pub fn label(&mut self, name: &'static str) -> &mut Self {
-        assert!(
-            self.labels.insert(name, self.here()).is_none(),
-            "{name} twice"
-        );
+        let before = self.labels.insert(name, self.here());
+        assert_eq!(before, None, "{name} twice");
         self
     }
 
@@ -96,10 +94,8 @@ impl Program {
     }
 
     pub fn move_direct(&mut self, phase: u32, count: usize, addr: u32) -> &mut Self {
-        self.raw(&[
-            phase << 24 | u32::try_from(count).expect("programs are short"),
-            addr,
-        ])
+        let count = u32::try_from(count).expect("programs are short");
+        self.raw(&[phase << 24 | count, addr])
     }
 
     pub fn move_indirect(&mut self, phase: u32, count: u32, pointer: u32) -> &mut Self {
@@ -154,16 +150,9 @@ impl Program {
 
     /// Opcode 5, 6 or 7 with an operator (0 move, 1 shl, 2 or, 3 xor, 4 and, 5 shr, 6 add, 7 addc).
     pub fn register(&mut self, opcode: u32, operator: u32, register: u8, data: u8) -> &mut Self {
-        let register = u32::from(register);
-        self.raw(&[
-            1 << 30
-                | opcode << 27
-                | operator << 24
-                | (register & 0x7f) << 16
-                | u32::from(data) << 8
-                | register & 0x80,
-            0,
-        ])
+        let what = 1 << 30 | opcode << 27 | operator << 24;
+        let [low, high] = [register & 0x7f, register & 0x80].map(u32::from);
+        self.raw(&[what | low << 16 | u32::from(data) << 8 | high, 0])
     }
 
     pub fn jump(&mut self, when: When, label: &'static str) -> &mut Self {
@@ -190,36 +179,31 @@ impl Program {
         self.raw(&[0xc000_0000 | count, from, to])
     }
 
+    fn load_or_store(&mut self, what: u32, register: u8, count: u32, addr: u32) -> &mut Self {
+        self.raw(&[what | u32::from(register) << 16 | count, addr])
+    }
+
     pub fn load(&mut self, register: u8, count: u32, addr: u32) -> &mut Self {
-        self.raw(&[0xe100_0000 | u32::from(register) << 16 | count, addr])
+        self.load_or_store(0xe100_0000, register, count, addr)
     }
 
     pub fn store(&mut self, register: u8, count: u32, addr: u32) -> &mut Self {
-        self.raw(&[0xe000_0000 | u32::from(register) << 16 | count, addr])
+        self.load_or_store(0xe000_0000, register, count, addr)
     }
 
     pub fn load_dsa(&mut self, register: u8, count: u32, offset: u32) -> &mut Self {
-        self.raw(&[
-            0xf100_0000 | u32::from(register) << 16 | count,
-            offset & 0x00ff_ffff,
-        ])
+        self.load_or_store(0xf100_0000, register, count, offset & 0x00ff_ffff)
     }
 
     pub fn store_dsa(&mut self, register: u8, count: u32, offset: u32) -> &mut Self {
-        self.raw(&[
-            0xf000_0000 | u32::from(register) << 16 | count,
-            offset & 0x00ff_ffff,
-        ])
+        self.load_or_store(0xf000_0000, register, count, offset & 0x00ff_ffff)
     }
 
     /// The bytes, with all labels known.
     pub fn bytes(&self) -> Vec<u8> {
         let mut words = self.words.clone();
         for (at, label) in &self.open {
-            words[*at] = *self
-                .labels
-                .get(label)
-                .unwrap_or_else(|| panic!("no label {label}"));
+            words[*at] = self.address(label);
         }
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }

@@ -117,29 +117,23 @@ impl<M: Slot> Driver<M> {
         }
         message.extend(&order.more_messages);
         m.poke32(block + SELECT, order.target << 16);
-        m.poke32(block + MSG_OUT_ENTRY, u32::try_from(message.len()).unwrap());
-        m.poke32(block + MSG_OUT_ENTRY + 4, block + MESSAGE_BYTES);
-        m.poke(block + MESSAGE_BYTES, &message);
-        m.poke32(
-            block + COMMAND_ENTRY,
-            u32::try_from(order.cdb.len()).unwrap(),
-        );
-        m.poke32(block + COMMAND_ENTRY + 4, block + CDB);
-        m.poke(block + CDB, &order.cdb);
+        for (entry, at, bytes) in [
+            (MSG_OUT_ENTRY, MESSAGE_BYTES, &message),
+            (COMMAND_ENTRY, CDB, &order.cdb),
+        ] {
+            m.poke32(block + entry, u32::try_from(bytes.len()).unwrap());
+            m.poke32(block + entry + 4, block + at);
+            m.poke(block + at, bytes);
+        }
         let first = PIECES - u32::try_from(order.pieces.len()).unwrap();
         for (i, (addr, len)) in (first..).zip(&order.pieces) {
             m.poke32(block + DATA + 8 * i, *len);
             m.poke32(block + DATA + 8 * i + 4, *addr);
         }
-        let data = self.program.address(if order.to_initiator {
-            "data_in"
-        } else {
-            "data_out"
-        });
-        let pointer = if order.pieces.is_empty() {
-            self.program.address("no_data")
-        } else {
-            data + 8 * first
+        let pointer = match (order.pieces.is_empty(), order.to_initiator) {
+            (true, _) => self.program.address("no_data"),
+            (_, true) => self.program.address("data_in") + 8 * first,
+            (_, false) => self.program.address("data_out") + 8 * first,
         };
         m.poke32(block + SAVED_POINTER, pointer);
         m.poke32(block + STATUS_WORD, 0xffff);
@@ -147,23 +141,18 @@ impl<M: Slot> Driver<M> {
         m.poke32(block + GO_RESTART, self.program.address("restart"));
 
         let unit = UNITS + 0x10 * (order.target * 16 + u32::from(order.lun));
-        let tags = TAGS + 0x100 * order.target;
-        m.poke32(
-            TARGETS + 0x100 * order.target + 4 * u32::from(order.lun),
-            unit,
-        );
-        m.poke32(
-            unit,
-            self.program.address(if order.tag.is_some() {
-                "tagged"
-            } else {
-                "untagged"
-            }),
-        );
-        m.poke32(unit + 4, if order.tag.is_some() { tags } else { block });
-        if let Some(tag) = order.tag {
-            m.poke32(tags + 4 * u32::from(tag), block);
-        }
+        let units = TARGETS + 0x100 * order.target;
+        m.poke32(units + 4 * u32::from(order.lun), unit);
+        let (reselected, found) = match order.tag {
+            Some(tag) => {
+                let tags = TAGS + 0x100 * order.target;
+                m.poke32(tags + 4 * u32::from(tag), block);
+                ("tagged", tags)
+            }
+            None => ("untagged", block),
+        };
+        m.poke32(unit, self.program.address(reselected));
+        m.poke32(unit + 4, found);
         m.poke32(START_QUEUE + 8 * self.queued, block);
         self.queued += 1;
         self.orders

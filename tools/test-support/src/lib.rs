@@ -24,6 +24,8 @@ pub mod fds;
 pub mod guest;
 #[cfg(feature = "limited-host")]
 pub mod limited_host;
+#[cfg(feature = "lsi-chip")]
+pub mod lsi_chip;
 #[cfg(all(feature = "process", target_arch = "x86_64"))]
 pub mod probes;
 #[cfg(feature = "process")]

@@ -27,8 +27,8 @@ const FLOORS: &[&[&str]] = &[
     &["iothread"],
     // NBD; jobs; PCI devices
     &["copier", "nbd-server", "vfio-user"],
-    &["lsi53c895a", "test-support"],
-    &["daemon"],
+    &["lsi53c895a"],
+    &["daemon", "test-support"],
     // programs, guests
     &["bench", "blockplane", "fuzz-targets", "guest"],
     &["experiments"],

@@ -114,34 +114,6 @@ mod tests {
     }
 
     #[test]
-    fn a_second_failure_waits_until_the_first_sense_data_were_fetched() {
-        let mut pending = SenseReportQueue::default();
-        assert!(pending.start_report_or_queue(1, sense(1)));
-        assert!(!pending.start_report_or_queue(2, sense(2)));
-        assert_eq!(
-            (
-                pending.take_reported_sense(),
-                pending.take_next_to_report(0)
-            ),
-            (None, None),
-            "not reported yet"
-        );
-        pending.on_task_released(1, true, 0);
-        assert_eq!(pending.take_next_to_report(0), None);
-        assert_eq!(pending.take_reported_sense(), Some(sense(1)));
-        assert_eq!(pending.take_next_to_report(0), Some(2));
-        pending.on_task_released(2, true, 0);
-        assert_eq!(pending.take_reported_sense(), Some(sense(2)));
-        assert_eq!(
-            (
-                pending.take_reported_sense(),
-                pending.take_next_to_report(0)
-            ),
-            (None, None)
-        );
-    }
-
-    #[test]
     fn aborted_tasks_report_nothing_and_delay_no_others() {
         let mut pending = SenseReportQueue::default();
         assert!(pending.start_report_or_queue(1, sense(1)));

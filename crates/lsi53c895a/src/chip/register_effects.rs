@@ -162,12 +162,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn a_word_is_plain_if_its_bytes_are() {
-        assert!(word_reads_without_effect(DSA) && word_writes_without_effect(DSA));
-        assert!(!word_reads_without_effect(DSP) && !word_writes_without_effect(DSP));
-        assert!(!word_reads_without_effect(ISTAT0) && !word_writes_without_effect(ISTAT0));
-        assert!(!word_reads_without_effect(DSA + 1), "no word begins there");
-    }
 }

@@ -196,15 +196,3 @@ impl Chip {
         PauseReason::Stopped
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::sign_extend_24;
-
-    #[test]
-    fn relative_addresses_go_both_ways() {
-        assert_eq!(sign_extend_24(0x1200_0010), 0x10);
-        assert_eq!(sign_extend_24(0x00ff_fff8), 0xffff_fff8);
-        assert_eq!(sign_extend_24(0xff80_0000), 0xff80_0000);
-    }
-}

@@ -1,19 +1,13 @@
 //! Tests of memory that is not mapped: the chip starts an access, pauses, and continues when the reply is there.
 
-use lsi53c895a::chip::{BusFault, RunOutcome, RunParameters};
+use lsi53c895a::chip::{BusFault, CheckConditionCause, RunOutcome};
 
 use crate::assemble::{DATA_IN, DATA_OUT, MSG_IN, Program, STATUS, When};
 use crate::driver::{Done, transfer};
 use crate::machine::*;
 
 fn far(offset: u32) -> u32 {
-    u32::try_from(FAR).unwrap() + offset
-}
-
-impl Machine {
-    fn poke_far(&mut self, offset: usize, bytes: &[u8]) {
-        self.world.far[offset..offset + bytes.len()].copy_from_slice(bytes);
-    }
+    FAR + offset
 }
 
 #[test]
@@ -22,40 +16,34 @@ fn a_whole_command_works_in_memory_that_is_not_mapped() {
         let mut machine = Machine::new();
         let blocks = 20u8;
         let len = usize::from(blocks) * BLOCK;
-        machine.poke_far(0x1000, &[0x80]);
-        machine.poke_far(0x1010, &[opcode, 0, 0, 0, 0, 2, 0, 0, blocks, 0]);
-        machine.poke_far(
-            0x2004,
-            &(0..len)
-                .map(|i| i.to_le_bytes()[0] ^ 0x55)
-                .collect::<Vec<u8>>(),
-        );
-        machine.poke_far(0x1100, &u32::from(blocks).wrapping_mul(512).to_le_bytes());
-        machine.poke_far(0x1104, &far(0x2004).to_le_bytes());
+        let [table, pointer, data, answer] = [0x1100, 0x1200, 0x2004, 0x1020].map(far);
+        let pattern: Vec<u8> = (0..len).map(|i| i.to_le_bytes()[0] ^ 0x55).collect();
+        machine.poke(far(0x1000), &[0x80]);
+        let cdb = [opcode, 0, 0, 0, 0, 2, 0, 0, blocks, 0];
+        machine.poke(far(0x1010), &cdb);
+        machine.poke(data, &pattern);
+        machine.poke32(table, u32::from(blocks) * 512);
+        machine.poke32(table + 4, data);
+        machine.poke32(pointer, table);
+        machine.poke(answer, &[0xff; 2]);
         let mut p = Program::at(far(0));
-        p.load(DSA, 4, far(0x1200))
+        p.load(DSA, 4, pointer)
             .command(0, (1, far(0x1000)), (10, far(0x1010)))
-            .move_table(phase, 0);
-        p.move_direct(STATUS, 1, far(0x1020))
-            .move_direct(MSG_IN, 1, far(0x1021))
-            .wait_disconnect();
-        p.copy(8, far(0x1020), far(0x1028)).int(When::Always, 99);
-        machine.poke_far(0x1200, &far(0x1100).to_le_bytes());
-        machine.poke_far(0x1020, &[0xff; 2]);
-        machine.poke_far(0, &p.bytes());
-        machine.write32(DSP, far(0));
-        machine.go();
+            .move_table(phase, 0)
+            .move_direct(STATUS, 1, answer)
+            .move_direct(MSG_IN, 1, answer + 1)
+            .wait_disconnect()
+            .copy(8, answer, answer + 8)
+            .int(When::Always, 99);
+        machine.start(&p, far(0));
         let id = machine.world.running[0];
-        assert_eq!(machine.world.task(id).len, len as u64);
+        assert_eq!(machine.world.task(id).data_bytes(), len);
         machine.finish(id);
         machine.expect_int(99);
-        assert_eq!(machine.world.far[0x1020..0x1022], [0, 0]);
-        assert_eq!(machine.world.far[0x1028..0x102a], [0, 0]);
-        assert_eq!(
-            machine.world.far[0x2004..0x2004 + len],
-            machine.world.disk[1024..1024 + len]
-        );
-        assert_eq!(machine.world.far[0x2004 + len], 0, "and nothing behind it");
+        assert_eq!(machine.peek(answer, 2), [0, 0]);
+        assert_eq!(machine.peek(answer + 8, 2), [0, 0]);
+        assert_eq!(machine.peek(data, len), machine.world.disk[1024..][..len]);
+        assert_eq!(machine.peek(data, len + 1)[len], 0, "and nothing behind it");
     }
 }
 
@@ -72,7 +60,7 @@ fn the_status_comes_after_the_data_is_written_back() {
     machine.write32(DSP, 0x1000);
     assert_eq!(machine.run(), RunOutcome::Idle);
     assert_eq!(machine.read8(ISTAT0) & 0x03, 0, "it waits");
-    assert!(machine.answer_memory());
+    assert!(machine.answer_memory(true));
     machine.run();
     machine.expect_int(99);
     assert_eq!(machine.world.far[..4], *b"abcd");
@@ -82,7 +70,7 @@ fn the_status_comes_after_the_data_is_written_back() {
 fn access_to_missing_memory_is_a_bus_fault() {
     for read in [true, false] {
         let mut machine = Machine::new();
-        let nowhere = far(u32::try_from(FAR_BYTES).unwrap());
+        let nowhere = far(FAR_BYTES as u32);
         let mut p = Program::at(0x1000);
         if read {
             p.load(SCRATCHA, 4, nowhere)
@@ -98,7 +86,7 @@ fn access_to_missing_memory_is_a_bus_fault() {
 #[test]
 fn answers_that_come_after_a_reset_are_ignored() {
     let mut machine = Machine::new();
-    machine.poke_far(0, &[0xff; 16]);
+    machine.poke(far(0), &[0xff; 16]);
     machine.write32(DSP, far(0));
     machine.run();
     assert_eq!(machine.world.asked.len(), 1);
@@ -107,31 +95,27 @@ fn answers_that_come_after_a_reset_are_ignored() {
     machine.run();
     assert_eq!(machine.world.asked.len(), 2);
     // The first reply is ignored.
-    assert!(machine.answer_memory());
+    assert!(machine.answer_memory(true));
     machine.run();
     assert_eq!(machine.read8(DSTAT), 0x80);
-    assert!(machine.answer_memory());
+    assert!(machine.answer_memory(true));
     machine.run();
-    assert_eq!(
-        machine.read8(DSTAT),
-        0x81,
-        "now the instruction is there, and is none"
-    );
+    let dstat = machine.read8(DSTAT);
+    assert_eq!(dstat, 0x81, "now the instruction is there, and is none");
 }
 
 #[test]
 fn a_program_that_is_started_again_is_read_again() {
-    let start = u32::try_from(FAR).unwrap();
     let program = |code| {
-        let mut p = Program::at(start);
+        let mut p = Program::at(FAR);
         p.int(When::Always, code);
         p.bytes()
     };
     // What was asked for comes before the program changes, or after it has been started again, or never.
     for (aborts, answered) in [(true, 1), (true, 0), (false, 0), (false, 1)] {
         let mut machine = Machine::new();
-        machine.poke_far(0, &program(1));
-        machine.write32(DSP, start);
+        machine.poke(far(0), &program(1));
+        machine.write32(DSP, FAR);
         machine.run();
         let old = machine.world.asked.pop_front().unwrap();
         let bytes = machine.world.far[..8].to_vec();
@@ -144,8 +128,8 @@ fn a_program_that_is_started_again_is_read_again() {
         if answered == 1 {
             answer(&mut machine);
         }
-        machine.poke_far(0, &program(2));
-        machine.write32(DSP, start);
+        machine.poke(far(0), &program(2));
+        machine.write32(DSP, FAR);
         if answered == 0 {
             answer(&mut machine);
         }
@@ -157,7 +141,7 @@ fn a_program_that_is_started_again_is_read_again() {
 #[test]
 fn an_access_that_an_abort_has_ended_cannot_fail() {
     let mut machine = Machine::new();
-    machine.write32(DSP, u32::try_from(FAR).unwrap());
+    machine.write32(DSP, FAR);
     machine.run();
     machine.write8(ISTAT0, 0x80);
     let asked = machine.world.asked.pop_front().unwrap();
@@ -171,21 +155,11 @@ fn an_access_that_an_abort_has_ended_cannot_fail() {
 fn registers_are_accessible_during_a_memory_access() {
     let mut machine = Machine::new();
     machine.write32(DSP, far(0));
-    let limits = RunParameters {
-        instructions: 10,
-        now_ns: 1,
-    };
-    assert_eq!(
-        machine.chip.run(&mut machine.world, limits),
-        RunOutcome::Idle
-    );
+    assert_eq!(machine.run(), RunOutcome::Idle);
     assert_eq!(machine.read8(ISTAT1), 0x02);
     machine.write32(SCRATCHA, 7);
     assert_eq!(machine.read32(SCRATCHA), 7);
-    assert_eq!(
-        machine.chip.run(&mut machine.world, limits),
-        RunOutcome::Idle
-    );
+    assert_eq!(machine.run(), RunOutcome::Idle);
     assert_eq!(machine.world.asked.len(), 1, "asked once");
 }
 
@@ -212,11 +186,8 @@ fn commands_beyond_the_bounce_buffer_limit_fail() {
     driver.machine.finish(first);
     order.tag = Some(17);
     driver.submit(&order);
-    assert_eq!(
-        driver.machine.world.running.len(),
-        16,
-        "there is room again"
-    );
+    let running = driver.machine.world.running.len();
+    assert_eq!(running, 16, "there is room again");
 }
 
 #[test]
@@ -235,8 +206,6 @@ fn buffers_in_too_many_pieces_fail_and_nothing_is_moved() {
     machine.expect_int(99);
     assert_eq!(machine.peek(0x8020, 1), [CHECK_CONDITION]);
     assert_eq!(machine.world.runs, [0]);
-    assert_eq!(
-        machine.world.tasks.values().next().unwrap().refused,
-        Some(lsi53c895a::chip::CheckConditionCause::DataPhase)
-    );
+    let refused = machine.world.tasks.values().next().unwrap().refused;
+    assert_eq!(refused, Some(CheckConditionCause::DataPhase));
 }

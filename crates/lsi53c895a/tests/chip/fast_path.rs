@@ -88,12 +88,11 @@ fn machine(in_ram: bool, bytes: &[u8], data: &[u8]) -> Machine {
 
 /// All that can be seen of it. (Reading registers changes some, the same ones in both.)
 fn seen(machine: &mut Machine, in_ram: bool) -> (Vec<u8>, Vec<u8>, Vec<u8>, bool) {
-    let registers = (0..=u8::MAX).map(|at| machine.read8(at)).collect();
-    let mut program = vec![0; 0x2000];
-    match in_ram {
-        true => machine.chip.read_window(Bar::Ram, 0, &mut program),
-        false => program = machine.peek(BASE, 0x2000),
-    }
+    let registers = machine.read(0, 0, 0x100);
+    let program = match in_ram {
+        true => machine.read(2, 0, 0x2000),
+        false => machine.peek(BASE, 0x2000),
+    };
     let memory = machine.peek(0, BASE as usize);
     (registers, memory, program, machine.irq_level())
 }
@@ -117,10 +116,10 @@ proptest! {
             let runs = both.each_mut().map(|machine| {
                 machine.limit = limit;
                 let run = machine.run();
-                let memory = machine.answer_memory();
+                let memory = machine.answer_memory(true);
                 let first = machine.world.running.first().copied();
                 if let Some(id) = first {
-                    machine.finish_quietly(id);
+                    machine.finish_quietly(id, GOOD);
                 }
                 machine.now_ns += 100_000;
                 (run, memory, first, machine.chip.wants_run())

@@ -3,10 +3,11 @@
 //! - `registers`, `instructions`, `block_moves`: against the manual.
 //! - `firmware`, `queueing`: whole commands, as SeaBIOS and as operating systems give them.
 //! - `messages`, `resets`, `far_memory`: messages, resets, and memory without a mapping.
-//! - `cves`, `fuzz`: hostile guests.
+//! - `cves`: hostile guests. Those that send anything are in `tools/fuzz-targets`.
 //! - `fast_path`: programs in the chip's own memory and in guest memory.
 //! - `no_alloc`: transfers in mapped memory allocate nothing.
-//! - `machine`, `world`: helpers, beside `lsi-driver`.
+//!
+//! The machine is that of `test_support::lsi_chip`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
@@ -15,14 +16,19 @@ mod cves;
 mod far_memory;
 mod fast_path;
 mod firmware;
-mod fuzz;
 mod instructions;
-mod machine;
 mod messages;
 mod no_alloc;
 mod queueing;
 mod registers;
 mod resets;
-mod world;
 
 use lsi_driver::{assemble, driver};
+
+mod machine {
+    pub use lsi_driver::offsets::*;
+    pub use lsi_driver::slot::Slot;
+    pub use test_support::lsi_chip::*;
+
+    pub type Driver = lsi_driver::driver::Driver<Machine>;
+}

@@ -1,6 +1,6 @@
 //! Tests of messages from the initiator, and of the target's answers.
 
-use lsi53c895a::chip::{CheckConditionCause, ResetScope};
+use lsi53c895a::chip::{CheckConditionCause, ResetScope, TargetAndLun};
 
 use crate::assemble::{
     ACK, ATN, COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When,
@@ -14,7 +14,7 @@ const IN: u32 = 0x8200;
 const BUFFER: u32 = 0x9000;
 
 /// Selects target 3 with these messages, and goes on with a program of the test's.
-fn say(machine: &mut Machine, message: &[u8], rest: impl FnOnce(&mut Program)) {
+fn say(machine: &mut Machine, message: &[u8], rest: impl FnOnce(&mut Program) -> &mut Program) {
     machine.poke(OUT, message);
     let mut p = Program::at(AT);
     p.select_atn(3, "x")
@@ -33,7 +33,7 @@ fn answer_to(message: &[u8], len: usize) -> Vec<u8> {
         if len > 0 {
             p.move_direct(MSG_IN, len, IN).clear(ACK);
         }
-        p.int(When::NotPhase(COMMAND), 1);
+        p.int(When::NotPhase(COMMAND), 1)
     });
     machine.expect_int(99);
     machine.peek(IN, len)
@@ -41,22 +41,20 @@ fn answer_to(message: &[u8], len: usize) -> Vec<u8> {
 
 #[test]
 fn negotiations_are_answered_within_what_ultra2_can_do() {
-    assert_eq!(answer_to(&[0xc0, 1, 2, 3, 1], 4), [1, 2, 3, 1]);
-    assert_eq!(
-        answer_to(&[0xc0, 1, 2, 3, 2], 4),
-        [1, 2, 3, 1],
-        "not 32 bits wide"
-    );
-    assert_eq!(
-        answer_to(&[0xc0, 0x20, 5, 1, 3, 1, 12, 16], 5),
-        [1, 3, 1, 12, 16]
-    );
-    assert_eq!(answer_to(&[0xc0, 1, 3, 1, 8, 63], 5), [1, 3, 1, 10, 31]);
-    assert_eq!(
-        answer_to(&[0xc0, 1, 6, 4, 9, 0, 62, 1, 2], 8),
-        [1, 6, 4, 10, 0, 31, 1, 0],
-        "not Ultra3's double transitions"
-    );
+    for (message, answer) in [
+        (&[0xc0, 1, 2, 3, 1][..], &[1, 2, 3, 1][..]),
+        // Not 32 bits wide.
+        (&[0xc0, 1, 2, 3, 2], &[1, 2, 3, 1]),
+        (&[0xc0, 0x20, 5, 1, 3, 1, 12, 16], &[1, 3, 1, 12, 16]),
+        (&[0xc0, 1, 3, 1, 8, 63], &[1, 3, 1, 10, 31]),
+        // Not Ultra3's double transitions.
+        (
+            &[0xc0, 1, 6, 4, 9, 0, 62, 1, 2],
+            &[1, 6, 4, 10, 0, 31, 1, 0],
+        ),
+    ] {
+        assert_eq!(answer_to(message, answer.len()), answer, "{message:x?}");
+    }
 }
 
 #[test]
@@ -100,7 +98,7 @@ fn a_message_in_two_moves_is_one_message() {
             .move_direct(MSG_OUT, 1, OUT + 32);
         p.move_direct(MSG_IN, 4, IN)
             .clear(ACK)
-            .int(When::NotPhase(COMMAND), 4);
+            .int(When::NotPhase(COMMAND), 4)
     });
     machine.expect_int(99);
     assert_eq!(machine.peek(IN, 4), [1, 2, 3, 1]);
@@ -138,7 +136,7 @@ fn the_last_message_is_repeated_after_a_parity_error() {
             .move_direct(MSG_OUT, 1, OUT + 16);
         p.move_direct(MSG_IN, 4, IN + 16)
             .clear(ACK)
-            .int(When::NotPhase(COMMAND), 2);
+            .int(When::NotPhase(COMMAND), 2)
     });
     machine.expect_int(99);
     assert_eq!(machine.peek(IN + 16, 4), [1, 2, 3, 1]);
@@ -155,7 +153,7 @@ fn a_disconnection_can_be_rejected_until_it_is_acknowledged() {
             .clear(ACK)
             .int(When::NotPhase(MSG_OUT), 1)
             .move_direct(MSG_OUT, 1, OUT + 16)
-            .wait_disconnect();
+            .wait_disconnect()
     });
     machine.expect_int(99);
     assert_eq!(machine.peek(IN, 1), [0x04]);
@@ -172,14 +170,12 @@ fn an_error_that_the_initiator_saw_in_the_data_phase_fails_the_command() {
         p.set(ATN)
             .int(When::NotPhase(MSG_OUT), 1)
             .move_direct(MSG_OUT, 1, OUT + 16);
-        p.move_direct(STATUS, 1, IN).move_direct(MSG_IN, 1, IN + 1);
+        p.move_direct(STATUS, 1, IN).move_direct(MSG_IN, 1, IN + 1)
     });
     machine.expect_int(99);
     assert_eq!(machine.peek(IN, 2), [CHECK_CONDITION, 0]);
-    assert_eq!(
-        machine.world.tasks.values().next().unwrap().refused,
-        Some(CheckConditionCause::InitiatorError)
-    );
+    let refused = machine.world.tasks.values().next().unwrap().refused;
+    assert_eq!(refused, Some(CheckConditionCause::InitiatorError));
     assert_eq!(machine.world.runs, [0], "nothing was written");
 }
 
@@ -195,7 +191,7 @@ fn a_message_in_the_middle_of_data_does_not_disturb_it() {
             .int(When::NotPhase(MSG_OUT), 1)
             .move_direct(MSG_OUT, 1, OUT + 16);
         p.move_direct(DATA_IN, 26, BUFFER + 10)
-            .move_direct(STATUS, 1, IN);
+            .move_direct(STATUS, 1, IN)
     });
     machine.expect_int(99);
     assert_eq!(machine.peek(BUFFER, 12), b"abcdefghijkl");
@@ -209,64 +205,48 @@ fn in_flight(machine: &mut Machine, nexuses: &[(u8, u8)]) {
             p.move_direct(COMMAND, 10, CDB)
                 .move_direct(DATA_IN, 512, BUFFER)
                 .move_direct(MSG_IN, 2, IN)
-                .wait_disconnect();
+                .wait_disconnect()
         });
         machine.expect_int(99);
     }
     assert_eq!(machine.world.running.len(), nexuses.len());
 }
 
-/// The (LUN, tag slot) that are left after this message, and what was reset.
-#[track_caller]
-fn left_after(message: &[u8]) -> (Vec<u16>, Vec<ResetScope>) {
-    let mut machine = Machine::new();
-    in_flight(&mut machine, &[(0, 1), (0, 2), (1, 1)]);
-    say(&mut machine, message, |p| {
-        p.clear(ACK | ATN).wait_disconnect();
-    });
-    machine.expect_int(99);
-    assert_eq!(machine.read8(ISTAT0) & 0x08, 0, "the bus is free");
-    (
-        machine.world.running.iter().map(|id| id.index).collect(),
-        machine.world.resets.clone(),
-    )
-}
-
 #[test]
 fn aborts_and_resets_reach_exactly_the_tasks_they_name() {
-    let unit = |lun| ResetScope::Unit(lsi53c895a::chip::TargetAndLun { target: 3, lun });
-    assert_eq!(
-        left_after(&[0xc0, 0x20, 2, 0x0d]),
-        (vec![0, 2], vec![]),
-        "ABORT TAG"
-    );
-    assert_eq!(
-        left_after(&[0xc0, 0x0d]),
-        (vec![0, 1, 2], vec![]),
-        "ABORT TAG of a task that is not there"
-    );
-    assert_eq!(left_after(&[0xc0, 0x06]), (vec![2], vec![]), "ABORT");
-    assert_eq!(
-        left_after(&[0xc1, 0x06]),
-        (vec![0, 1], vec![]),
-        "ABORT of the other unit"
-    );
-    assert_eq!(left_after(&[0xc0, 0x0e]), (vec![2], vec![]), "CLEAR QUEUE");
-    assert_eq!(
-        left_after(&[0xc1, 0x17]),
-        (vec![0, 1], vec![unit(1)]),
-        "LOGICAL UNIT RESET"
-    );
-    assert_eq!(
-        left_after(&[0xc0, 0x0c]),
-        (vec![], vec![ResetScope::Target(3)]),
-        "BUS DEVICE RESET"
-    );
-    assert_eq!(
-        left_after(&[0xc0, 0x20, 1, 0x0d, 0xc1, 0x06, 0x0c]),
-        (vec![1, 2], vec![]),
-        "a target that is to disconnect ignores further messages"
-    );
+    let unit = ResetScope::Unit(TargetAndLun { target: 3, lun: 1 });
+    let target = ResetScope::Target(3);
+    for (name, message, left, resets) in [
+        (
+            "ABORT TAG",
+            &[0xc0, 0x20, 2, 0x0d][..],
+            &[0, 2][..],
+            &[][..],
+        ),
+        ("ABORT TAG of none", &[0xc0, 0x0d], &[0, 1, 2], &[]),
+        ("ABORT", &[0xc0, 0x06], &[2], &[]),
+        ("ABORT of the other unit", &[0xc1, 0x06], &[0, 1], &[]),
+        ("CLEAR QUEUE", &[0xc0, 0x0e], &[2], &[]),
+        ("LOGICAL UNIT RESET", &[0xc1, 0x17], &[0, 1], &[unit]),
+        ("BUS DEVICE RESET", &[0xc0, 0x0c], &[], &[target]),
+        (
+            "a target that is to disconnect ignores further messages",
+            &[0xc0, 0x20, 1, 0x0d, 0xc1, 0x06, 0x0c],
+            &[1, 2],
+            &[],
+        ),
+    ] {
+        let mut machine = Machine::new();
+        in_flight(&mut machine, &[(0, 1), (0, 2), (1, 1)]);
+        say(&mut machine, message, |p| {
+            p.clear(ACK | ATN).wait_disconnect()
+        });
+        machine.expect_int(99);
+        assert_eq!(machine.read8(ISTAT0) & 0x08, 0, "the bus is free");
+        let running = machine.world.running.iter().map(|id| id.index);
+        assert_eq!(running.collect::<Vec<_>>(), left, "{name}");
+        assert_eq!(machine.world.resets, resets, "{name}");
+    }
 }
 
 #[test]
@@ -274,7 +254,7 @@ fn a_reselection_can_be_answered_with_an_abort() {
     let mut machine = Machine::new();
     in_flight(&mut machine, &[(0, 9)]);
     let id = machine.world.running[0];
-    machine.finish_quietly(id);
+    machine.finish_quietly(id, GOOD);
     machine.poke(OUT, &[0x0d]);
     let mut p = Program::at(AT);
     // It knows enough after IDENTIFY, and never hears the tag.
@@ -296,7 +276,7 @@ fn a_message_that_overwrites_the_abort_register_ends_its_move() {
     let mut machine = Machine::new();
     in_flight(&mut machine, &[(0, 9)]);
     let id = machine.world.running[0];
-    machine.finish_quietly(id);
+    machine.finish_quietly(id, GOOD);
     let mut p = Program::at(AT);
     // IDENTIFY is the bit that aborts. More is asked for than the target says.
     p.wait_reselect("x")

@@ -1,8 +1,7 @@
 //! The register file, as the manual's chapter 4 describes it.
 
-use lsi53c895a::chip::Bar;
-
 use crate::assemble::{Program, When};
+use crate::instructions::{ran, run};
 use crate::machine::*;
 
 #[test]
@@ -43,44 +42,35 @@ fn words_are_four_bytes_little_endian_and_the_memory_window_repeats() {
     machine.write32(SCRATCHA, 0x1234_5678);
     assert_eq!(machine.read8(SCRATCHA), 0x78);
     assert_eq!(machine.read8(SCRATCHA + 3), 0x12);
-    let mut bytes = [0; 8];
-    machine
-        .chip
-        .read_window(Bar::Registers, 0x300 + u64::from(SCRATCHA) - 4, &mut bytes);
-    assert_eq!(bytes[4..], [0x78, 0x56, 0x34, 0x12]);
-    machine
-        .chip
-        .write_window(Bar::Registers, 0x100 + u64::from(SCRATCHA) + 1, &[0xaa]);
+    let at = u64::from(SCRATCHA);
+    let found = machine.read(1, 0x300 + at - 4, 8);
+    assert_eq!(found[4..], [0x78, 0x56, 0x34, 0x12]);
+    machine.write(1, 0x100 + at + 1, &[0xaa]);
     assert_eq!(machine.read32(SCRATCHA), 0x1234_aa78);
 }
 
 #[test]
 fn accesses_beyond_a_window_read_ones_and_write_nothing() {
     let mut machine = Machine::new();
-    for (bar, end) in [
-        (Bar::Io, 0x100),
-        (Bar::Registers, 0x400),
-        (Bar::Ram, 0x2000),
-        (Bar::Ram, u64::MAX - 8),
-        (Bar::Io, u64::MAX - 1),
+    for (window, end) in [
+        (0, 0x100),
+        (1, 0x400),
+        (2, 0x2000),
+        (2, u64::MAX - 8),
+        (0, u64::MAX - 1),
     ] {
-        let mut bytes = [0; 4];
-        machine.chip.write_window(bar, end, &[1, 2, 3, 4]);
-        machine.chip.read_window(bar, end, &mut bytes);
-        assert_eq!(bytes, [0xff; 4], "{bar:?}");
+        machine.write(window, end, &[1, 2, 3, 4]);
+        assert_eq!(machine.read(window, end, 4), [0xff; 4], "{window}");
     }
 }
 
 #[test]
 fn scripts_ram_is_memory() {
     let mut machine = Machine::new();
-    machine.chip.write_window(Bar::Ram, 0x1ffc, &[1, 2, 3, 4]);
-    let mut bytes = [0; 4];
-    machine.chip.read_window(Bar::Ram, 0x1ffc, &mut bytes);
-    assert_eq!(bytes, [1, 2, 3, 4]);
+    machine.write(2, 0x1ffc, &[1, 2, 3, 4]);
+    assert_eq!(machine.read(2, 0x1ffc, 4), [1, 2, 3, 4]);
     machine.chip.reset_and_clear_ram();
-    machine.chip.read_window(Bar::Ram, 0x1ffc, &mut bytes);
-    assert_eq!(bytes, [0; 4]);
+    assert_eq!(machine.read(2, 0x1ffc, 4), [0; 4]);
 }
 
 #[test]
@@ -139,10 +129,8 @@ fn reading_ctest2_clears_the_signal() {
 #[test]
 fn the_semaphore_stays_and_the_interrupt_on_the_fly_is_cleared_by_a_one() {
     let mut machine = Machine::new();
-    let mut program = Program::at(0x1000);
-    program.int_fly().int(When::Always, 1);
     machine.write8(ISTAT0, 0x10);
-    machine.start(&program, 0x1000);
+    run(&mut machine, |p| p.int_fly());
     assert_eq!(machine.read8(ISTAT0), 0x15);
     assert!(machine.chip.irq_level());
     machine.write8(ISTAT0, 0x10);
@@ -175,9 +163,7 @@ fn an_interrupt_on_the_fly_is_signalled_before_scripts_continue() {
 #[test]
 fn the_interrupt_pin_follows_masks_and_the_two_switches() {
     let mut machine = Machine::new();
-    let mut program = Program::at(0x1000);
-    program.int(When::Always, 1);
-    machine.start(&program, 0x1000);
+    run(&mut machine, |p| p);
     assert!(!machine.chip.irq_level());
     machine.write8(DIEN, 0x04);
     assert!(machine.chip.irq_level());
@@ -201,11 +187,8 @@ fn a_second_interrupt_waits_behind_the_first() {
     machine.write8(ISTAT0, 0x80);
     assert_eq!(machine.read8(ISTAT0) & 0x03, 0x01);
     machine.write8(SCNTL1, 0x08);
-    assert_eq!(
-        machine.read8(ISTAT0) & 0x03,
-        0x01,
-        "the second level does not show"
-    );
+    let pending = machine.read8(ISTAT0) & 0x03;
+    assert_eq!(pending, 0x01, "the second level does not show");
     assert_eq!(machine.read8(SIST0), 0);
     assert_eq!(machine.read8(DSTAT), 0x90);
     assert_eq!(machine.read8(ISTAT0) & 0x03, 0x02, "now it does");
@@ -216,13 +199,7 @@ fn a_second_interrupt_waits_behind_the_first() {
 
 #[test]
 fn an_interrupt_that_is_not_fatal_and_masked_shows_only_in_its_register() {
-    let mut machine = Machine::new();
-    let mut program = Program::at(0x1000);
-    program
-        .wait_reselect("here")
-        .label("here")
-        .int(When::Always, 1);
-    machine.start(&program, 0x1000);
+    let mut machine = ran(|p| p.wait_reselect("here").label("here"));
     machine.write8(STIME1, 0x01);
     machine.go();
     machine.now_ns += 125_000;
@@ -256,22 +233,13 @@ fn the_general_purpose_timer_takes_its_time() {
 
 #[test]
 fn the_abort_bit_stops_scripts_that_wait() {
-    let mut machine = Machine::new();
-    let mut program = Program::at(0x1000);
-    program
-        .wait_reselect("here")
-        .label("here")
-        .int(When::Always, 1);
-    machine.start(&program, 0x1000);
+    let mut machine = ran(|p| p.wait_reselect("here").label("here"));
     assert_eq!(machine.read8(ISTAT1), 0x02);
     machine.write8(ISTAT0, 0x80);
     assert_eq!(machine.read8(ISTAT1), 0x00);
     assert_eq!(machine.read8(DSTAT), 0x90);
-    assert_eq!(
-        machine.read32(DSP),
-        0x1008,
-        "behind the instruction that waited"
-    );
+    let dsp = machine.read32(DSP);
+    assert_eq!(dsp, 0x1008, "behind the instruction that waited");
     machine.write8(ISTAT0, 0x00);
     assert_eq!(machine.read8(DSTAT), 0x80);
 }

@@ -11,14 +11,8 @@ fn with_reads(count: u8) -> Driver {
     let mut driver = Driver::new(Machine::new());
     driver.machine.world.resets.clear();
     for i in 0..count {
-        driver.submit(&transfer(
-            0x28,
-            2,
-            Some(i),
-            u32::from(i),
-            1,
-            BUFFERS + 512 * u32::from(i),
-        ));
+        let block = u32::from(i);
+        driver.submit(&transfer(0x28, 2, Some(i), block, 1, BUFFERS + 512 * block));
     }
     driver
 }
@@ -33,10 +27,8 @@ fn a_bus_reset_raises_an_interrupt_and_ends_all_tasks() {
     machine.write8(SCNTL1, 0x00);
     machine.go();
     assert_eq!(machine.read8(SSTAT0) & 0x02, 0);
-    assert_eq!(
-        (machine.world.aborts, &machine.world.resets[..]),
-        (4, &[ResetScope::Bus][..])
-    );
+    assert_eq!(machine.world.aborts, 4);
+    assert_eq!(machine.world.resets, [ResetScope::Bus]);
     assert!(machine.chip.irq_level());
     machine.expect_scsi(0x02, 0);
     assert_eq!(machine.read8(ISTAT1), 0, "SCRIPTS have stopped");
@@ -85,16 +77,16 @@ fn an_abort_ends_when_the_disk_no_longer_uses_memory() {
     driver.machine.poke(0x3d00, &[0xc0, 0x20, 1, 0x0d]);
     let program = driver.abort_program(2, 0x3d00, 4);
     driver.interrupt_with(&program);
-    driver.machine.expect_int_later();
+    expect_int_later(&mut driver.machine);
     // Another task that ends does not come in between.
     driver.machine.finish(running[1]);
-    driver.machine.expect_int_later();
+    expect_int_later(&mut driver.machine);
     driver.machine.finish(running[0]);
     driver.machine.expect_int(0x22);
     driver.restart();
     driver.expect_well();
-    let done: Vec<u32> = driver.completions().iter().map(|done| done.block).collect();
-    assert_eq!(done, [1]);
+    let done = driver.completions();
+    assert_eq!((done.len(), done[0].block), (1, 1));
 }
 
 #[test]
@@ -103,15 +95,11 @@ fn an_overlapping_task_ends_after_the_first_released_its_memory() {
     driver.machine.world.holds_on = true;
     let first = driver.machine.world.running[0];
     driver.submit(&transfer(0x28, 2, Some(0), 0, 1, BUFFERS + 512));
-    driver.machine.expect_int_later();
+    expect_int_later(&mut driver.machine);
     assert!(driver.completions().is_empty());
     driver.machine.finish(first);
-    let done: Vec<u8> = driver
-        .completions()
-        .iter()
-        .map(|done| done.status)
-        .collect();
-    assert_eq!(done, [CHECK_CONDITION]);
+    let done = driver.completions();
+    assert_eq!((done.len(), done[0].status), (1, CHECK_CONDITION));
 }
 
 /// Also for programs that do not wait for the disconnection.
@@ -120,34 +108,29 @@ fn the_bus_is_idle_until_the_disk_releases_memory() {
     const AT: u32 = 0x3e00;
     const MESSAGE: u32 = 0x3d00;
     const STATUS_BYTE: u32 = 0x3d40;
-    let abort = |p: &mut Program| {
-        p.select_atn(2, "x")
-            .label("x")
-            .move_direct(MSG_OUT, 4, MESSAGE);
-    };
-    let reselection = {
+    let program = |rest: &dyn Fn(&mut Program) -> &mut Program| {
         let mut p = Program::at(AT);
-        abort(&mut p);
-        p.wait_reselect("came").label("came").int(When::Always, 99);
+        p.select_atn(2, "x").label("x");
+        rest(&mut p);
+        p.int(When::Always, 99);
         p
     };
-    let selection = {
-        let mut p = Program::at(AT);
-        abort(&mut p);
-        p.select_atn(5, "done").label("done").int(When::Always, 99);
-        p
-    };
+    let reselection = program(&|p| {
+        p.move_direct(MSG_OUT, 4, MESSAGE)
+            .wait_reselect("came")
+            .label("came")
+    });
+    let selection = program(&|p| {
+        p.move_direct(MSG_OUT, 4, MESSAGE)
+            .select_atn(5, "done")
+            .label("done")
+    });
     // Another command of the same tag aborts the first.
-    let request = {
-        let mut p = Program::at(AT);
-        p.select_atn(2, "x")
-            .label("x")
-            .move_direct(MSG_OUT, 3, MESSAGE);
-        p.move_direct(COMMAND, 10, MESSAGE + 0x10)
+    let request = program(&|p| {
+        p.move_direct(MSG_OUT, 3, MESSAGE)
+            .move_direct(COMMAND, 10, MESSAGE + 0x10)
             .move_direct(STATUS, 1, STATUS_BYTE)
-            .int(When::Always, 99);
-        p
-    };
+    });
     for program in [reselection, selection, request] {
         let mut driver = with_reads(2);
         driver.machine.world.holds_on = true;
@@ -157,24 +140,19 @@ fn the_bus_is_idle_until_the_disk_releases_memory() {
         driver.machine.poke(MESSAGE + 0x10, &read);
         driver.machine.poke(STATUS_BYTE, &[0xee]);
         driver.interrupt_with(&program);
-        driver.machine.expect_int_later();
+        expect_int_later(&mut driver.machine);
         driver.machine.finish(running[1]);
-        driver.machine.expect_int_later();
+        expect_int_later(&mut driver.machine);
         assert_eq!(driver.machine.peek(STATUS_BYTE, 1), [0xee]);
         driver.machine.finish(running[0]);
         driver.machine.expect_int(99);
     }
 }
 
-impl Machine {
-    #[track_caller]
-    fn expect_int_later(&mut self) {
-        assert_eq!(
-            (self.read8(ISTAT0) & 0x03, self.read8(ISTAT1)),
-            (0, 0x02),
-            "it waits"
-        );
-    }
+#[track_caller]
+fn expect_int_later(machine: &mut Machine) {
+    let found = (machine.read8(ISTAT0) & 0x03, machine.read8(ISTAT1));
+    assert_eq!(found, (0, 0x02), "it waits");
 }
 
 #[test]
@@ -184,14 +162,8 @@ fn a_chip_reset_clears_all_state() {
     machine.write8(ISTAT0, 0x40);
     machine.go();
     assert_eq!(machine.world.aborts, 3);
-    assert_eq!(
-        (
-            machine.read8(SCID),
-            machine.read8(SIEN0),
-            machine.read8(ISTAT1)
-        ),
-        (7, 0, 0)
-    );
+    let found = [SCID, SIEN0, ISTAT1].map(|register| machine.read8(register));
+    assert_eq!(found, [7, 0, 0]);
     assert!(!machine.chip.irq_level());
     assert_eq!(machine.chip.in_flight_task_count(), 0);
 }
@@ -234,10 +206,10 @@ fn targets_are_notified_of_delivered_statuses() {
     let mut driver = with_reads(3);
     let running = driver.machine.world.running.clone();
     driver.machine.finish(running[1]);
-    assert_eq!(driver.machine.world.ended, [(running[1], true)]);
-    driver.machine.finish_quietly(running[2]);
+    assert_eq!(driver.machine.world.released, [(running[1], true)]);
+    driver.machine.finish_quietly(running[2], GOOD);
     driver.machine.write8(ISTAT0, 0x40);
     driver.machine.go();
-    assert_eq!(driver.machine.world.ended[1..], [(running[2], false)]);
+    assert_eq!(driver.machine.world.released[1..], [(running[2], false)]);
     assert_eq!(driver.machine.world.aborts, 1, "and of the one that ran");
 }

@@ -14,8 +14,7 @@ fn serve(machine: &mut Machine, far: &mut [u8]) -> usize {
     let mut asked = 0;
     loop {
         machine.rig.turn();
-        let (adapter, _) = machine.rig.server.device_and_host();
-        adapter.submit_queued_requests(&mut machine.disks);
+        machine.submit();
         while !machine.disks.waiting.is_empty() {
             machine.complete(0);
         }
@@ -70,12 +69,4 @@ fn programs_and_data_in_memory_that_is_not_shared() {
     assert_eq!(machine.read32(DSPS), 99);
     assert_eq!(far[0x1020..0x1022], [0, 0]);
     assert_eq!(&far[0x2008..0x2010], b"BLKPLANE");
-}
-
-#[test]
-fn access_to_missing_memory_is_a_bus_fault() {
-    let mut machine = Machine::new();
-    machine.write32(DSP, FAR);
-    machine.go();
-    assert_eq!(machine.read8(DSTAT), 0xa0);
 }

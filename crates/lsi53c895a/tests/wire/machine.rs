@@ -35,10 +35,7 @@ pub struct Disks {
 
 impl DiskIo for Disks {
     fn room(&self, disk: u32) -> usize {
-        let taken = self
-            .waiting
-            .iter()
-            .filter(|(other, ..)| *other == disk as usize);
+        let taken = self.waiting.iter().filter(|waits| waits.0 == disk as usize);
         self.room - taken.count()
     }
 
@@ -75,14 +72,12 @@ impl Machine {
                 granularity: 512,
             },
         };
-        let disks: Vec<Disk> = places
-            .iter()
-            .map(|(target, lun)| Disk {
-                target: *target,
-                lun: *lun,
-                unit: Arc::new(Unit::new(UnitOptions::default(), geometry).unwrap()),
-            })
-            .collect();
+        let disk = |&(target, lun): &(u8, u8)| Disk {
+            target,
+            lun,
+            unit: Arc::new(Unit::new(UnitOptions::default(), geometry).unwrap()),
+        };
+        let disks: Vec<Disk> = places.iter().map(disk).collect();
         let mut machine = Machine {
             rig: Rig::around(Adapter::new("disks", &disks).unwrap()),
             disks: Disks {
@@ -104,12 +99,8 @@ impl Machine {
         rig.agree();
         let fd = self.memory.region_file(0).try_clone_to_owned().unwrap();
         rig.map(0, MEMORY as u64, Some(&fd)).unwrap();
-        rig.set_irqs(
-            wire::IRQ_DATA_EVENTFD | wire::IRQ_ACTION_TRIGGER,
-            1,
-            Some(&self.trigger),
-        )
-        .unwrap();
+        let trigger = wire::IRQ_DATA_EVENTFD | wire::IRQ_ACTION_TRIGGER;
+        rig.set_irqs(trigger, 1, Some(&self.trigger)).unwrap();
         rig.call(command::DEVICE_RESET, &[], &[]).unwrap();
         self.set_up_windows();
     }
@@ -117,6 +108,23 @@ impl Machine {
     /// One disk, which has heard the first command's complaint that it was switched on.
     pub fn new() -> Self {
         Machine::with(&[(0, 0)])
+    }
+
+    pub fn adapter(&mut self) -> &mut Adapter {
+        self.rig.server.device_and_host().0
+    }
+
+    /// The adapter hands requests to the disks.
+    pub fn submit(&mut self) {
+        let (adapter, _) = self.rig.server.device_and_host();
+        adapter.submit_queued_requests(&mut self.disks);
+    }
+
+    /// Time passes.
+    pub fn advance(&mut self, ns: u64) {
+        self.rig.now_ns += ns;
+        let now_ns = self.rig.now_ns;
+        self.adapter().advance_time(now_ns);
     }
 
     pub fn interrupts(&mut self) -> u64 {
@@ -138,11 +146,7 @@ impl Machine {
                 Ok(())
             }
         };
-        self.rig
-            .server
-            .device_and_host()
-            .0
-            .complete_request(slot, result);
+        self.adapter().complete_request(slot, result);
     }
 
     /// As above, and what comes of it.
@@ -172,23 +176,17 @@ impl Slot for Machine {
     fn go(&mut self) {
         for _ in 0..10_000 {
             self.rig.turn();
-            let (adapter, _) = self.rig.server.device_and_host();
-            adapter.submit_queued_requests(&mut self.disks);
+            self.submit();
             if !self.holds && !self.disks.waiting.is_empty() {
                 while !self.disks.waiting.is_empty() {
                     self.complete(0);
                 }
                 continue;
             }
-            match self.rig.server.device_and_host().0.deadline_ns() {
+            match self.adapter().deadline_ns() {
                 // Pauses of the adapter; longer deadlines are not waited for.
                 Some(deadline_ns) if deadline_ns < self.rig.now_ns + 1_000_000 => {
-                    self.rig.now_ns = self.rig.now_ns.max(deadline_ns);
-                    self.rig
-                        .server
-                        .device_and_host()
-                        .0
-                        .advance_time(self.rig.now_ns);
+                    self.advance(deadline_ns.saturating_sub(self.rig.now_ns));
                 }
                 _ => return,
             }

@@ -1,5 +1,7 @@
 //! Tests of memory that is unmapped, of resets and of reconnects while requests are in flight.
 
+use std::os::unix::fs::FileExt;
+
 use vfio_user::PciDevice;
 use vfio_user::wire::{Header, command};
 
@@ -7,7 +9,7 @@ use crate::assemble::{DATA_IN, Program, When};
 use crate::driver::{BUFFERS, transfer};
 use crate::machine::*;
 use crate::transfers::ready;
-use test_support::vfio_user::unmap;
+use test_support::vfio_user::{file, memory, unmap};
 
 #[test]
 fn unmapping_waits_for_the_disk_and_registers_are_answered_meanwhile() {
@@ -35,22 +37,16 @@ fn added_memory_does_not_affect_requests_in_flight() {
     driver.machine.holds = true;
     driver.machine.disks.bytes[0].fill(0x5a);
     driver.submit(&transfer(0x28, 0, Some(1), 0, 8, BUFFERS));
-    let more = test_support::vfio_user::memory(0x1000);
-    driver
-        .machine
-        .rig
-        .map(0x1000_0000, 0x1000, Some(&more))
-        .unwrap();
+    let more = memory(0x1000);
+    let mapped = driver.machine.rig.map(0x1000_0000, 0x1000, Some(&more));
+    mapped.unwrap();
     driver.submit(&transfer(0x28, 0, Some(2), 0, 1, 0x1000_0000));
     driver.machine.finish(0);
     driver.machine.finish(0);
     assert_eq!(driver.completions().len(), 2);
     assert_eq!(driver.machine.peek(BUFFERS, 4096), [0x5a; 4096]);
     let mut there = [0; 512];
-    use std::os::unix::fs::FileExt;
-    test_support::vfio_user::file(&more)
-        .read_exact_at(&mut there, 0)
-        .unwrap();
+    file(&more).read_exact_at(&mut there, 0).unwrap();
     assert_eq!(there, [0x5a; 512]);
 }
 
@@ -138,10 +134,9 @@ fn programs_do_not_run_without_a_front_end() {
     };
     let before = counter(&mut machine);
     for _ in 0..10 {
-        assert_eq!(machine.rig.server.device_and_host().0.deadline_ns(), None);
-        machine.rig.now_ns += 1_000_000_000;
+        assert_eq!(machine.adapter().deadline_ns(), None);
+        machine.advance(1_000_000_000);
         let now_ns = machine.rig.now_ns;
-        machine.rig.server.device_and_host().0.advance_time(now_ns);
         assert!(!machine.rig.server.do_pending_work(now_ns), "nothing to do");
         assert_eq!(counter(&mut machine), before);
     }
@@ -151,9 +146,7 @@ fn programs_do_not_run_without_a_front_end() {
     assert_eq!(machine.read8(ISTAT1), 0x02);
     let before = machine.read8(COUNTER);
     let counts = (0..100).any(|_| {
-        machine.rig.now_ns += 1_000_000;
-        let now_ns = machine.rig.now_ns;
-        machine.rig.server.device_and_host().0.advance_time(now_ns);
+        machine.advance(1_000_000);
         machine.read8(COUNTER) != before
     });
     assert!(counts, "and it goes on");

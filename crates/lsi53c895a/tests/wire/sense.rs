@@ -2,20 +2,30 @@
 
 use engine::Errno;
 
-use crate::driver::{BUFFERS, transfer};
+use crate::driver::{BUFFERS, Order, transfer};
 use crate::machine::*;
 use crate::transfers::{command, ready};
 
+fn order(tag: Option<u8>) -> Order {
+    Order {
+        tag,
+        to_initiator: true,
+        pieces: vec![(BUFFERS + 0x8000, 18)],
+        ..command(0, &[0x03, 0, 0, 0, 18, 0])
+    }
+}
+
 /// Sense key, additional sense code and qualifier.
-fn request_sense(driver: &mut Driver) -> (u8, u16) {
-    let mut order = command(0, &[0x03, 0, 0, 0, 18, 0]);
-    order.to_initiator = true;
-    order.pieces = vec![(BUFFERS + 0x8000, 18)];
-    driver.submit(&order);
-    let done = driver.completions();
-    assert_eq!((done.len(), done[0].status), (1, 0));
+fn sense(driver: &Driver) -> (u8, u16) {
     let sense = driver.machine.peek(BUFFERS + 0x8000, 18);
     (sense[2] & 0x0f, u16::from_be_bytes([sense[12], sense[13]]))
+}
+
+fn request_sense(driver: &mut Driver) -> (u8, u16) {
+    driver.submit(&order(None));
+    let done = driver.completions();
+    assert_eq!((done.len(), done[0].status), (1, 0));
+    sense(driver)
 }
 
 #[test]
@@ -42,19 +52,14 @@ fn two_failures_at_once_are_reported_one_after_the_other() {
     assert_eq!(done.len(), 1, "the second waits");
     assert_eq!((done[0].block, done[0].status), (2, 2));
     let asks = |driver: &mut Driver| {
-        let mut order = command(0, &[0x03, 0, 0, 0, 18, 0]);
-        order.tag = Some(50);
-        order.to_initiator = true;
-        order.pieces = vec![(BUFFERS + 0x8000, 18)];
-        driver.submit(&order);
+        driver.submit(&order(Some(50)));
         let mut done = driver.completions();
         done.sort_by_key(|done| done.block);
-        let sense = driver.machine.peek(BUFFERS + 0x8000, 18);
         let statuses: Vec<u8> = done.iter().map(|done| done.status).collect();
-        (sense[2] & 0x0f, sense[12], statuses)
+        (sense(driver), statuses)
     };
-    assert_eq!(asks(&mut driver), (0x3, 0x11, vec![2, 0]));
-    assert_eq!(asks(&mut driver), (0x7, 0x27, vec![0]));
+    assert_eq!(asks(&mut driver), ((3, 0x1100), vec![2, 0]));
+    assert_eq!(asks(&mut driver), ((7, 0x2707), vec![0]));
     assert_eq!(request_sense(&mut driver), (0, 0));
     driver.expect_well();
 }

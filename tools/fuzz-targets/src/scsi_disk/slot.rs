@@ -1,4 +1,4 @@
-//! A task of an initiator's, and what must hold at its end.
+//! A task of an initiator's, its command, and what must hold at its end.
 
 use block::{DiskCall, Request};
 use libc::iovec;
@@ -15,44 +15,52 @@ pub enum Waits {
     Turn,
 }
 
-pub struct Slot {
-    pub task: Task,
-    pub waits: Waits,
+#[derive(Default)]
+pub struct Command {
     pub lun: u16,
     pub opcode: u8,
-    pub phase: DataPhase,
+    pub phase: Option<DataPhase>,
+    /// Bytes of the initiator's memory.
     pub given: u64,
     pub read_only: bool,
     pub cancelled: bool,
     /// Requests that change the disk, and requests that failed.
     pub writes: u32,
     pub failures: u32,
+}
+
+pub struct Slot {
+    pub task: Task,
+    pub waits: Waits,
+    pub command: Command,
     pub buffer: Vec<u8>,
     pub list: Vec<iovec>,
 }
 
 impl Slot {
+    pub fn is_at_a_disk(&self) -> bool {
+        matches!(self.waits, Waits::Disk(_) | Waits::Call(_))
+    }
+
     /// The command is over.
     pub fn check_end(&self) {
-        let task = &self.task;
-        if self.cancelled {
+        let (task, command) = (&self.task, &self.command);
+        if command.cancelled {
             return;
         }
         let status = task.status();
         assert_ne!(status, Status::TaskAborted, "it was not aborted");
-        assert!(task.transferred_bytes() <= self.given);
-        let limit = match self.phase {
-            DataPhase::DataIn(bytes) => bytes.min(self.given),
+        assert!(task.transferred_bytes() <= command.given);
+        let limit = match command.phase {
+            Some(DataPhase::DataIn(bytes)) => bytes.min(command.given),
             // The initiator's own data stay as they are.
-            DataPhase::DataOut(_) => self.given,
-            DataPhase::Status => 0,
+            Some(DataPhase::DataOut(_)) => command.given,
+            _ => 0,
         };
         let limit = usize::try_from(limit).expect("64 bits");
         assert!(task.transferred_bytes() <= limit as u64);
-        assert!(
-            self.buffer[limit..].iter().all(|byte| *byte == UNTOUCHED),
-            "what was not announced"
-        );
+        let mut rest = self.buffer[limit..].iter();
+        assert!(rest.all(|byte| *byte == UNTOUCHED), "more than announced");
         let sense = task.sense();
         assert_eq!(status == Status::CheckCondition, !sense.is_empty());
         // SPC-4, 4.5.3: the bit before the format says that there is information.
@@ -63,8 +71,8 @@ impl Slot {
             Some(other) => panic!("sense data of format {other:#x}"),
         };
         let refused = status == Status::ReservationConflict || matches!(key, Some(2 | 5 | 6 | 7));
-        if refused && self.failures == 0 {
-            assert_eq!(self.writes, 0, "{:#x} was refused", self.opcode);
+        if refused && command.failures == 0 {
+            assert_eq!(command.writes, 0, "{:#x} was refused", command.opcode);
         }
     }
 }

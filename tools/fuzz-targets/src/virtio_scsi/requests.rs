@@ -6,6 +6,14 @@ use crate::guest::{address, length};
 use crate::input::Input;
 use crate::scsi_disk::cdb;
 
+/// This length, and now and then another.
+fn usually(len: u32, input: &mut Input) -> u32 {
+    match input.below(16) {
+        0 => length(input),
+        _ => len,
+    }
+}
+
 impl Rig {
     fn lun(input: &mut Input) -> [u8; 8] {
         match input.below(8) {
@@ -25,36 +33,24 @@ impl Rig {
         bytes.extend(cdb(input));
         bytes.resize(19 + 32, 0);
         self.memory.write(header, &bytes);
-        let header_len = if input.below(16) == 0 {
-            length(input)
-        } else {
-            19 + 32
+        let header_len = usually(19 + 32, input);
+        let response_len = usually(12 + 96, input);
+        let mut list = vec![Buffer::readable(header, header_len)];
+        let (count, writable) = (input.below(4), input.flag());
+        let mut data = |_| Buffer {
+            addr: address(input),
+            len: length(input),
+            writable,
         };
-        let response_len = if input.below(16) == 0 {
-            length(input)
+        let data: Vec<_> = (0..count).map(&mut data).collect();
+        let response = Buffer::writable(header + 0x2000, response_len);
+        if writable {
+            list.push(response);
+            list.extend(data);
         } else {
-            12 + 96
-        };
-        let mut list = vec![(header, header_len, false)];
-        let (count, reads) = (input.below(4), input.flag());
-        let data: Vec<_> = (0..count)
-            .map(|_| (address(input), length(input), reads))
-            .collect();
-        if !reads {
-            list.extend(&data);
+            list.extend(data);
+            list.push(response);
         }
-        list.push((header + 0x2000, response_len, true));
-        if reads {
-            list.extend(&data);
-        }
-        let list: Vec<_> = list
-            .into_iter()
-            .map(|(addr, len, writable)| Buffer {
-                addr,
-                len,
-                writable,
-            })
-            .collect();
         let indirect = input.flag();
         self.rings[0].driver.add(&self.memory, &list, indirect);
     }
@@ -74,21 +70,9 @@ impl Rig {
                 .to_le_bytes(),
         );
         self.memory.write(request, &bytes);
-        let len = if input.below(16) == 0 {
-            length(input)
-        } else {
-            24
-        };
-        let answer = Buffer {
-            addr: request + 40,
-            len: 5,
-            writable: true,
-        };
-        let request = Buffer {
-            addr: request,
-            len,
-            writable: false,
-        };
+        let len = usually(24, input);
+        let answer = Buffer::writable(request + 40, 5);
+        let request = Buffer::readable(request, len);
         self.rings[1]
             .driver
             .add(&self.memory, &[request, answer], false);
