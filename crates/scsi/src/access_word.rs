@@ -121,34 +121,3 @@ impl AtomicAccessWord {
         self.0.store(word.0, Ordering::Release);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn obstacles_of_one_initiator_do_not_concern_others() {
-        let mut word = AccessWord::default();
-        word.add_attention_if(NexusNumber(1), true);
-        word.add_blocked_accesses(NexusNumber(2), false, true);
-        word.add_blocked_accesses(NexusNumber(3), true, true);
-        let open = |nexus| {
-            (
-                word.allows_unchecked(NexusNumber(nexus), false),
-                word.allows_unchecked(NexusNumber(nexus), true),
-            )
-        };
-        assert_eq!(open(0), (true, true));
-        assert_eq!(open(1), (false, false));
-        assert_eq!(open(2), (true, false));
-        assert_eq!(open(3), (false, false));
-        assert_eq!(open(17), (false, false), "shares a bit");
-        word.add_read_only_if(true);
-        assert!(
-            word.allows_unchecked(NexusNumber(0), false)
-                && !word.allows_unchecked(NexusNumber(0), true)
-        );
-        word.add_stopped_if(true);
-        assert!(!word.allows_unchecked(NexusNumber(0), false));
-    }
-}

@@ -49,17 +49,3 @@ pub(crate) fn saturated_u16(value: usize) -> u16 {
 pub(crate) fn saturated_u32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_most_significant_byte_comes_first() {
-        let bytes = [0x12, 0x34, 0x56, 0x78, 0x9a];
-        assert_eq!(be_number(&bytes, 1, 3), 0x34_5678);
-        assert_eq!(be16(&bytes, 0), 0x1234);
-        assert_eq!(be32(&bytes, 1), 0x3456_789a);
-        assert_eq!(be32(&bytes, 3), 0x789a_0000, "beyond the end is zero");
-    }
-}

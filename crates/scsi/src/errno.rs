@@ -34,28 +34,3 @@ pub(crate) fn command_failure_from_errno(errno: Errno, write: bool) -> CommandFa
     };
     CommandFailure::Sense(Sense::new(key, code))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_disk_and_a_broken_one_have_different_sense_data() {
-        let code = |errno, write| match command_failure_from_errno(errno, write) {
-            CommandFailure::Sense(sense) => (sense.key, sense.code),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(code(Errno::NOSPC, true), (SenseKey::DataProtect, 0x2707));
-        assert_eq!(code(Errno::NODATA, false), (SenseKey::MediumError, 0x1100));
-        assert_eq!(code(Errno::NODATA, true), (SenseKey::MediumError, 0x0c00));
-        assert_eq!(code(Errno::IO, true), (SenseKey::AbortedCommand, 0x0006));
-        assert_eq!(
-            command_failure_from_errno(Errno::BADE, true),
-            CommandFailure::Conflict
-        );
-        assert_eq!(
-            command_failure_from_errno(Errno::DOM, true),
-            CommandFailure::TaskSetFull
-        );
-    }
-}

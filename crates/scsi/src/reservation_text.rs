@@ -168,40 +168,15 @@ mod tests {
         }
     }
 
-    /// Two registrations, and a reservation of the second, or of all.
-    fn reserved(kind: ReservationKind) -> Reservations {
+    /// Two registrations, and a reservation of the second.
+    fn reserved() -> Reservations {
         let mut all = Reservations::default();
         all.register_or_unregister(&ports(1), 0xdead_beef_0000_0001);
         all.register_or_unregister(&ports(2), 2);
-        all.reserve(&ports(2), kind).unwrap();
+        all.reserve(&ports(2), ReservationKind::WriteExclusive)
+            .unwrap();
         all.persist = true;
-        all.generation = 0;
         all
-    }
-
-    #[test]
-    fn saved_reservations_are_restored() {
-        for kind in [
-            ReservationKind::WriteExclusive,
-            ReservationKind::ExclusiveAccessAll,
-        ] {
-            let all = reserved(kind);
-            assert_eq!(
-                Reservations::from_text(&all.text_that_survives_power_loss()),
-                Ok(all)
-            );
-        }
-    }
-
-    #[test]
-    fn without_aptpl_no_reservations_are_saved() {
-        let all = Reservations {
-            persist: false,
-            ..reserved(ReservationKind::WriteExclusive)
-        };
-        assert_eq!(all.text_that_survives_power_loss(), NO_RESERVATIONS);
-        let nothing = Reservations::default();
-        assert_eq!(Reservations::from_text(NO_RESERVATIONS), Ok(nothing));
     }
 
     #[test]
@@ -210,46 +185,29 @@ mod tests {
             Reservations::from_text(""),
             Err(ReservationTextError::Header)
         );
-        let text = reserved(ReservationKind::WriteExclusive).text_that_survives_power_loss();
+        let text = reserved().text_that_survives_power_loss();
         let lines: Vec<&str> = text.lines().collect();
         let with = |lines: &[&str]| Reservations::from_text(&(lines.join("\n") + "\n"));
         assert!(with(&lines).is_ok());
         let [header, first, second, held, end] = *lines.as_slice() else {
             panic!("{text}");
         };
+        let line = ReservationTextError::Line;
         for (wrong, error) in [
+            (&[header, first, "registration 0x1 1 zz", end][..], line(3)),
+            (&[header, first, "registration 0x0 1 zz", end], line(3)),
+            (&[header, first, first, end], line(3)),
+            (&[header, first, held, end], line(3)),
+            (&[header, first, second, held, held, end], line(5)),
+            (&[header, "reservation 7 all", end], line(2)),
+            (&[header, "", end], line(2)),
+            (&[header, first, second], ReservationTextError::End),
             (
-                vec![header, first, "registration 0x1 1 zz", end],
-                ReservationTextError::Line(3),
-            ),
-            (
-                vec![header, first, "registration 0x0 1 zz", end],
-                ReservationTextError::Line(3),
-            ),
-            (
-                vec![header, first, first, end],
-                ReservationTextError::Line(3),
-            ),
-            (
-                vec![header, first, held, end],
-                ReservationTextError::Line(3),
-            ),
-            (
-                vec![header, first, second, held, held, end],
-                ReservationTextError::Line(5),
-            ),
-            (
-                vec![header, "reservation 7 all", end],
-                ReservationTextError::Line(2),
-            ),
-            (vec![header, "", end], ReservationTextError::Line(2)),
-            (vec![header, first, second], ReservationTextError::End),
-            (
-                vec!["blockplane persistent reservations 2", end],
+                &["blockplane persistent reservations 2", end],
                 ReservationTextError::Header,
             ),
         ] {
-            assert_eq!(with(&wrong), Err(error), "{wrong:?}");
+            assert_eq!(with(wrong), Err(error), "{wrong:?}");
         }
         for len in 0..text.len() {
             assert!(

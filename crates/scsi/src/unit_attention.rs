@@ -59,20 +59,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_event_is_reported_once_and_a_reset_replaces_earlier_ones() {
-        let mut pending = PendingAttentions::default();
-        pending.raise_coalesced(code::CAPACITY_CHANGED);
-        pending.raise_coalesced(code::CAPACITY_CHANGED);
-        pending.raise_coalesced(code::BUS_RESET);
-        pending.raise_coalesced(code::CAPACITY_CHANGED);
-        pending.raise_coalesced(code::LUNS_CHANGED);
-        pending.remove(code::LUNS_CHANGED);
-        assert_eq!(pending.take_oldest(), Some(code::BUS_RESET));
-        assert_eq!(pending.take_oldest(), Some(code::CAPACITY_CHANGED));
-        assert_eq!(pending.take_oldest(), None);
-    }
-
-    #[test]
     fn of_several_resets_the_strongest_is_reported() {
         for first in [code::POWER_ON_OR_RESET, code::BUS_RESET, code::NEXUS_LOSS] {
             for second in [code::POWER_ON_OR_RESET, code::BUS_RESET, code::NEXUS_LOSS] {

@@ -3,20 +3,12 @@
 use std::sync::Arc;
 
 use engine::Errno;
-use scsi::{AdapterStep, NexusNumber, Status, Task, Unit};
+use scsi::{AdapterStep, NexusNumber, Status, Unit};
 
-use crate::rig::{BLOCK, LUN, Rig, cdb16, geometry, options};
+use crate::rig::{BLOCK, LUN, Rig, Running, cdb16, geometry, options};
 
 /// ORWRITE reads and writes so many bytes at a time.
 const STEP_BLOCKS: u32 = (256 << 10) / BLOCK as u32;
-
-/// A command at work.
-struct Running {
-    task: Task,
-    step: AdapterStep,
-    /// The task has its address.
-    memory: Vec<u8>,
-}
 
 /// A command that changes the first block of the disk, and what it makes of it.
 #[derive(Clone, Copy, Debug)]
@@ -62,48 +54,10 @@ const COMMANDS: [Command; 4] = [
     Command::Or(4),
 ];
 
-impl Rig {
-    /// Starts a command of one of the initiators: the node has not done its first request yet.
-    fn run(
-        &mut self,
-        token: u64,
-        nexus: NexusNumber,
-        (cdb, mut memory): ([u8; 16], Vec<u8>),
-    ) -> Running {
-        let mut task = self.task(token);
-        self.nexus = nexus;
-        let step = self.begin(&mut task, &cdb, &mut memory);
-        self.nexus = NexusNumber(0);
-        Running { task, step, memory }
-    }
-
-    /// Carries one step out.
-    fn step(&mut self, running: &mut Running) {
-        let step = std::mem::replace(&mut running.step, AdapterStep::Finished);
-        running.step = self.do_step(&mut running.task, step).unwrap();
-    }
-
-    fn finish(&mut self, mut running: Running) -> Status {
-        while !matches!(running.step, AdapterStep::Finished) {
-            self.step(&mut running);
-        }
-        drop(running.memory);
-        running.task.status()
-    }
-
-    fn take_woken(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.woken.0.lock().unwrap())
-    }
-}
-
-impl Running {
-    fn waits(&self) -> bool {
-        matches!(self.step, AdapterStep::Wait)
-    }
-
-    /// Its turn has come.
-    fn resume_next(&mut self) {
-        self.step = self.task.on_resumed().expect("it is its turn");
+impl Command {
+    fn run(self, rig: &mut Rig, token: u64, nexus: u16) -> Running {
+        let (cdb, data) = self.parts();
+        rig.run(token, NexusNumber(nexus), &cdb, data)
     }
 }
 
@@ -111,18 +65,18 @@ impl Running {
 fn the_second_command_waits_and_sees_the_result_of_the_first() {
     for first in COMMANDS {
         for second in COMMANDS {
-            for other in [NexusNumber(0), NexusNumber(1)] {
+            for other in [0, 1] {
                 let mut rig = Rig::plain();
-                let mut one = rig.run(1, NexusNumber(0), first.parts());
+                let mut one = first.run(&mut rig, 1, 0);
                 assert!(
                     matches!(one.step, AdapterStep::Submit(_)),
                     "{first:?} reads"
                 );
-                let two = rig.run(2, other, second.parts());
+                let two = second.run(&mut rig, 2, other);
                 assert!(two.waits(), "{second:?} during {first:?}");
                 // Also when the first has read, and what it writes is not there yet.
                 rig.step(&mut one);
-                let three = rig.run(3, other, second.parts());
+                let three = second.run(&mut rig, 3, other);
                 assert!(three.waits());
                 let (mut byte, status) = first.expected(0);
                 assert_eq!(rig.finish(one), status);
@@ -145,8 +99,8 @@ fn an_or_write_of_several_steps_is_atomic() {
         let mut rig = Rig::plain();
         let blocks = 2 * STEP_BLOCKS + 1;
         let data = vec![2; blocks as usize * BLOCK];
-        let mut long = rig.run(1, NexusNumber(0), (cdb16(0x8b, 0, 0, blocks), data));
-        let two = rig.run(2, NexusNumber(1), second.parts());
+        let mut long = rig.run(1, NexusNumber(0), &cdb16(0x8b, 0, 0, blocks), data);
+        let two = second.run(&mut rig, 2, 1);
         let mut steps = 0;
         while !matches!(long.step, AdapterStep::Finished) {
             assert!(
@@ -170,7 +124,7 @@ fn an_or_write_of_several_steps_is_atomic() {
 #[test]
 fn waiting_commands_run_in_order() {
     let mut rig = Rig::plain();
-    let one = rig.run(0, NexusNumber(0), Command::Or(1).parts());
+    let one = Command::Or(1).run(&mut rig, 0, 0);
     let order = [
         Command::CompareOnes,
         Command::Or(4),
@@ -179,7 +133,7 @@ fn waiting_commands_run_in_order() {
     ];
     let waiting: Vec<Running> = (1..)
         .zip(order)
-        .map(|(token, command)| rig.run(token, NexusNumber(token as u16 % 3), command.parts()))
+        .map(|(token, command)| command.run(&mut rig, token, token as u16 % 3))
         .collect();
     assert!(waiting.iter().all(Running::waits));
     assert_eq!(rig.finish(one), Status::Good);
@@ -200,8 +154,8 @@ fn a_failed_command_lets_the_next_run() {
     for first in COMMANDS {
         for failing_step in 0..2 {
             let mut rig = Rig::plain();
-            let mut one = rig.run(1, NexusNumber(0), first.parts());
-            let mut two = rig.run(2, NexusNumber(1), Command::Or(0x40).parts());
+            let mut one = first.run(&mut rig, 1, 0);
+            let mut two = Command::Or(0x40).run(&mut rig, 2, 1);
             for _ in 0..failing_step {
                 rig.step(&mut one);
             }
@@ -223,25 +177,12 @@ fn units_do_not_wait_for_each_other() {
     rig.target
         .add_unit_and_raise_attentions(LUN + 1, other)
         .unwrap();
-    let attentions =
-        |rig: &mut Rig| while rig.by(NexusNumber(0), &[0; 6]).status != Status::Good {};
-    attentions(&mut rig);
-    let one = rig.run(1, NexusNumber(0), Command::Or(1).parts());
-    let (cdb, mut memory) = Command::CompareOnes.parts();
-    assert_eq!(
-        rig.exchange(LUN + 1, &[0; 6], &[], 0).sense_code(),
-        (6, 0x2900)
-    );
-    let mut task = rig.task(2);
-    task.receive(&mut rig.view, LUN + 1, NexusNumber(0), &cdb);
-    let mut list = rig.segments(&mut memory);
-    // SAFETY: memory and list stay until the task is finished, below.
-    let step = unsafe { task.run(list.as_mut_ptr(), list.len() as u32, memory.len() as u64) };
-    assert!(matches!(step, AdapterStep::Submit(_)), "{step:?}");
-    let mut step = step;
-    while let Some(next) = rig.do_step(&mut task, step) {
-        step = next;
-    }
-    assert_eq!(task.status(), Status::CheckCondition, "it found zeroes");
+    while rig.by(NexusNumber(0), &[0; 6]).status != Status::Good {}
+    let attention = rig.exchange(LUN + 1, &[0; 6], &[], 0).sense_code();
+    assert_eq!(attention, (6, 0x2900));
+    let one = Command::Or(1).run(&mut rig, 1, 0);
+    let (cdb, data) = Command::CompareOnes.parts();
+    let reply = rig.exchange(LUN + 1, &cdb, &data, 0);
+    assert_eq!(reply.status, Status::CheckCondition, "it found zeroes");
     assert_eq!(rig.finish(one), Status::Good);
 }

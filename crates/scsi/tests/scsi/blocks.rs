@@ -6,6 +6,8 @@ use scsi::{Status, UnitOptions};
 
 use crate::rig::{BLOCK, BLOCKS, Rig, cdb10, cdb16, options, pattern};
 
+const MIB: u64 = 1 << 20;
+
 #[test]
 fn every_length_of_read_and_write_moves_the_same_blocks() {
     let mut rig = Rig::plain();
@@ -34,12 +36,8 @@ fn every_length_of_read_and_write_moves_the_same_blocks() {
 #[test]
 fn a_length_of_zero_moves_nothing_except_in_6_byte_commands() {
     let mut rig = Rig::plain();
-    assert_eq!(
-        rig.exchange(3, &[0x08, 0, 0, 0, 0, 0], &[], 1 << 20)
-            .data
-            .len(),
-        256 * BLOCK
-    );
+    let most = rig.exchange(3, &[0x08, 0, 0, 0, 0, 0], &[], 1 << 20);
+    assert_eq!(most.data.len(), 256 * BLOCK);
     rig.asked.clear();
     let end = BLOCKS as u32;
     for opcode in [0x28, 0x2a, 0x2e, 0x2f] {
@@ -82,15 +80,13 @@ fn fua_writes_are_stable_and_fua_reads_flush_first() {
     rig.good(&cdb10(0x2a, 0x18, 5, 1), &[1; BLOCK]);
     rig.good(&cdb10(0x2a, 0x10, 5, 1), &[1; BLOCK]);
     assert_eq!(rig.data(&cdb10(0x28, 0x08, 5, 1)), [1; BLOCK]);
-    assert_eq!(
-        rig.asked,
-        [
-            (Op::Write, true, 2560, 512),
-            (Op::Write, false, 2560, 512),
-            (Op::Flush, false, 0, 0),
-            (Op::Read, false, 2560, 512)
-        ]
-    );
+    let expected = [
+        (Op::Write, true, 2560, 512),
+        (Op::Write, false, 2560, 512),
+        (Op::Flush, false, 0, 0),
+        (Op::Read, false, 2560, 512),
+    ];
+    assert_eq!(rig.asked, expected);
     let short = rig.exchange(3, &cdb10(0x28, 0x08, 5, 1), &[], 100);
     assert_eq!((short.status, short.transferred), (Status::Good, 100));
 }
@@ -150,11 +146,8 @@ fn write_same_fills_a_range() {
     assert_eq!(rig.disk[99 * BLOCK..100 * BLOCK], [0; BLOCK]);
     assert_eq!(rig.disk[3100 * BLOCK..3101 * BLOCK], [0; BLOCK]);
     let writes = rig.asked.iter().filter(|(op, ..)| *op == Op::Write);
-    assert_eq!(
-        writes.map(|(.., len)| *len).collect::<Vec<_>>(),
-        [1 << 20, 1_536_000 - (1 << 20)],
-        "a MiB at a time"
-    );
+    let lengths: Vec<_> = writes.map(|(.., len)| *len).collect();
+    assert_eq!(lengths, [MIB, 1_536_000 - MIB], "a MiB at a time");
 }
 
 #[test]
@@ -164,20 +157,14 @@ fn write_same_of_zeroes_uses_write_zeroes() {
     rig.good(&cdb10(0x41, 0, 8, 8), &[0; BLOCK]);
     rig.good(&cdb10(0x41, 8, 16, 8), &[0; BLOCK]);
     rig.good(&cdb16(0x93, 9, 24, 4000), &[]);
-    assert_eq!(
-        rig.asked,
-        [
-            (Op::WriteZeroes { unmap: false }, false, 4096, 4096),
-            (Op::WriteZeroes { unmap: true }, false, 8192, 4096),
-            (Op::WriteZeroes { unmap: true }, false, 12_288, 1 << 20),
-            (
-                Op::WriteZeroes { unmap: true },
-                false,
-                12_288 + (1 << 20),
-                2_048_000 - (1 << 20)
-            ),
-        ]
-    );
+    let zeroes = |unmap, at, len| (Op::WriteZeroes { unmap }, false, at, len);
+    let expected = [
+        zeroes(false, 4096, 4096),
+        zeroes(true, 8192, 4096),
+        zeroes(true, 12_288, MIB),
+        zeroes(true, 12_288 + MIB, 2_048_000 - MIB),
+    ];
+    assert_eq!(rig.asked, expected);
     rig.asked.clear();
     rig.good(&cdb10(0x41, 8, 0, 1), &[5; BLOCK]);
     assert_eq!(rig.asked, [(Op::Write, false, 0, 512)]);
@@ -188,14 +175,9 @@ fn write_same_of_zeroes_uses_write_zeroes() {
 
 fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
     let len = u16::try_from(ranges.len() * 16).unwrap();
-    let mut list = Vec::new();
-    list.extend((len + 6).to_be_bytes());
-    list.extend(len.to_be_bytes());
-    list.extend([0; 4]);
+    let mut list = [&(len + 6).to_be_bytes()[..], &len.to_be_bytes(), &[0; 4]].concat();
     for (lba, blocks) in ranges {
-        list.extend(lba.to_be_bytes());
-        list.extend(blocks.to_be_bytes());
-        list.extend([0; 4]);
+        list.extend([&lba.to_be_bytes()[..], &blocks.to_be_bytes(), &[0; 4]].concat());
     }
     list
 }
@@ -211,13 +193,8 @@ fn unmap_discards_the_ranges_of_its_list() {
     let list = unmap_list(&[(0, 8), (100, 0), (BLOCKS - 2000, 2000)]);
     rig.good(&unmap_cdb(list.len()), &list);
     let end = (BLOCKS - 2000) * 512;
-    assert_eq!(
-        rig.asked,
-        [
-            (Op::Discard, false, 0, 4096),
-            (Op::Discard, false, end, 1_024_000)
-        ]
-    );
+    let last = (Op::Discard, false, end, 1_024_000);
+    assert_eq!(rig.asked, [(Op::Discard, false, 0, 4096), last]);
     rig.asked.clear();
     rig.good(&unmap_cdb(0), &[]);
     rig.good(&unmap_cdb(8), &[0; 8]);
@@ -251,10 +228,7 @@ fn unmap_does_all_or_nothing() {
 
 #[test]
 fn a_disk_without_thin_provisioning_has_no_unmap() {
-    let mut rig = Rig::new(UnitOptions {
-        thin: false,
-        ..options()
-    });
+    let mut rig = Rig::thick();
     rig.refused(&unmap_cdb(24), &unmap_list(&[(0, 8)]), 5, 0x2000);
     rig.refused(&cdb10(0x41, 8, 0, 1), &[0; BLOCK], 5, 0x2400);
     rig.good(&cdb10(0x41, 0, 0, 1), &[0; BLOCK]);
@@ -292,17 +266,13 @@ fn errors_of_the_node_become_sense_data() {
         let flushed = rig.ask(&cdb10(0x35, 0, 0, 0));
         assert_eq!(flushed.sense_code(), write, "of a write cache");
         // These read first: that is what failed.
+        let mut compare = cdb16(0x89, 0, 0, 0);
+        compare[13] = 1;
         for (cdb, data) in [
             (cdb16(0x8f, 0, 0, 1), 0),
             (cdb16(0x8f, 2, 0, 1), BLOCK),
             (cdb16(0x8b, 0, 0, 1), BLOCK),
-            (
-                [&[0x89; 1][..], &[0; 12], &[1, 0, 0]]
-                    .concat()
-                    .try_into()
-                    .unwrap(),
-                2 * BLOCK,
-            ),
+            (compare, 2 * BLOCK),
         ] {
             let reply = rig.send(&cdb, &vec![1; data]);
             assert_eq!(reply.sense_code(), read, "{cdb:x?}");
@@ -311,10 +281,8 @@ fn errors_of_the_node_become_sense_data() {
     let mut rig = Rig::plain();
     rig.error = Some(Errno::BADE);
     let reply = rig.ask(&cdb10(0x28, 0, 0, 1));
-    assert_eq!(
-        (reply.status, reply.sense.len()),
-        (Status::ReservationConflict, 0)
-    );
+    assert_eq!(reply.status, Status::ReservationConflict);
+    assert!(reply.sense.is_empty());
     rig.error = Some(Errno::DOM);
     let reply = rig.send(&cdb10(0x2e, 0, 0, 1), &[0; BLOCK]);
     assert_eq!(reply.status, Status::TaskSetFull);
@@ -347,9 +315,8 @@ fn blocks_of_4096_bytes_are_counted_as_such() {
     rig.good(&cdb10(0x2a, 0, blocks as u32 - 1, 1), &data);
     assert_eq!(rig.asked, [(Op::Write, false, (blocks - 1) * 4096, 4096)]);
     rig.refused(&cdb10(0x28, 0, blocks as u32, 1), &[], 5, 0x2100);
-    let mut rc10 = [0; 10];
-    rc10[0] = 0x25;
-    assert_eq!(rig.data(&rc10), [0, 0, 1, 0xff, 0, 0, 0x10, 0]);
+    let capacity = rig.data(&cdb10(0x25, 0, 0, 0));
+    assert_eq!(capacity, [0, 0, 1, 0xff, 0, 0, 0x10, 0]);
     rig.good(&cdb10(0x41, 0, 1, 300), &data);
     assert_eq!(rig.data(&cdb10(0x28, 0, 300, 1)), data);
 }

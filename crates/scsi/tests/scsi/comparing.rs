@@ -52,10 +52,8 @@ fn write_and_verify_writes_durably_and_reads_it_again() {
     for flags in [0, 2] {
         rig.asked.clear();
         rig.good(&cdb10(0x2e, flags, 7, 3), &data);
-        assert_eq!(
-            rig.asked,
-            [(Op::Write, true, 3584, 1536), (Op::Read, false, 3584, 1536)]
-        );
+        let write = (Op::Write, true, 3584, 1536);
+        assert_eq!(rig.asked, [write, (Op::Read, false, 3584, 1536)]);
         assert_eq!(rig.disk[7 * BLOCK..10 * BLOCK], data);
     }
     rig.refused(&cdb10(0x2e, 4, 7, 3), &data, 5, 0x2400);
@@ -76,13 +74,8 @@ fn compare_and_write_writes_only_after_a_match() {
     rig.asked.clear();
     rig.good(&compare(50, 3, 0x08), &both);
     assert_eq!(rig.data(&cdb10(0x28, 0, 50, 3)), new);
-    assert_eq!(
-        rig.asked[..2],
-        [
-            (Op::Read, false, 25_600, 1536),
-            (Op::Write, true, 25_600, 1536)
-        ]
-    );
+    let read = (Op::Read, false, 25_600, 1536);
+    assert_eq!(rig.asked[..2], [read, (Op::Write, true, 25_600, 1536)]);
     let mut nearly = [new.clone(), old].concat();
     nearly[1535] ^= 0x80;
     let reply = rig.send(&compare(50, 3, 0), &nearly);

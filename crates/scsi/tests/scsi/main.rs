@@ -8,13 +8,14 @@
 //! - `attentions`: unit attentions.
 //! - `reservations`, `persistent`: reservations.
 //! - `many`: more initiators than the word of a unit has bits, up to the most that can register.
-//! - `tasks`: tasks that wait, and that are cancelled.
+//! - `tasks`: tasks that are cancelled, dropped and used again.
 //! - `saved_reservations`: reservations that survive a restart.
 //! - `threads`: one unit, many threads.
 //! - `model`: random commands against a model disk.
-//! - `hostile`: random bytes as commands.
 //! - `conformance`: the disk under an independent suite.
 //! - `no_alloc`: reads and writes do not allocate.
+//!
+//! Initiators that send anything are in `tools/fuzz-targets`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 #![allow(
@@ -28,7 +29,6 @@ mod attentions;
 mod blocks;
 mod comparing;
 mod conformance;
-mod hostile;
 mod many;
 mod model;
 mod modes;

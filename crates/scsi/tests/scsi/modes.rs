@@ -55,16 +55,10 @@ fn a_write_cache_that_is_off_makes_writes_stable() {
     off[2] = 0;
     rig.asked.clear();
     assert_eq!(select(&mut rig, &off), scsi::Status::Good);
-    assert_eq!(
-        rig.asked,
-        [(Op::Flush, false, 0, 0)],
-        "what was in the cache is stable"
-    );
-    assert_eq!(
-        rig.by(NexusNumber(1), &[0; 6]).sense_code(),
-        (6, 0x2a01),
-        "others hear of it"
-    );
+    let flush = (Op::Flush, false, 0, 0);
+    assert_eq!(rig.asked, [flush], "what was in the cache is stable");
+    let other = rig.by(NexusNumber(1), &[0; 6]).sense_code();
+    assert_eq!(other, (6, 0x2a01), "others hear of it");
     assert_eq!(rig.ask(&[0; 6]).sense_code(), (0, 0), "and not who did it");
     rig.asked.clear();
     rig.good(&cdb10(0x2a, 0, 0, 1), &[2; BLOCK]);
@@ -115,11 +109,7 @@ fn an_invalid_list_changes_nothing() {
     let len = u8::try_from(list.len()).unwrap();
     let reply = rig.send(&[0x15, 0x10, 0, 0, len, 0], &list);
     assert_eq!(reply.sense_code(), (5, 0x2600));
-    assert_eq!(
-        reply.sense[15..18],
-        [0x88, 0, u8::try_from(list.len() - 1).unwrap()],
-        "the byte that is wrong"
-    );
+    assert_eq!(reply.sense[15..18], [0x88, 0, len - 1], "the wrong byte");
     assert_eq!(rig.data(&sense6(0x08, 0))[6], 0x04, "the cache is on");
 
     let cut = &list[..10];

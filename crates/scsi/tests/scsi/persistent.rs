@@ -20,18 +20,8 @@ const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
 pub fn out_cdb(action: u8, kind: u8, len: usize) -> [u8; 10] {
-    [
-        0x5f,
-        action,
-        kind,
-        0,
-        0,
-        0,
-        0,
-        0,
-        u8::try_from(len).unwrap(),
-        0,
-    ]
+    let len = u8::try_from(len).unwrap();
+    [0x5f, action, kind, 0, 0, 0, 0, 0, len, 0]
 }
 
 pub fn keys_list(key: u64, new_key: u64, flags: u8) -> Vec<u8> {
@@ -161,16 +151,19 @@ fn reservations_exclude_reads_and_writes() {
 fn invalid_requests_change_nothing() {
     let mut rig = registered();
     let keys = inside(&mut rig, 0);
-    let reply = out(&mut rig, 0, RESERVE, 2, 0x10, 0);
-    assert_eq!(reply.sense_code(), (5, 0x2400), "no such kind");
-    let reply = out(&mut rig, 0, RESERVE, 0x11, 0x10, 0);
-    assert_eq!(reply.sense_code(), (5, 0x2400), "no such scope");
-    let reply = out(&mut rig, 0, RESERVE, 1, 0x77, 0);
-    assert_eq!(reply.status, Status::ReservationConflict);
-    let reply = out(&mut rig, 0, PREEMPT, 1, 0x10, 0);
-    assert_eq!(reply.sense_code(), (5, 0x2600), "no key");
-    let reply = out(&mut rig, 0, PREEMPT, 1, 0x10, 0x77);
-    assert_eq!(reply.status, Status::ReservationConflict);
+    let conflict = (Status::ReservationConflict, (0, 0));
+    let refusal = |code| (Status::CheckCondition, (5, code));
+    for (action, kind, key, other, expected) in [
+        // No such kind, no such scope.
+        (RESERVE, 2, 0x10, 0, refusal(0x2400)),
+        (RESERVE, 0x11, 0x10, 0, refusal(0x2400)),
+        (RESERVE, 1, 0x77, 0, conflict),
+        (PREEMPT, 1, 0x10, 0, refusal(0x2600)),
+        (PREEMPT, 1, 0x10, 0x77, conflict),
+    ] {
+        let reply = out(&mut rig, 0, action, kind, key, other);
+        assert_eq!((reply.status, reply.sense_code()), expected, "{action}");
+    }
     for (flags, byte) in [(8, 0x8b), (4, 0x8a)] {
         let reply = rig.send(&out_cdb(REGISTER, 0, 24), &keys_list(0x10, 1, flags));
         assert_eq!(reply.sense_code(), (5, 0x2600));
@@ -195,31 +188,14 @@ fn a_release_of_another_kind_is_refused() {
 }
 
 #[test]
-fn preempting_is_reported_and_ends_tasks() {
-    let mut rig = registered();
-    out(&mut rig, 1, RESERVE, WRITE_EXCLUSIVE, 0x11, 0);
-    out_good(&mut rig, 0, PREEMPT_AND_ABORT, EXCLUSIVE_ACCESS, 0x10, 0x11);
-    assert_eq!(rig.settled, [[NexusNumber(1)]]);
-    assert_eq!(rig.by(NexusNumber(1), &[0; 6]).sense_code(), (6, 0x2a05));
-    assert_eq!(rig.by(NexusNumber(2), &[0; 6]).sense_code(), (6, 0x2a04));
-    assert_eq!(may(&mut rig, 0), (true, true));
-    assert_eq!(may(&mut rig, 1), (false, false));
-    out_good(&mut rig, 0, PREEMPT, 0, 0x10, 0x12);
-    assert_eq!(rig.settled.len(), 1, "only with abort");
-    assert_eq!(inside(&mut rig, 0).len(), 16);
-}
-
-#[test]
 fn clearing_raises_attentions_for_all_others() {
     let mut rig = registered();
     out(&mut rig, 1, RESERVE, EXCLUSIVE_ACCESS, 0x11, 0);
     out_good(&mut rig, 0, CLEAR, 0, 0x10, 0);
     assert_eq!(inside(&mut rig, 0), [0, 0, 0, 4, 0, 0, 0, 0]);
     for nexus in [1, 2] {
-        assert_eq!(
-            rig.by(NexusNumber(nexus), &[0; 6]).sense_code(),
-            (6, 0x2a03)
-        );
+        let attention = rig.by(NexusNumber(nexus), &[0; 6]).sense_code();
+        assert_eq!(attention, (6, 0x2a03));
         assert_eq!(may(&mut rig, nexus), (true, true));
     }
 }

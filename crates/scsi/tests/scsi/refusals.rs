@@ -2,7 +2,7 @@
 
 use scsi::{NexusNumber, Status, UnitOptions};
 
-use crate::rig::{BLOCK, Rig, cdb10, cdb16, options, ports};
+use crate::rig::{BLOCK, LUN, Rig, cdb10, cdb16, options, ports};
 
 #[test]
 fn unknown_commands_are_refused() {
@@ -22,21 +22,13 @@ fn sense_data_points_to_a_reserved_bit() {
         assert_eq!(reply.sense_code(), (5, 0x2400), "{cdb:x?}");
         (reply.sense[15], reply.sense[17])
     };
-    assert_eq!(
-        point(&mut rig, &cdb10(0x28, 0x20, 0, 1)),
-        (0xcd, 1),
-        "RDPROTECT"
-    );
-    assert_eq!(
-        point(&mut rig, &cdb10(0x2a, 0x80, 0, 1)),
-        (0xcf, 1),
-        "WRPROTECT"
-    );
-    assert_eq!(
-        point(&mut rig, &cdb10(0x28, 0x01, 0, 1)),
-        (0xc8, 1),
-        "RELADR"
-    );
+    for (name, cdb, place) in [
+        ("RDPROTECT", cdb10(0x28, 0x20, 0, 1), (0xcd, 1)),
+        ("WRPROTECT", cdb10(0x2a, 0x80, 0, 1), (0xcf, 1)),
+        ("RELADR", cdb10(0x28, 0x01, 0, 1), (0xc8, 1)),
+    ] {
+        assert_eq!(point(&mut rig, &cdb), place, "{name}");
+    }
     let mut group = cdb16(0x88, 0, 0, 1);
     group[14] = 0x25;
     assert_eq!(point(&mut rig, &group), (0xcd, 14), "beyond GROUP NUMBER");
@@ -125,8 +117,8 @@ fn request_sense_returns_stored_sense_data_once() {
     assert_eq!((reply.status, reply.transferred), (Status::Good, 0));
 
     // Without autosense: what the command before ended with.
-    let mut task = rig.task(0);
-    rig.start(&mut task, &cdb10(0x28, 0, u32::MAX, 1), &mut []);
+    let beyond = cdb10(0x28, 0, u32::MAX, 1);
+    let (_, task) = rig.exchange_in(rig.task(0), LUN, &beyond, &[], 0);
     rig.unencoded_sense = task.unencoded_sense();
     assert!(rig.unencoded_sense.is_some());
     let sense = rig.data(&[3, 0, 0, 0, 252, 0]);

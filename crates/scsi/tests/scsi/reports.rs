@@ -4,7 +4,7 @@ use block::Geometry;
 use engine::Errno;
 use scsi::{NexusNumber, NexusPorts, Status, TransportId, Unit, UnitError, UnitOptions};
 
-use crate::rig::{BLOCK, LUN, Rig, cdb10, geometry, options};
+use crate::rig::{BLOCK, Rig, cdb10, geometry, options};
 
 fn inquiry(page: Option<u8>, allocation: u16) -> [u8; 6] {
     let [high, low] = allocation.to_be_bytes();
@@ -94,8 +94,7 @@ fn block_limits_are_those_of_the_node() {
 #[test]
 fn read_capacity_returns_the_last_block() {
     let mut rig = Rig::plain();
-    let mut rc10 = [0; 10];
-    rc10[0] = 0x25;
+    let mut rc10 = cdb10(0x25, 0, 0, 0);
     assert_eq!(rig.data(&rc10), [0, 0, 0x0f, 0xff, 0, 0, 2, 0]);
     rc10[8] = 1;
     rig.refused(&rc10, &[], 5, 0x2400);
@@ -106,10 +105,8 @@ fn read_capacity_returns_the_last_block() {
     };
     let data = rig.data(&rc16(96));
     assert_eq!(data.len(), 32);
-    assert_eq!(
-        data[..16],
-        [0, 0, 0, 0, 0, 0, 0x0f, 0xff, 0, 0, 2, 0, 0, 3, 0x80, 0]
-    );
+    assert_eq!(data[..8], 0x0fffu64.to_be_bytes());
+    assert_eq!(data[8..16], [0, 0, 2, 0, 0, 3, 0x80, 0]);
     for allocation in 0..16 {
         assert_eq!(rig.data(&rc16(allocation)).len(), usize::from(allocation));
     }
@@ -120,20 +117,10 @@ fn read_capacity_returns_the_last_block() {
 
 #[test]
 fn read_capacity_10_saturates() {
-    let large = Geometry {
-        size: (1 << 33) * 512,
-        ..geometry()
-    };
     let mut rig = Rig::plain();
-    rig.target.remove_unit_and_raise_attentions(LUN);
-    let unit = Unit::new(options(), large).unwrap();
-    rig.target
-        .add_unit_and_raise_attentions(LUN, unit.into())
-        .unwrap();
-    assert_eq!(rig.ask(&[0; 6]).sense_code(), (6, 0x2900));
-    let mut rc10 = [0; 10];
-    rc10[0] = 0x25;
-    assert_eq!(rig.data(&rc10)[..4], [0xff; 4]);
+    rig.unit.resize((1 << 33) * 512);
+    assert_eq!(rig.ask(&[0; 6]).sense_code(), (6, 0x2a09));
+    assert_eq!(rig.data(&cdb10(0x25, 0, 0, 0))[..4], [0xff; 4]);
 }
 
 #[test]
@@ -146,21 +133,15 @@ fn a_disk_smaller_than_a_block_is_refused() {
         logical_block_size: 4096,
         ..options()
     };
-    assert_eq!(
-        Unit::new(large_blocks, tiny).err(),
-        Some(UnitError::Empty {
-            size: 2048,
-            block: 4096
-        })
-    );
+    let (size, block) = (2048, 4096);
+    let empty = UnitError::Empty { size, block };
+    assert_eq!(Unit::new(large_blocks, tiny).err(), Some(empty));
     let odd = UnitOptions {
         logical_block_size: 1000,
         ..options()
     };
-    assert_eq!(
-        Unit::new(odd, geometry()).err(),
-        Some(UnitError::BlockSize(1000))
-    );
+    let error = Unit::new(odd, geometry()).err();
+    assert_eq!(error, Some(UnitError::BlockSize(1000)));
 }
 
 /// GET LBA STATUS.
@@ -186,22 +167,15 @@ fn lba_status_reports_deallocated_blocks() {
         });
         descriptors.collect()
     };
-    let data = rig.data(&lba_status(4090, 255));
-    assert_eq!(
-        descriptors(&data),
-        [(4090, 2, 1), (4092, 2, 0), (4094, 2, 1)]
-    );
+    let found = descriptors(&rig.data(&lba_status(4090, 255)));
+    assert_eq!(found, [(4090, 2, 1), (4092, 2, 0), (4094, 2, 1)]);
     for (lba, descriptor) in [
         (0, (0, 4092, 1)),
         (4093, (4093, 1, 0)),
         (4095, (4095, 1, 1)),
     ] {
-        let data = rig.data(&lba_status(lba, 24));
-        assert_eq!(
-            descriptors(&data),
-            [descriptor],
-            "no room for more than one"
-        );
+        let found = descriptors(&rig.data(&lba_status(lba, 24)));
+        assert_eq!(found, [descriptor], "no room for more than one");
     }
     assert_eq!(rig.data(&lba_status(4090, 10)).len(), 10);
     assert_eq!(rig.data(&lba_status(4090, 0)).len(), 0);
@@ -216,10 +190,7 @@ fn lba_status_reports_deallocated_blocks() {
     for lba in [4096, 1 << 63, u64::MAX] {
         rig.refused(&lba_status(lba, 24), &[], 5, 0x2100);
     }
-    let mut thick = Rig::new(UnitOptions {
-        thin: false,
-        ..options()
-    });
+    let mut thick = Rig::thick();
     thick.error = Some(Errno::IO);
     let data = thick.data(&lba_status(4090, 255));
     assert_eq!(descriptors(&data), [(4090, 6, 0)], "no query");
@@ -229,17 +200,12 @@ fn lba_status_reports_deallocated_blocks() {
 fn report_supported_opcodes_has_all_options() {
     let mut rig = Rig::plain();
     let rsoc = |options: u8, opcode: u8, action: u16| {
-        let [high, low] = action.to_be_bytes();
-        [
-            0xa3, 0x0c, options, opcode, high, low, 0, 0, 0xff, 0xff, 0, 0,
-        ]
+        let head = [0xa3, 0x0c, options, opcode];
+        [&head[..], &action.to_be_bytes(), &[0, 0, 0xff, 0xff, 0, 0]].concat()
     };
     for (timed, size) in [(0, 8), (0x80, 20)] {
         let all = rig.data(&rsoc(timed, 0, 0));
-        assert_eq!(
-            u32::from_be_bytes(all[..4].try_into().unwrap()) as usize,
-            all.len() - 4
-        );
+        assert_eq!(all[..4], (all.len() as u32 - 4).to_be_bytes());
         for one in all[4..].chunks(size) {
             let (opcode, action) = (one[0], u16::from_be_bytes([one[2], one[3]]));
             let has_action = one[5] & 1 != 0;
@@ -259,10 +225,7 @@ fn report_supported_opcodes_has_all_options() {
         }
     }
     assert_eq!(rig.data(&rsoc(1, 0x41, 0))[5], 0x08, "UNMAP");
-    let mut thick = Rig::new(UnitOptions {
-        thin: false,
-        ..options()
-    });
+    let mut thick = Rig::thick();
     assert_eq!(thick.data(&rsoc(1, 0x41, 0))[5], 0, "no UNMAP");
     assert_eq!(thick.data(&rsoc(1, 0x42, 0))[1] & 7, 1, "no UNMAP");
     assert_eq!(rig.data(&rsoc(1, 0x04, 0))[1] & 7, 1, "no FORMAT UNIT");

@@ -46,6 +46,7 @@ impl ReservationStore for Kept {
 /// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reply {
+    pub phase: DataPhase,
     pub status: Status,
     pub sense: Vec<u8>,
     pub data: Vec<u8>,
@@ -55,17 +56,33 @@ pub struct Reply {
 impl Reply {
     /// Sense key and code, in either format.
     pub fn sense_code(&self) -> (u8, u16) {
-        match self.sense.first() {
-            None => (0, 0),
-            Some(0x72) => (
-                self.sense[1],
-                u16::from_be_bytes([self.sense[2], self.sense[3]]),
-            ),
-            Some(_) => (
-                self.sense[2],
-                u16::from_be_bytes([self.sense[12], self.sense[13]]),
-            ),
-        }
+        let (key, code) = match self.sense.first() {
+            None => return (0, 0),
+            Some(0x72) => (1, 2),
+            Some(_) => (2, 12),
+        };
+        let code = [self.sense[code], self.sense[code + 1]];
+        (self.sense[key], u16::from_be_bytes(code))
+    }
+}
+
+/// A command at work. The task has the addresses of its list and memory.
+pub struct Running {
+    phase: DataPhase,
+    pub task: Task,
+    pub step: AdapterStep,
+    memory: Vec<u8>,
+    list: Vec<iovec>,
+}
+
+impl Running {
+    pub fn waits(&self) -> bool {
+        matches!(self.step, AdapterStep::Wait)
+    }
+
+    /// Its turn has come.
+    pub fn resume_next(&mut self) {
+        self.step = self.task.on_resumed().expect("it is its turn");
     }
 }
 
@@ -86,6 +103,8 @@ pub struct Rig {
     pub nexus: NexusNumber,
     /// The most bytes of one of the initiator's segments.
     pub segment: usize,
+    /// What discarded blocks read: nothing is promised.
+    pub discarded: u8,
     pub unencoded_sense: Option<scsi::Sense>,
 }
 
@@ -123,7 +142,11 @@ pub fn ports(nexus: NexusNumber) -> NexusPorts {
 
 impl Rig {
     pub fn new(options: UnitOptions) -> Self {
-        let unit = Arc::new(Unit::new(options, geometry()).unwrap());
+        Rig::of(options, geometry())
+    }
+
+    pub fn of(options: UnitOptions, geometry: Geometry) -> Self {
+        let unit = Arc::new(Unit::new(options, geometry).unwrap());
         let target = Target::new();
         target
             .add_unit_and_raise_attentions(LUN, unit.clone())
@@ -133,13 +156,14 @@ impl Rig {
             view: TargetView::new(target.clone()),
             target,
             woken: Arc::default(),
-            disk: vec![0; BLOCKS as usize * BLOCK],
+            disk: vec![0; geometry.size as usize],
             asked: Vec::new(),
             error: None,
             kept: Arc::default(),
             settled: Vec::new(),
             nexus: NexusNumber(0),
             segment: 700,
+            discarded: 0xdd,
             unencoded_sense: None,
         };
         for nexus in [NexusNumber(0), NexusNumber(1), NexusNumber(2)] {
@@ -153,6 +177,14 @@ impl Rig {
 
     pub fn plain() -> Self {
         Rig::new(options())
+    }
+
+    /// Without thin provisioning.
+    pub fn thick() -> Self {
+        Rig::new(UnitOptions {
+            thin: false,
+            ..options()
+        })
     }
 
     /// A rig with a store of reservations.
@@ -193,8 +225,7 @@ impl Rig {
         // SAFETY: it brings a valid list, and the disk's memory is its own.
         unsafe { carry_out(&mut self.disk, &request) };
         if request.op == Op::Discard {
-            // What is read afterwards is not promised.
-            self.disk[request.offset as usize..][..request.len as usize].fill(0xdd);
+            self.disk[request.offset as usize..][..request.len as usize].fill(self.discarded);
         }
         // IoContext may do so.
         for segment in list {
@@ -220,6 +251,8 @@ impl Rig {
         call.run_with_allocations(|offset, len, most| match self.error {
             Some(error) => Err(error),
             None => {
+                // Of so much at a time: more would be slow.
+                let len = len.min(BLOCKS * BLOCK as u64);
                 let bytes = &self.disk[offset as usize..][..len as usize];
                 Ok(allocations(bytes, most))
             }
@@ -245,79 +278,116 @@ impl Rig {
         })
     }
 
-    /// Starts a command in a task with the initiator's memory; runs it as far as it goes.
+    /// Starts a command of one of the initiators in a task, with memory for its data: the node has not done its first request yet.
     pub fn start(
         &mut self,
-        task: &mut Task,
+        task: Task,
+        (nexus, lun): (NexusNumber, u16),
         cdb: &[u8],
-        memory: &mut [u8],
-    ) -> (DataPhase, AdapterStep) {
-        let phase = task.receive(&mut self.view, LUN, self.nexus, cdb);
-        let mut list = self.segments(memory);
-        // SAFETY: memory and list stay until here, or the caller keeps them.
-        let mut step =
-            unsafe { task.run(list.as_mut_ptr(), list.len() as u32, memory.len() as u64) };
-        while let Some(next) = self.do_step(task, step) {
-            step = next;
-        }
-        assert!(
-            matches!(step, AdapterStep::Finished | AdapterStep::Wait),
-            "a task is finished, or waits"
-        );
-        // A task that waits goes on with this list.
-        std::mem::forget(list);
-        (phase, step)
+        memory: impl FnOnce(DataPhase) -> Vec<u8>,
+    ) -> Running {
+        let mut running = Running {
+            phase: DataPhase::Status,
+            task,
+            step: AdapterStep::Finished,
+            memory: Vec::new(),
+            list: Vec::new(),
+        };
+        running.phase = running.task.receive(&mut self.view, lun, nexus, cdb);
+        running.memory = memory(running.phase);
+        running.list = self.segments(&mut running.memory);
+        let (list, len) = (&mut running.list, running.memory.len());
+        // SAFETY: list and memory stay as long as the task.
+        running.step = unsafe {
+            running
+                .task
+                .run(list.as_mut_ptr(), list.len() as u32, len as u64)
+        };
+        running
     }
 
-    /// Starts a command of the next initiator's in a task; the first step. The memory stays until the task is finished.
-    pub fn begin(&mut self, task: &mut Task, cdb: &[u8], memory: &mut [u8]) -> AdapterStep {
-        task.receive(&mut self.view, LUN, self.nexus, cdb);
-        let list = self.segments(memory).leak();
-        // SAFETY: the memory stays, as our caller says; the list for ever.
-        unsafe { task.run(list.as_mut_ptr(), list.len() as u32, memory.len() as u64) }
+    /// The same in a new task.
+    pub fn run(&mut self, token: u64, nexus: NexusNumber, cdb: &[u8], memory: Vec<u8>) -> Running {
+        self.start(self.task(token), (nexus, LUN), cdb, |_| memory)
+    }
+
+    /// Carries one step out.
+    pub fn step(&mut self, running: &mut Running) {
+        let step = std::mem::replace(&mut running.step, AdapterStep::Finished);
+        running.step = self.do_step(&mut running.task, step).unwrap();
+    }
+
+    pub fn finish(&mut self, mut running: Running) -> Status {
+        self.run_to_the_end(&mut running);
+        running.task.status()
+    }
+
+    fn run_to_the_end(&mut self, running: &mut Running) {
+        while !matches!(running.step, AdapterStep::Finished) {
+            self.step(running);
+        }
+    }
+
+    pub fn take_woken(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.woken.0.lock().unwrap())
     }
 
     /// A command with data from the initiator, and room for data.
     pub fn exchange(&mut self, lun: u16, cdb: &[u8], out: &[u8], room: usize) -> Reply {
-        let mut task = self.task(0);
+        self.exchange_in(self.task(0), lun, cdb, out, room).0
+    }
+
+    /// The same in a task of the caller's.
+    pub fn exchange_in(
+        &mut self,
+        mut task: Task,
+        lun: u16,
+        cdb: &[u8],
+        out: &[u8],
+        room: usize,
+    ) -> (Reply, Task) {
         if let Some(sense) = self.unencoded_sense.take() {
             task.set_previous_sense(sense);
         }
-        let phase = task.receive(&mut self.view, lun, self.nexus, cdb);
-        let mut memory = match phase {
+        let place = (self.nexus, lun);
+        let mut running = self.start(task, place, cdb, |phase| match phase {
             DataPhase::DataIn(_) => vec![0xee; room],
             _ => out.to_vec(),
-        };
-        let mut list = self.segments(&mut memory);
-        // SAFETY: memory and list stay until the end.
-        let mut step =
-            unsafe { task.run(list.as_mut_ptr(), list.len() as u32, memory.len() as u64) };
-        while let Some(next) = self.do_step(&mut task, step) {
-            step = next;
-        }
-        assert!(matches!(step, AdapterStep::Finished));
-        let transferred = task.transferred_bytes();
-        let (moved, data) = match phase {
+        });
+        self.run_to_the_end(&mut running);
+        let Running {
+            phase,
+            task,
+            memory: mut data,
+            ..
+        } = running;
+        let (status, transferred) = (task.status(), task.transferred_bytes());
+        let most = match phase {
             DataPhase::DataIn(bytes) => {
-                let moved = bytes.min(room as u64);
-                let end = transferred as usize;
+                let mut rest = data[transferred as usize..].iter();
                 assert!(
-                    memory[end..].iter().all(|byte| *byte == 0xee) || task.status() != Status::Good,
+                    rest.all(|byte| *byte == 0xee) || status != Status::Good,
                     "written beyond what was transferred"
                 );
-                memory.truncate(end);
-                (moved, memory)
+                data.truncate(transferred as usize);
+                bytes.min(room as u64)
             }
-            DataPhase::DataOut(bytes) => (bytes.min(out.len() as u64), Vec::new()),
-            DataPhase::Status => (0, Vec::new()),
+            DataPhase::DataOut(bytes) => bytes.min(out.len() as u64),
+            DataPhase::Status => 0,
         };
-        assert!(transferred <= moved, "{phase:?}: {transferred} bytes");
-        Reply {
-            status: task.status(),
-            sense: task.sense().to_vec(),
+        if !matches!(phase, DataPhase::DataIn(_)) {
+            data.clear();
+        }
+        assert!(transferred <= most, "{phase:?}: {transferred} bytes");
+        let sense = task.sense().to_vec();
+        let reply = Reply {
+            phase,
+            status,
+            sense,
             data,
             transferred,
-        }
+        };
+        (reply, task)
     }
 
     pub fn send(&mut self, cdb: &[u8], out: &[u8]) -> Reply {

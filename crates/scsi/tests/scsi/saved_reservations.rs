@@ -44,12 +44,9 @@ fn again(text: &str, initiators: &[(NexusNumber, NexusPorts)]) -> Rig {
     for (nexus, ports) in initiators {
         rig.target.attach_initiator_and_start_units(*nexus, ports);
     }
-    for nexus in [0, 1, 2]
-        .map(NexusNumber)
-        .iter()
-        .chain(initiators.iter().map(|(nexus, _)| nexus))
-    {
-        while rig.by(*nexus, &[0; 6]).status != Status::Good {}
+    let others = initiators.iter().map(|(nexus, _)| *nexus);
+    for nexus in [0, 1, 2].map(NexusNumber).into_iter().chain(others) {
+        while rig.by(nexus, &[0; 6]).status != Status::Good {}
     }
     rig
 }
@@ -82,15 +79,10 @@ fn saved_reservations_are_restored_after_a_restart() {
     let mut rig = again(&texts[1], &[(NexusNumber(9), ports)]);
     assert_eq!(may(&mut rig, 0), (true, false));
     assert_eq!(may(&mut rig, 9), (true, true));
-    assert_eq!(
-        inside(&mut rig, 0)[..4],
-        [0; 4],
-        "the generation begins anew"
-    );
-    assert_eq!(
-        rig.unit.restore_reservations("nonsense"),
-        Err(ReservationTextError::Header)
-    );
+    let generation = inside(&mut rig, 0)[..4].to_vec();
+    assert_eq!(generation, [0; 4], "the generation begins anew");
+    let nonsense = rig.unit.restore_reservations("nonsense");
+    assert_eq!(nonsense, Err(ReservationTextError::Header));
 }
 
 #[test]
@@ -147,40 +139,22 @@ fn a_change_that_cannot_be_saved_is_not_applied() {
 #[test]
 fn one_change_is_saved_at_a_time() {
     let mut rig = registered();
-    let (mut first, mut second) = (rig.task(1), rig.task(2));
     let cdb = out_cdb(REGISTER, 0, 24);
-    let mut lists = [keys_list(0x10, 0x20, 1), keys_list(0, 0x21, 1)];
-    let [first_list, second_list] = &mut lists;
-    let step = rig.begin(&mut first, &cdb, first_list);
-    assert!(matches!(step, AdapterStep::Call));
-    rig.nexus = NexusNumber(1);
-    let step = rig.begin(&mut second, &cdb, second_list);
-    assert!(matches!(step, AdapterStep::Wait));
-    assert_eq!(
-        inside(&mut rig, 0)[8..],
-        0x10u64.to_be_bytes(),
-        "as it was until it is saved"
-    );
-    rig.carry_out(first.requested_disk_call().unwrap()).unwrap();
-    assert!(matches!(
-        first.on_step_completed(Ok(())),
-        AdapterStep::Finished
-    ));
-    assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
-    let step = second.on_resumed().unwrap();
-    assert!(matches!(step, AdapterStep::Call));
-    rig.carry_out(second.requested_disk_call().unwrap())
-        .unwrap();
-    assert!(matches!(
-        second.on_step_completed(Ok(())),
-        AdapterStep::Finished
-    ));
+    let mut first = rig.run(1, NexusNumber(0), &cdb, keys_list(0x10, 0x20, 1));
+    assert!(matches!(first.step, AdapterStep::Call));
+    let mut second = rig.run(2, NexusNumber(1), &cdb, keys_list(0, 0x21, 1));
+    assert!(second.waits());
+    let key = inside(&mut rig, 0)[8..].to_vec();
+    assert_eq!(key, 0x10u64.to_be_bytes(), "as it was until it is saved");
+    rig.step(&mut first);
+    assert!(matches!(first.step, AdapterStep::Finished));
+    assert_eq!(rig.take_woken(), [2]);
+    second.resume_next();
+    assert!(matches!(second.step, AdapterStep::Call));
+    assert_eq!(rig.finish(second), Status::Good);
     let texts = rig.texts();
-    let lines = |text: &str| text.lines().count();
-    assert_eq!(
-        texts.iter().map(|text| lines(text)).collect::<Vec<_>>(),
-        [3, 3, 4]
-    );
+    let lines: Vec<_> = texts.iter().map(|text| text.lines().count()).collect();
+    assert_eq!(lines, [3, 3, 4]);
     assert_eq!(inside(&mut rig, 0).len(), 8 + 16);
 }
 
@@ -188,19 +162,15 @@ fn one_change_is_saved_at_a_time() {
 fn a_saved_change_is_applied_although_its_command_was_cancelled() {
     for (result, keys) in [(Ok(()), 0x20u64), (Err(Errno::IO), 0x10)] {
         let mut rig = registered();
-        let mut task = rig.task(1);
-        let mut list = keys_list(0x10, 0x20, 1);
-        let step = rig.begin(&mut task, &out_cdb(REGISTER, 0, 24), &mut list);
-        assert!(matches!(step, AdapterStep::Call));
-        assert!(task.cancel());
-        assert!(matches!(
-            task.on_step_completed(result),
-            AdapterStep::Finished
-        ));
-        assert_eq!(task.status(), Status::TaskAborted);
+        let (cdb, list) = (out_cdb(REGISTER, 0, 24), keys_list(0x10, 0x20, 1));
+        let mut running = rig.run(1, NexusNumber(0), &cdb, list);
+        assert!(matches!(running.step, AdapterStep::Call));
+        assert!(running.task.cancel());
+        let step = running.task.on_step_completed(result);
+        assert!(matches!(step, AdapterStep::Finished));
+        assert_eq!(running.task.status(), Status::TaskAborted);
         assert_eq!(inside(&mut rig, 0)[8..], keys.to_be_bytes());
-        let key = keys;
-        rig.good(&out_cdb(CLEAR, 0, 24), &keys_list(key, 0, 0));
+        rig.good(&out_cdb(CLEAR, 0, 24), &keys_list(keys, 0, 0));
     }
 }
 
@@ -231,9 +201,7 @@ fn saved_state_is_restored_in_another_process() {
         persistent: "something".to_owned(),
         ..state.clone()
     };
-    assert_eq!(
-        unit.restore_state(&nothing),
-        Err(ReservationTextError::Header)
-    );
+    let restored = unit.restore_state(&nothing);
+    assert_eq!(restored, Err(ReservationTextError::Header));
     assert_eq!(unit.save_state(), state, "nothing has changed");
 }

@@ -102,36 +102,6 @@ fn target() -> (Arc<Target>, Arc<Unit>, Disk) {
     (target, unit, disk)
 }
 
-#[test]
-fn compare_and_write_of_several_threads_loses_no_update() {
-    const COUNTS: u64 = 300;
-    let (target, _, disk) = target();
-    let mut compare = cdb16(0x89, 0, 5, 0);
-    compare[13] = 1;
-    let counting = (0..THREADS).map(|nexus| {
-        let mut initiator = Initiator::new(&target, &disk, NexusNumber(nexus));
-        thread::spawn(move || {
-            let mut counted = 0;
-            while counted < COUNTS {
-                let mut both = vec![0; 2 * BLOCK];
-                let read = initiator.send(&cdb10(0x28, 0, 5, 1), &mut both[..BLOCK]);
-                assert_eq!(read, Status::Good);
-                let now = u64::from_le_bytes(both[..8].try_into().unwrap());
-                both[BLOCK..BLOCK + 8].copy_from_slice(&(now + 1).to_le_bytes());
-                if initiator.send(&compare, &mut both) == Status::Good {
-                    counted += 1;
-                }
-            }
-        })
-    });
-    for thread in counting.collect::<Vec<_>>() {
-        thread.join().unwrap();
-    }
-    let disk = disk.0.lock().unwrap();
-    let count = u64::from_le_bytes(disk[5 * BLOCK..5 * BLOCK + 8].try_into().unwrap());
-    assert_eq!(count, u64::from(THREADS) * COUNTS);
-}
-
 /// COMPARE AND WRITE counts in a block while ORWRITE sets bits in the same block.
 #[test]
 fn compare_and_write_and_or_write_lose_no_update() {

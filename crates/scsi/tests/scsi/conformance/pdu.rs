@@ -9,11 +9,9 @@ pub const HEADER_BYTES: usize = 48;
 pub const MAX_SEGMENT_BYTES: usize = 262_144;
 
 pub mod opcode {
-    pub const NOP_OUT: u8 = 0x00;
     pub const COMMAND: u8 = 0x01;
     pub const TASK_MANAGEMENT: u8 = 0x02;
     pub const LOGIN: u8 = 0x03;
-    pub const TEXT: u8 = 0x04;
     pub const DATA_OUT: u8 = 0x05;
     pub const LOGOUT: u8 = 0x06;
     /// Of an answer to one of the above.

@@ -1,65 +1,60 @@
-//! One connection of an iSCSI initiator: logs in, and carries its commands out one by one.
+//! An iSCSI target with one disk in memory, on a port of this host. Each connection carries its commands out one by one.
 
 use std::io;
-use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
-use scsi::{
-    AdapterStep, BusOrUnitReset, DataPhase, NexusNumber, NexusPorts, Resume, TargetView, Task,
-    TransportId, Waker,
-};
+use scsi::{BusOrUnitReset, DataPhase, NexusNumber, NexusPorts, TransportId};
 
 use super::pdu::{MAX_SEGMENT_BYTES, Pdu, opcode};
-use super::server::{LUN, Server, TARGET_NAME};
+use crate::rig::{LUN, Rig};
+
+pub const TARGET_NAME: &str = "iqn.2024-01.org.example:disk";
 
 /// Commands that an initiator may send before it hears of the first.
 const WINDOW: u32 = 64;
 
-struct Wake(Sender<()>);
+/// Initiators that the rig has already.
+const OTHERS: u16 = 3;
 
-impl Resume for Wake {
-    fn schedule_resume(&self, _token: u64) {
-        let _ = self.0.send(());
-    }
-}
-
-pub struct Session {
-    server: Arc<Server>,
+struct Session {
+    rig: Arc<Mutex<Rig>>,
     stream: TcpStream,
     nexus: NexusNumber,
-    view: TargetView,
-    task: Task,
-    woken: Receiver<()>,
     status_number: u32,
     expected_command: u32,
     /// Most bytes of one unit to the initiator.
     most: usize,
 }
 
-impl Session {
-    pub fn run(server: Arc<Server>, stream: TcpStream, nexus: NexusNumber) {
-        let (sender, woken) = channel();
-        let waker = Waker {
-            resume: Arc::new(Wake(sender)),
-            token: 0,
-        };
-        let mut session = Session {
-            view: TargetView::new(server.target.clone()),
-            server,
-            stream,
-            nexus,
-            task: Task::new(waker),
-            woken,
-            status_number: 1,
-            expected_command: 0,
-            most: 8192,
-        };
-        // The end of the connection is the end of the session.
-        let _ = session.serve();
-        session.server.target.detach_initiator(nexus);
-    }
+/// Serves connections until the process ends.
+pub fn serve(rig: Rig) -> SocketAddr {
+    let rig = Arc::new(Mutex::new(rig));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for (nexus, stream) in (OTHERS..).map(NexusNumber).zip(listener.incoming()) {
+            let mut session = Session {
+                rig: rig.clone(),
+                stream: stream.unwrap(),
+                nexus,
+                status_number: 1,
+                expected_command: 0,
+                most: 8192,
+            };
+            session.stream.set_nodelay(true).unwrap();
+            thread::spawn(move || {
+                // The end of the connection is the end of the session.
+                let _ = session.serve();
+                session.rig.lock().unwrap().target.detach_initiator(nexus);
+            });
+        }
+    });
+    address
+}
 
+impl Session {
     fn serve(&mut self) -> io::Result<()> {
         loop {
             let pdu = Pdu::receive(&mut self.stream)?;
@@ -69,20 +64,6 @@ impl Session {
             match pdu.opcode() {
                 opcode::LOGIN => self.login(&pdu)?,
                 opcode::COMMAND => self.command(&pdu)?,
-                opcode::NOP_OUT if pdu.word(16) != u32::MAX => {
-                    let mut answer = pdu.answer(opcode::NOP_OUT | opcode::ANSWER, 0);
-                    answer.data.clone_from(&pdu.data);
-                    answer.set_word(20, u32::MAX);
-                    self.answer(answer)?;
-                }
-                opcode::NOP_OUT => {}
-                opcode::TEXT => {
-                    let mut answer = pdu.answer(opcode::TEXT | opcode::ANSWER, 0);
-                    answer.set_word(20, u32::MAX);
-                    let address = format!("{},1", self.stream.local_addr()?);
-                    answer.set_text(&[("TargetName", TARGET_NAME), ("TargetAddress", &address)]);
-                    self.answer(answer)?;
-                }
                 opcode::TASK_MANAGEMENT => {
                     let function = pdu.header[1] & 0x7f;
                     let mut answer = pdu.answer(opcode::TASK_MANAGEMENT | opcode::ANSWER, 0);
@@ -90,7 +71,7 @@ impl Session {
                         // Commands are over before the next message is read: there is none to abort.
                         1 => answer.header[2] = 1,
                         5..=7 if pdu.lun() == Some(LUN) || function > 5 => {
-                            self.server.unit.reset(BusOrUnitReset::Unit);
+                            self.rig.lock().unwrap().unit.reset(BusOrUnitReset::Unit);
                         }
                         5 => answer.header[2] = 2,
                         _ => {}
@@ -137,8 +118,8 @@ impl Session {
                         initiator,
                         target: 1,
                     };
-                    self.server
-                        .target
+                    let rig = self.rig.lock().unwrap();
+                    rig.target
                         .attach_initiator_and_start_units(self.nexus, &ports);
                     answer.set_text(&[("TargetPortalGroupTag", "1")]);
                 }
@@ -165,44 +146,42 @@ impl Session {
     }
 
     fn command(&mut self, pdu: &Pdu) -> io::Result<()> {
-        let (reads, writes) = (pdu.header[1] & 0x40 != 0, pdu.header[1] & 0x20 != 0);
+        let [reads, writes] = [0x40, 0x20].map(|bit| pdu.header[1] & bit != 0);
         let expected = pdu.word(20) as usize;
-        let lun = pdu.lun().unwrap_or(u16::MAX);
-        let cdb = &pdu.header[32..48];
-        let phase = self.task.receive(&mut self.view, lun, self.nexus, cdb);
-        let (bytes, mut memory) = match phase {
-            DataPhase::DataOut(bytes) if writes => (bytes, self.collect(pdu, expected)?),
-            DataPhase::DataIn(bytes) if reads => (bytes, vec![0; expected]),
-            DataPhase::DataIn(bytes) | DataPhase::DataOut(bytes) => (bytes, Vec::new()),
-            DataPhase::Status => (0, Vec::new()),
+        let out = match writes {
+            true => self.collect(pdu, expected)?,
+            false => Vec::new(),
         };
-        self.carry_out(&mut memory);
-        let moved = usize::try_from(self.task.transferred_bytes()).unwrap();
-        let pieces = if matches!(phase, DataPhase::DataIn(_)) {
-            self.give(pdu, &memory[..moved.min(memory.len())])?
-        } else {
-            0
+        let room = if reads { expected } else { 0 };
+        let reply = {
+            let mut rig = self.rig.lock().unwrap();
+            rig.nexus = self.nexus;
+            rig.asked.clear();
+            let lun = pdu.lun().unwrap_or(u16::MAX);
+            rig.exchange(lun, &pdu.header[32..48], &out, room)
         };
+        let pieces = self.give(pdu, &reply.data)?;
         let mut answer = pdu.answer(opcode::COMMAND | opcode::ANSWER, 0);
-        answer.header[3] = self.task.status() as u8;
+        answer.header[3] = reply.status as u8;
         answer.set_word(36, pieces);
-        let (wanted, expected) = (bytes, expected as u64);
+        let wanted = match reply.phase {
+            DataPhase::DataIn(bytes) | DataPhase::DataOut(bytes) => bytes,
+            DataPhase::Status => 0,
+        };
+        let expected = expected as u64;
         let residual = if wanted > expected {
             answer.header[1] |= 0x04;
             wanted - expected
         } else {
-            expected - self.task.transferred_bytes()
+            expected - reply.transferred
         };
         if residual > 0 && wanted <= expected {
             answer.header[1] |= 0x02;
         }
         answer.set_word(44, u32::try_from(residual).unwrap_or(u32::MAX));
-        let sense = self.task.sense();
-        if !sense.is_empty() {
-            answer
-                .data
-                .extend(u16::try_from(sense.len()).unwrap().to_be_bytes());
-            answer.data.extend(sense);
+        if !reply.sense.is_empty() {
+            let len = u16::try_from(reply.sense.len()).unwrap();
+            answer.data = [&len.to_be_bytes(), &reply.sense[..]].concat();
         }
         self.answer(answer)
     }
@@ -219,16 +198,12 @@ impl Session {
             ready.set_word(44, u32::try_from(expected - data.len()).unwrap());
             self.send(ready)?;
         }
-        let mut early = Vec::new();
         while data.len() < expected {
             let more = Pdu::receive(&mut self.stream)?;
-            if more.opcode() == opcode::DATA_OUT && more.word(16) == pdu.word(16) {
-                data.extend(more.data);
-            } else {
-                early.push(more);
-            }
+            let is_data = more.opcode() == opcode::DATA_OUT && more.word(16) == pdu.word(16);
+            assert!(is_data, "the suite sends one command at a time");
+            data.extend(more.data);
         }
-        assert!(early.is_empty(), "the suite sends one command at a time");
         Ok(data)
     }
 
@@ -250,43 +225,5 @@ impl Session {
             pieces += 1;
         }
         Ok(pieces)
-    }
-
-    fn carry_out(&mut self, memory: &mut [u8]) {
-        let mut list: Vec<libc::iovec> = memory
-            .chunks_mut(4096)
-            .map(|piece| libc::iovec {
-                iov_base: piece.as_mut_ptr().cast(),
-                iov_len: piece.len(),
-            })
-            .collect();
-        let count = u32::try_from(list.len()).unwrap();
-        // SAFETY: memory and list stay until the task is finished, below.
-        let mut step = unsafe { self.task.run(list.as_mut_ptr(), count, memory.len() as u64) };
-        loop {
-            step = match step {
-                AdapterStep::Finished => return,
-                AdapterStep::Submit(request) => {
-                    let result = self.server.node(request);
-                    self.task.on_step_completed(result)
-                }
-                AdapterStep::Wait => loop {
-                    self.woken.recv().unwrap();
-                    if let Some(step) = self.task.on_resumed() {
-                        break step;
-                    }
-                },
-                AdapterStep::Call => {
-                    let call = self.task.requested_disk_call().unwrap();
-                    let server = &self.server;
-                    let done = call.run_with_allocations(|at, len, most| {
-                        Ok(server.allocations(at, len, most))
-                    });
-                    self.task.on_step_completed(done)
-                }
-                // No request of any initiator is in flight.
-                AdapterStep::SettlePreempted => self.task.on_step_completed(Ok(())),
-            }
-        }
     }
 }
