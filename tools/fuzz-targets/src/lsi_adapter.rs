@@ -120,11 +120,10 @@ impl Machine {
                 self.write(CONFIG, offset.into(), &bytes[..len]);
             }
             4 => {
-                let at = u64::from(input.u16());
+                let at = usize::from(input.u16());
                 let bytes = input.bytes(8);
-                let room = MEMORY as u64 - at;
-                self.memory
-                    .write(at, &bytes[..bytes.len().min(room as usize)]);
+                let len = bytes.len().min(MEMORY - at);
+                self.memory.write(at as u64, &bytes[..len]);
             }
             5..=9 => {
                 let words = piece(input);

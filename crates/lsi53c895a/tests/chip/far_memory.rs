@@ -70,7 +70,7 @@ fn the_status_comes_after_the_data_is_written_back() {
 fn access_to_missing_memory_is_a_bus_fault() {
     for read in [true, false] {
         let mut machine = Machine::new();
-        let nowhere = far(FAR_BYTES as u32);
+        let nowhere = far(u32::try_from(FAR_BYTES).unwrap());
         let mut p = Program::at(0x1000);
         if read {
             p.load(SCRATCHA, 4, nowhere)

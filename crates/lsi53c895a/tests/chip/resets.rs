@@ -69,39 +69,6 @@ fn a_bus_reset_is_not_reported_while_a_disk_still_writes_to_memory() {
     assert!(driver.completions().is_empty());
 }
 
-#[test]
-fn an_abort_ends_when_the_disk_no_longer_uses_memory() {
-    let mut driver = with_reads(2);
-    driver.machine.world.holds_on = true;
-    let running = driver.machine.world.running.clone();
-    driver.machine.poke(0x3d00, &[0xc0, 0x20, 1, 0x0d]);
-    let program = driver.abort_program(2, 0x3d00, 4);
-    driver.interrupt_with(&program);
-    expect_int_later(&mut driver.machine);
-    // Another task that ends does not come in between.
-    driver.machine.finish(running[1]);
-    expect_int_later(&mut driver.machine);
-    driver.machine.finish(running[0]);
-    driver.machine.expect_int(0x22);
-    driver.restart();
-    driver.expect_well();
-    let done = driver.completions();
-    assert_eq!((done.len(), done[0].block), (1, 1));
-}
-
-#[test]
-fn an_overlapping_task_ends_after_the_first_released_its_memory() {
-    let mut driver = with_reads(1);
-    driver.machine.world.holds_on = true;
-    let first = driver.machine.world.running[0];
-    driver.submit(&transfer(0x28, 2, Some(0), 0, 1, BUFFERS + 512));
-    expect_int_later(&mut driver.machine);
-    assert!(driver.completions().is_empty());
-    driver.machine.finish(first);
-    let done = driver.completions();
-    assert_eq!((done.len(), done[0].status), (1, CHECK_CONDITION));
-}
-
 /// Also for programs that do not wait for the disconnection.
 #[test]
 fn the_bus_is_idle_until_the_disk_releases_memory() {

@@ -2,7 +2,7 @@
 
 use scsi::{BusOrUnitReset, NexusNumber, Status, Unit};
 
-use crate::rig::{BLOCKS, LUN, Rig, cdb10, geometry, options, ports};
+use crate::rig::{BLOCKS, Rig, cdb10, geometry, options};
 
 const READY: [u8; 6] = [0; 6];
 
@@ -92,16 +92,4 @@ fn added_and_removed_units_are_reported() {
     let next = next_attentions(&mut rig);
     assert_eq!(next, [0, 0x3f0e, 0x3f0e], "the first has seen it");
     assert_eq!(rig.exchange(7, &READY, &[], 0).sense_code(), (5, 0x2500));
-}
-
-#[test]
-fn a_later_initiator_gets_power_on_and_does_not_affect_others() {
-    let mut rig = Rig::plain();
-    // It shares a bit of the word with the first, which therefore looks twice.
-    rig.target
-        .attach_initiator_and_start_units(NexusNumber(16), &ports(NexusNumber(16)));
-    assert_eq!(rig.data(&cdb10(0x28, 0, 0, 1)).len(), 512);
-    assert_eq!(rig.by(NexusNumber(16), &READY).sense_code(), (6, 0x2900));
-    rig.target.detach_initiator(NexusNumber(16));
-    assert_eq!(rig.exchange(LUN, &READY, &[], 0).sense_code(), (0, 0));
 }
