@@ -37,11 +37,11 @@ pub(crate) fn arguments(server: &Server, name: &str, extras: Extras) -> Vec<Stri
                 "vhost-user-blk-pci,chardev={name},num-queues={num_queues},packed={packed}{inflight}"
             )
         }
-        Device::Controller { .. } => {
+        Device::Controller => {
             format!("vhost-user-scsi-pci,chardev={name},num_queues={num_queues}")
         }
         // Only JSON can say where its socket is.
-        Device::HostAdapter { .. } => {
+        Device::HostAdapter => {
             let socket = json!({"type": "unix", "path": socket});
             let device = json!({"driver": "vfio-user-pci", "socket": socket});
             return vec!["-device".to_owned(), device.to_string()];

@@ -36,7 +36,7 @@ impl<'a> Boot<'a> {
     /// them, that it runs one after the other; what they do, and what they ask, is said there.
     #[must_use]
     pub fn new(server: &'a Server, scenarios: &'a str) -> Self {
-        let has_vfio_user = matches!(server.options().device, Device::HostAdapter { .. });
+        let has_vfio_user = matches!(server.options().device, Device::HostAdapter);
         Self {
             server,
             scenarios,

@@ -136,6 +136,19 @@ impl Server {
             .map_err(|error| self.failed(&error.to_string()))
     }
 
+    /// Holds requests of the other disk from now on, or releases those that are held. Needs that disk.
+    ///
+    /// # Errors
+    /// With the error that the server replies.
+    pub fn hold(&self, holds: bool) -> Result<()> {
+        let rules = match holds {
+            true => json!([{"action": "hang"}]),
+            false => json!([]),
+        };
+        let arguments = json!({"node-name": "held", "inject-error": rules});
+        self.query("x-blkdebug-set", &arguments).map(drop)
+    }
+
     /// Replaces the process by a live upgrade to the same program, and waits for its end. Needs a monitor.
     ///
     /// # Errors

@@ -1,16 +1,17 @@
-# Two disks of a SCSI controller, one of them slow, are used by many at once while units are reset, and while a command takes
-# longer than the kernel gives it.
+# Two disks of a SCSI controller are used by many at once while units are reset, and while a command of one is held for longer
+# than the kernel gives it.
 
 . /scripts/load.sh
 
-# What was under way is sent once more, and nothing is lost: neither of the slow disk's nor of the other one's.
-reset_slow() {
+# What was under way is sent once more, and nothing is lost: neither of the held disk's nor of the other one's.
+reset_held() {
     keep_writing
     busy "$disk" 1
-    read_slow &
+    ask hold
+    read_held &
     reading=$!
-    busy "$slow" 1
-    /tools/sg_reset --no-esc --device "/dev/$slow"
+    busy "$held" 1
+    reset_and_release --device
     touch /tmp/enough
     wait $reading
     wait $writing
@@ -43,20 +44,27 @@ other_resets() {
 
 # The driver calls nothing back: it relies on the device to answer some time.
 patience() {
-    echo 1 > "/sys/block/$slow/device/timeout"
-    read_slow
-    echo 30 > "/sys/block/$slow/device/timeout"
-    fact slow_state "$(cat "/sys/block/$slow/device/state")"
+    echo 1 > "/sys/block/$held/device/timeout"
+    ask hold
+    read_held &
+    reading=$!
+    busy "$held" 1
+    # Longer than the kernel's time, however fast the guest is.
+    sleep 2
+    ask release
+    wait $reading
+    echo 30 > "/sys/block/$held/device/timeout"
+    fact held_state "$(cat "/sys/block/$held/device/state")"
 }
 
 disk=$(disk_of_target 0) || fail find "no disk at target 0"
-slow=$(disk_of_target 1) || fail find "no disk at target 1"
+held=$(disk_of_target 1) || fail find "no disk at target 1"
 
 step partition
 step format
 step mount_rw
 step write_all
-step reset_slow
+step reset_held
 step read_all
 step reset_busy
 step read_all

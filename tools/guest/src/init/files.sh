@@ -1,8 +1,8 @@
 # Files of many sizes on a mounted file system, with the sums of what was to be written.
 
 # Around each limit of blocks and pages, and some large ones.
-sizes="0 1 511 512 513 4095 4096 4097 65537 1048579 8388608 16777216"
-small_files=24
+sizes="0 1 511 512 513 4095 4096 4097 65537 1048579 4194304"
+small_files=8
 
 # Writes $3 bytes of the pattern from offset $2 to the file $1.
 write_one() {
@@ -23,7 +23,7 @@ write_files() {
     for number in $(seq "$small_files"); do
         write_one "small/$number" $((number * 65521)) $((number * 131))
     done
-    piece 4194304 1048576 > /tmp/direct
+    piece 1048576 1048576 > /tmp/direct
     dd if=/tmp/direct of=/mnt/direct bs=32k oflag=direct status=none
     hash=$(sum < /tmp/direct)
     echo "$hash  direct" >> /tmp/sums

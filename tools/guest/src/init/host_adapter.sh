@@ -1,7 +1,7 @@
 # A SCSI disk behind a host adapter: used by many writers at once, also while it and the bus are reset, and a second
-# one, at target 1, that takes so long that the kernel calls a command back.
-# Asks `before_large` and `after_large`, between which are 64 writes of 64 KiB, and `busy` when the slow disk has all that the
-# driver gives it.
+# one, at target 1, whose requests are held until resets are over, or until the kernel calls a command back.
+# Asks `before_large` and `after_large`, between which are 64 writes of 64 KiB, `busy` when the held disk has all that the
+# driver gives it, and what load.sh asks.
 
 . /scripts/load.sh
 
@@ -28,30 +28,31 @@ large_requests() {
     ask after_large
 }
 
-# All that the driver has room for is at the disk at the same time, however long each takes to begin: the host sees it there.
+# All that the driver has room for is at the disk at the same time: the host sees it there.
 many_in_flight() {
-    depth=$(cat "/sys/block/$slow/device/queue_depth")
+    depth=$(cat "/sys/block/$held/device/queue_depth")
     jobs=
-    rm -f /tmp/enough
+    ask hold
     for _ in $(seq "$depth"); do
-        until [ -e /tmp/enough ]; do read_slow || exit 1; done &
+        read_held &
         jobs="$jobs $!"
     done
-    busy "$slow" "$depth"
+    busy "$held" "$depth"
     ask busy
-    touch /tmp/enough
+    ask release
     for job in $jobs; do wait "$job"; done
 }
 
-# Resets the slow disk ($1 is "device") or all ("bus", "host"), which the kernel logs as $2, while both are in use.
+# Resets the held disk ($1 is "device") or all ("bus", "host"), which the kernel logs as $2, while both are in use.
 reset() {
     before=$(dmesg | grep -c "$2") || true
     keep_writing
     busy "$disk" 1
-    read_slow 2> /dev/null &
+    ask hold
+    read_held 2> /dev/null &
     reading=$!
-    busy "$slow" 1
-    /tools/sg_reset --no-esc "--$1" "/dev/$slow"
+    busy "$held" 1
+    reset_and_release "--$1"
     touch /tmp/enough
     logged "$2" $((before + 1))
 }
@@ -62,7 +63,7 @@ disk_reset() {
     if grep -q ' sym53c8xx_eh_target_reset_handler' /proc/kallsyms; then echo target; else echo device; fi
 }
 
-# The driver gives up what the slow disk had to do. The other one hears nothing of it.
+# The driver gives up what the held disk had to do. The other one hears nothing of it.
 reset_disk() {
     kind=$(disk_reset)
     fact disk_reset "$kind"
@@ -76,15 +77,15 @@ reset_disk() {
         fi
     fi
     wait $writing
-    read_slow
+    read_held
 }
 
 # The handler for targets goes through the driver's list of commands while the reset ones leave it, and the kernel (6.12)
-# crashes if there are any. So the slow disk has nothing to do here; resets of the bus and of the adapter find it in use.
+# crashes if there are any. So the held disk has nothing to do here; resets of the bus and of the adapter find it in use.
 reset_idle_target() {
     keep_writing
     busy "$disk" 1
-    /tools/sg_reset --no-esc --target "/dev/$slow"
+    /tools/sg_reset --no-esc --target "/dev/$held"
     touch /tmp/enough
     logged 'TARGET RESET operation complete' 1
 }
@@ -106,24 +107,31 @@ reset_host() {
 
 # The kernel aborts what is not done in a second, and the disk is there as before.
 abort() {
-    device=/sys/block/$slow/device
+    device=/sys/block/$held/device
     patience=$(cat "$device/timeout")
     echo 0 > "$(echo "$device"/scsi_disk/*/max_retries)"
     echo 1 > "$device/timeout"
-    if read_slow 2> /dev/null; then
+    ask hold
+    read_held 2> /dev/null &
+    reading=$!
+    logged 'ABORT operation started' 1
+    # The disk has been told within this time.
+    sleep 1
+    ask release
+    if wait $reading; then
         echo "a command that was to be aborted succeeded"
         return 1
     fi
     echo "$patience" > "$device/timeout"
     logged 'ABORT operation complete' 1
     fact aborts "$(dmesg | grep -c 'ABORT operation complete')"
-    read_slow
-    fact slow_state "$(cat "$device/state")"
+    read_held
+    fact held_state "$(cat "$device/state")"
 }
 
 # Which of the two the kernel calls sda is not said.
 disk=$(disk_of_target 0) || fail find "no disk at target 0"
-slow=$(disk_of_target 1) || fail find "no disk at target 1"
+held=$(disk_of_target 1) || fail find "no disk at target 1"
 
 step look_scsi
 step partition

@@ -163,9 +163,9 @@ interrupts() {
     done < /tmp/interrupts
 }
 
-# The raw partition holds one region of 4 MiB for each CPU, 8 MiB apart.
+# The raw partition holds one region of 1 MiB for each CPU, 8 MiB apart.
 # As the kernel maps CPUs to queues, all queues carry data at the same time.
-region_mib=4
+region_mib=1
 region_stride_mib=8
 
 # Prints the sum of region $1, read with direct I/O in blocks of $2 bytes on the CPU of that number.

@@ -1,10 +1,11 @@
-# A file system that many write to at once, and a slow disk beside it, while both are reset: $disk and $slow.
+# A file system that many write to at once, and beside it a disk whose requests are held, while both are reset: $disk and $held.
+# Asks `hold` and `release`: of the requests of the second disk.
 
-writers=12
-mib=1048576
+writers=8
+file_bytes=524288
 
 # The bytes of file $1: each has its own.
-bytes_of() { piece $mib $(($1 * 65521)); }
+bytes_of() { piece $file_bytes $(($1 * 65521)); }
 
 # Writes file $1 by direct I/O in pieces of another size than its neighbours'.
 write_file() {
@@ -70,7 +71,20 @@ logged() {
 }
 
 # It has no more than these 4 KiB: the kernel looks for partitions in them with one request.
-read_slow() { dd if="/dev/$slow" of=/dev/null bs=4096 iflag=direct status=none; }
+read_held() { dd if="/dev/$held" of=/dev/null bs=4096 iflag=direct status=none; }
+
+# Resets by sg_reset with option $1 while requests of the second disk are held. The device does not answer, and a bus stands still,
+# until they have ended and their memory is the guest's: they are released once the kernel waits for that.
+reset_and_release() {
+    /tools/sg_reset --no-esc "$1" "/dev/$held" &
+    resetting=$!
+    # D: it waits for the device. One that has failed is gone.
+    while [ -e /proc/$resetting ] && ! grep -q ') D' /proc/$resetting/stat; do usleep 10000; done
+    # The kernel waits, and the device has been told within this time.
+    sleep 1
+    ask release
+    wait $resetting || { dmesg | tail -n 20; return 1; }
+}
 
 # Waits until disk $1 has at least $2 commands.
 busy() {

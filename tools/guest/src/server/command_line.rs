@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use super::{Device, ServerOptions, monitor_socket};
 use crate::error::{Error, Result};
 
-/// Size of the slow disk: on a larger one a kernel reads many blocks to find partitions.
-const SLOW_DISK_BYTES: u64 = 4096;
+/// The nodes of the disk whose requests can be held. On a larger one a kernel reads many blocks to find partitions.
+const HELD_DISK: [&str; 2] = [
+    "driver=null-co,node-name=zeroes,size=4096,read-zeroes=on",
+    "driver=blkdebug,node-name=held,image=zeroes",
+];
 
 /// `blockplane serve`.
 pub(super) fn serve_command(program: &Path, options: &ServerOptions, socket: &Path) -> Command {
@@ -25,14 +27,14 @@ pub(super) fn serve_command(program: &Path, options: &ServerOptions, socket: &Pa
     command.arg("--socket").arg(socket);
     match options.device {
         Device::VirtioBlk => {}
-        Device::Controller { .. } => {
+        Device::Controller => {
             command.args(["--device", "virtio-scsi"]);
         }
-        Device::HostAdapter { .. } => {
+        Device::HostAdapter => {
             command.args(["--device", "lsi53c895a"]);
         }
     }
-    if !matches!(options.device, Device::HostAdapter { .. }) {
+    if !matches!(options.device, Device::HostAdapter) {
         command.args(["--num-queues", &options.num_queues.to_string()]);
     }
     command.args(["--serial", options.serial]);
@@ -66,6 +68,10 @@ pub(super) fn daemon_command(
     if options.faults {
         blockdev(format!("driver=blkdebug,node-name=b,image=d{inactive}"));
     }
+    let held = options.has_held_disk.then_some(HELD_DISK);
+    for node in held.into_iter().flatten() {
+        blockdev(node.to_owned());
+    }
     let device = match options.device {
         Device::VirtioBlk => {
             let mut device = match options.faults {
@@ -83,7 +89,7 @@ pub(super) fn daemon_command(
             );
             device
         }
-        Device::Controller { slow } => {
+        Device::Controller => {
             for name in ["third", "spare"] {
                 let image = options.disk.with_extension(name);
                 create(&image, options.size_bytes)?;
@@ -93,27 +99,22 @@ pub(super) fn daemon_command(
                 ));
             }
             blockdev("driver=null-co,node-name=null,size=64M".to_owned());
-            slow.map(slow_disk).map(&mut blockdev);
-            let slow = slow.map(|_| ",luns.3.node-name=slow,luns.3.target=1");
+            let held = held.map_or("", |_| ",luns.3.node-name=held,luns.3.target=1");
             format!(
                 "type=vhost-user-scsi,luns.0.node-name=d,luns.0.serial={},luns.1.node-name=null,luns.2.node-name=third,\
                  luns.2.target=2,luns.2.lun=5{},num-queues={},iothread.0=t0,iothread.1=t1",
-                options.serial,
-                slow.unwrap_or_default(),
-                options.num_queues,
+                options.serial, held, options.num_queues,
             )
         }
-        Device::HostAdapter { slow } => {
-            slow.map(slow_disk).map(&mut blockdev);
-            let slow = slow.map(|_| ",luns.1.node-name=slow,luns.1.target=1");
+        Device::HostAdapter => {
+            let held = held.map_or("", |_| ",luns.1.node-name=held,luns.1.target=1");
             format!(
-                "type=vfio-user-lsi53c895a,luns.0.node-name=d,luns.0.serial={}{}",
+                "type=vfio-user-lsi53c895a,luns.0.node-name=d,luns.0.serial={}{held}",
                 options.serial,
-                slow.unwrap_or_default()
             )
         }
     };
-    if matches!(options.device, Device::Controller { .. }) {
+    if matches!(options.device, Device::Controller) {
         command.args(["--object", "iothread,id=t0", "--object", "iothread,id=t1"]);
     }
     // Before the export: once the export listens, the monitor does too.
@@ -174,14 +175,6 @@ fn create(image: &Path, size_bytes: u64) -> Result<()> {
         .open(image)
         .and_then(|file| file.set_len(size_bytes))
         .map_err(Error::io(format!("create {}", image.display())))
-}
-
-/// A node `slow` each of whose requests takes `latency`.
-fn slow_disk(latency: Duration) -> String {
-    let latency = latency.as_nanos();
-    format!(
-        "driver=null-co,node-name=slow,size={SLOW_DISK_BYTES},read-zeroes=on,latency-ns={latency}"
-    )
 }
 
 /// In QEMU's option lists a comma ends a value; a doubled one is a literal comma.

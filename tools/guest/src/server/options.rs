@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use crate::cache::target_dir;
 use crate::error::{Result, run};
@@ -45,15 +44,9 @@ pub enum Device {
     VirtioBlk,
     /// A virtio SCSI controller, over vhost-user, with the disk as target 0 LUN 0, an empty one as LUN 1, and one of the
     /// same size as target 2 LUN 5; there is a node `spare` to be added. Of a server without a monitor, with the disk alone.
-    Controller {
-        /// If there is another disk, as target 1 LUN 0: what each of its requests takes. It reads as zeroes.
-        slow: Option<Duration>,
-    },
+    Controller,
     /// An LSI 53C895A, over vfio-user, with the disk at target 0; a second one needs a server with a monitor.
-    HostAdapter {
-        /// If there is a second disk, at target 1: what each of its requests takes. It reads as zeroes.
-        slow: Option<Duration>,
-    },
+    HostAdapter,
 }
 
 /// An image of a Ceph cluster, in the pool `rbd`.
@@ -97,6 +90,8 @@ pub struct ServerOptions {
     pub starts_inactive: bool,
     /// Whether requests that fail wait, and there is a node `b` before the disk that lets them (`x-blkdebug-set`). Needs a monitor.
     pub faults: bool,
+    /// Whether a SCSI device has another disk, as target 1 LUN 0, which reads as zeroes, and whose requests can be held. Needs a monitor.
+    pub has_held_disk: bool,
     /// The port of 127.0.0.1 at which the disk is also an NBD server's export `d`. Needs a monitor.
     pub nbd_port: Option<u16>,
     /// How a guest sees the disk.
@@ -121,6 +116,7 @@ impl ServerOptions {
             locking: None,
             starts_inactive: false,
             faults: false,
+            has_held_disk: false,
             nbd_port: None,
             device: Device::VirtioBlk,
         }

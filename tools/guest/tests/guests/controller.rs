@@ -1,8 +1,6 @@
 //! A SCSI controller in a real guest: four queues, units on two targets, one that comes and goes, one that grows; resets while
 //! all are used.
 
-use std::time::Duration;
-
 use guest::{Boot, Device};
 use serde_json::json;
 
@@ -14,14 +12,14 @@ fn guest_uses_the_units_of_a_controller_and_resets_them() {
     let (_folder, mut options) = disk(64 << 20);
     options.num_queues = 4;
     options.monitor = true;
-    options.device = Device::Controller {
-        slow: Some(Duration::from_secs(3)),
-    };
+    options.device = Device::Controller;
+    options.has_held_disk = true;
     let server = serve(&options);
     let unit = json!({"id": "e", "node-name": "spare", "target": 1, "lun": 7});
     let report = Boot::new(&server, "controller,controller_resets")
         .run_asking(|question, _| {
             let (command, arguments) = match question {
+                "hold" | "release" => return server.hold(question == "hold").unwrap(),
                 "add" => ("scsi-lun-add", unit.clone()),
                 "delete" => ("scsi-lun-del", json!({"id": "e", "target": 1, "lun": 7})),
                 "grow" => (
@@ -42,8 +40,8 @@ fn guest_uses_the_units_of_a_controller_and_resets_them() {
         ("size_bytes", "67108864"),
         ("third_bytes", "67108864"),
         ("grown_bytes", "134217728"),
-        ("files", "12"),
-        ("slow_state", "running"),
+        ("files", "8"),
+        ("held_state", "running"),
     ] {
         assert_eq!(report.fact(fact), Some(expected), "{fact}");
     }

@@ -10,8 +10,8 @@ use crate::{disk, kill_again_and_again, serve};
 const DISK_BYTES: u64 = 256 << 20;
 const QUEUES: u16 = 2;
 const KILLS: u64 = 3;
-/// 12 sizes, 24 small files, and one by direct I/O.
-const FILES: usize = 12 + 24 + 1;
+/// 11 sizes, 8 small files, and one by direct I/O.
+const FILES: usize = 11 + 8 + 1;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Firmware {
@@ -36,8 +36,8 @@ fn passes(qemu: QemuVersion, firmware: Firmware, device: Disk, kernel: KernelVer
     options.packed = device == Disk::Packed;
     options.device = match device {
         Disk::Split | Disk::Packed => Device::VirtioBlk,
-        Disk::Scsi => Device::Controller { slow: None },
-        Disk::Lsi => Device::HostAdapter { slow: None },
+        Disk::Scsi => Device::Controller,
+        Disk::Lsi => Device::HostAdapter,
     };
     // QEMU's vfio-user does not connect again, and its vhost-user-scsi since 8.2.
     let kills = match device {

@@ -28,11 +28,11 @@ fn conforms(device: Device) {
 #[test]
 #[ignore = "full run only"]
 fn disks_of_a_virtio_controller_conform_to_spc_and_sbc() {
-    conforms(Device::Controller { slow: None });
+    conforms(Device::Controller);
 }
 
 #[test]
 #[ignore = "full run only"]
 fn disks_of_a_host_adapter_conform_to_spc_and_sbc() {
-    conforms(Device::HostAdapter { slow: None });
+    conforms(Device::HostAdapter);
 }

@@ -89,8 +89,8 @@ fn disk_written_through_packed_queues_is_read_through_split_ones() {
     server.stop().unwrap();
     assert_eq!(read.fact("packed"), Some("0"));
     assert_eq!(read.fact("read_only"), Some("1"));
-    // 12 sizes, 24 small files, one by direct I/O, one raw region for each CPU.
-    assert_eq!(written.sums().len(), 12 + 24 + 1 + usize::from(QUEUES));
+    // 11 sizes, 8 small files, one by direct I/O, one raw region for each CPU.
+    assert_eq!(written.sums().len(), 11 + 8 + 1 + usize::from(QUEUES));
     assert_eq!(written.sums(), read.sums());
     // Not `assert_eq`: its message would be the disk.
     let is_unchanged = before == std::fs::read(&options.disk).unwrap();
