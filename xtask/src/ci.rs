@@ -115,19 +115,8 @@ fn compiled_in_other_ways(steps: &Steps, extent: Extent) -> Option<Vec<TestProgr
 fn after_the_product(steps: &Steps, interop: Option<Vec<TestProgram>>, is_built: Receiver<bool>) {
     let is_built = is_built.recv().unwrap_or(false);
     steps.tests("interoperability suite", interop.filter(|_| is_built));
-    lint(
-        steps,
-        "lints",
-        &root(),
-        &["--workspace", "--exclude", "sim"],
-    );
-    lint(steps, "simulator, lints", &root(), &["--package", "sim"]);
-    lint(
-        steps,
-        "interoperability suite, lints",
-        &root().join("interop"),
-        &[],
-    );
+    // Also the simulator, and so the product with the simulator's seams: half the time of one run for each.
+    lint(steps, "lints", &root(), &["--workspace"]);
 }
 
 /// What is run before a release only.
@@ -137,6 +126,8 @@ fn full(steps: &Steps) {
     let mut tests = cargo(&["test", "--lib"]);
     tests.args(traced);
     steps.command("latency trace, tests", tests);
+    let interop = root().join("interop");
+    lint(steps, "interoperability suite, lints", &interop, &[]);
     lint(
         steps,
         "fuzzing, lints",
