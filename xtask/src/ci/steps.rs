@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Extent;
-use super::known::{is_unreliable, may_not_run};
+use super::known::may_not_run;
 use super::output::{Counts, ignored, read_lossy};
 use super::programs::{self, Run, TestProgram};
 use super::repeat::{Repeated, repeat};
@@ -112,7 +112,7 @@ impl Steps {
         self.step(name, |_| {
             let runs = programs::run_all(programs, self.extent, &self.logs);
             let repeated = repeat(&runs, self.extent, &self.logs);
-            let verdict = verdict(&runs, &repeated);
+            let verdict = verdict(&runs);
             let mut results = self.results();
             for Run {
                 program,
@@ -240,19 +240,13 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Whether programs passed, but for failures that are known, and what to print of them.
-fn verdict(runs: &[Run], repeated: &[Repeated]) -> (bool, String) {
-    let is_known = |Repeated {
-                        test,
-                        failed,
-                        times,
-                    }: &Repeated| is_unreliable(test) && failed < times;
-    let all_known = !repeated.is_empty() && repeated.iter().all(is_known);
+/// Whether programs passed, and what to print of those that did not.
+fn verdict(runs: &[Run]) -> (bool, String) {
     let failed: Vec<&Run> = runs.iter().filter(|run| !run.passed).collect();
     let text = failed
         .iter()
         .map(|run| format!("{}\n{}\n", run.line(), run.output));
-    (failed.is_empty() || all_known, text.collect())
+    (failed.is_empty(), text.collect())
 }
 
 /// Runs a command with what it reports at the end of a file.
