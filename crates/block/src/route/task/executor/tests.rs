@@ -114,6 +114,18 @@ fn a_task_is_not_polled_when_it_is_taken() {
     assert!(rig.tasks.has_none_running_or_completed());
 }
 
+/// The places of tasks are taken in any order; what they ask the disk for keeps that of the guest.
+#[test]
+fn tasks_are_polled_in_the_order_of_their_requests() {
+    let mut rig = Rig::new();
+    for _ in 0..2 {
+        for slot in 0..5 {
+            rig.spawn((1, slot), |_| async { Ok(()) });
+        }
+        assert_eq!(rig.completed(), [0, 1, 2, 3, 4]);
+    }
+}
+
 /// Memory that a request names must not be in use after its completion, whatever its function has dropped.
 #[test]
 fn a_task_that_drops_its_io_completes_when_that_has() {
