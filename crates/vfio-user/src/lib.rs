@@ -4,7 +4,7 @@
 //! shares the guest's memory, and receives interrupts. The device implements [`PciDevice`].
 //!
 //! - [`Server`]: a device and its front-end's socket. It never blocks, so that it can share an iothread with the disks of the
-//!   device; [`ServerLoopHandlers`] registers its descriptors with the iothread's loop.
+//!   device.
 //! - [`ConfigSpace`]: the configuration space of a PCI device.
 //! - [`wire`]: the messages.
 //! - [`testing`]: a device for tests.
@@ -24,7 +24,6 @@ mod incoming;
 mod intx;
 mod irqs;
 mod limits;
-mod loop_handlers;
 mod maps;
 mod outgoing;
 mod payload;
@@ -37,5 +36,4 @@ pub mod wire;
 
 pub use config_space::{Bar, ConfigSpace, PciIdentity};
 pub use device::{DmaId, PciDevice, PciHost};
-pub use loop_handlers::{ServerLoopHandlers, ServerReadiness};
 pub use server::Server;

@@ -208,11 +208,6 @@ impl Cluster {
         self.monitor.pause();
     }
 
-    /// Lets a [paused](Self::pause_monitor) monitor go on.
-    pub fn resume_monitor(&mut self) {
-        self.monitor.signal(Signal::CONT);
-    }
-
     /// Kills the monitor and starts it at the same address; waits until it answers.
     #[track_caller]
     pub fn restart_monitor(&mut self) {

@@ -18,15 +18,16 @@ const FLOORS: &[&[&str]] = &[
     // network storage; signals to front-ends
     &["ceph", "eventfd", "nbd"],
     // nodes; protocols; options
-    &["block", "options", "qmp", "vhost-user"],
+    &["block", "options", "qmp", "vfio-user", "vhost-user"],
     // what SCSI controllers share; manual pages
     &["manual", "scsi"],
     // devices of virtqueues
     &["virtio-blk", "virtio-scsi"],
     // queues
     &["iothread"],
-    // NBD; jobs; PCI devices
-    &["copier", "nbd-server", "vfio-user"],
+    // NBD; jobs
+    &["copier", "nbd-server"],
+    // a PCI device
     &["lsi53c895a"],
     &["daemon", "test-support"],
     // programs, guests

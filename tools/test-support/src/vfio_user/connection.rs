@@ -82,9 +82,4 @@ impl Connection {
             Err(error) => panic!("neither a message nor an end: {error}"),
         }
     }
-
-    /// Closes this end for sending.
-    pub fn end_of_messages(&self) {
-        self.0.shutdown(std::net::Shutdown::Write).unwrap();
-    }
 }
