@@ -15,10 +15,10 @@ use super::output::{Counts, read_lossy, unfinished_tests};
 use super::time_limit::wait_within;
 
 /// Programs that run at the same time.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 3;
 /// Tests of a program that run at the same time: with the other program and the other lane more than two processors can run, since
 /// they wait for each other's processes, for deadlines and for disks.
-const THREADS: &str = "2";
+const THREADS: &str = "3";
 
 /// Twice what the longest program takes on a slow machine, for each change and in a full run.
 const LIMITS: [Duration; 2] = [Duration::from_secs(15 * 60), Duration::from_secs(120 * 60)];
