@@ -1,4 +1,4 @@
-//! What tests may lack on a machine.
+//! An allow-list: what tests may lack on a machine.
 
 /// Reasons, or parts of them, for which a test may report that it does not run where continuous integration runs: what that machine
 /// lacks and cannot install.

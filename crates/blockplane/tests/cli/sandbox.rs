@@ -126,7 +126,7 @@ fn root_can_serve_as_another_user() {
     }
     for (line, words) in [
         (
-            "serve roots.img --socket s --user nobody",
+            "serve roots.img --socket s --user 65534",
             &["roots.img", "Permission denied"][..],
         ),
         (

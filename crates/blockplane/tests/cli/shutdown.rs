@@ -58,7 +58,8 @@ fn sigterm_sigint_and_sighup_shut_down_cleanly_with_and_without_a_front_end() {
     }
 }
 
-/// A front-end that does not read its error descriptor, so that its writer would wait for ever, does not delay it. (For incomplete messages see `control_threads`.)
+/// A front-end that does not read its error descriptor, so that its writer would wait for ever, does not delay it. (For incomplete
+/// messages see `control_threads`.)
 #[test]
 fn full_error_eventfd_does_not_delay_shutdown() {
     let folder = Folder::new();

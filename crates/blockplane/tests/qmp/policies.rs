@@ -116,7 +116,7 @@ fn stopping_queue_returns_the_last_parked_request_to_the_ring() {
         assert_eq!(disk.status(slot), 0);
         assert_eq!(disk.guest.read(1, slot as u64), [7; BLOCK]);
     }
-    // The ring cannot say that an earlier one is not done: its guest is told of the error.
+    // The ring cannot say that an earlier one is not done: its guest gets the error.
     disk.fail_writes(28);
     disk.guest.ask(0, 0, OUT, 0, 8);
     expect_parked(&mut disk.client, 1, "nospace");

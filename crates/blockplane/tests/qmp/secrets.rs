@@ -69,7 +69,7 @@ fn unreadable_secrets_and_unsuitable_keys_are_refused() {
     write(folder.join("empty"), b"").unwrap();
     write(folder.join("text"), b"x!").unwrap();
     write(folder.join("long"), vec![b'x'; 70_000]).unwrap();
-    // Nobody writes to the pipe, and the daemon goes on.
+    // There is no writer of the pipe, and the daemon goes on.
     let add = "object-add qom-type=secret id=s format=base64";
     client.assert_errors(&format!(
         "{add} file=absent => secret 's': cannot read absent: No such file

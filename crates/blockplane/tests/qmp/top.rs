@@ -136,7 +136,7 @@ fn shown(process: &Process, what: &str) -> String {
 const ENTERED: &str = "\x1b[?1049h";
 const LEFT: &str = "\x1b[?1049l";
 
-/// What was shown when `stty -a` has told, at its end, that lines are edited and shown again.
+/// What was shown when `stty -a` has printed, at its end, that lines are edited and shown again.
 #[track_caller]
 fn restored(process: &Process) -> String {
     let text = shown(process, "echoke");

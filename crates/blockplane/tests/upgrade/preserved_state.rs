@@ -168,8 +168,11 @@ fn an_upgrade_keeps_the_user_that_the_daemon_runs_as() {
     for name in ["disk.img", "."] {
         chown(folder.join(name), Some(UID), None).unwrap();
     }
-    let line = "--user nobody --blockdev file,node-name=d,filename=disk.img,cache.direct=off \
-        --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on";
+    let user = "nobody";
+    let line = &format!(
+        "--user {user} --blockdev file,node-name=d,filename=disk.img,cache.direct=off \
+        --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on"
+    );
     let mut daemon = Daemon::start_copied_in(folder, line);
     let load = daemon.load(1, 2);
     for _ in 0..3 {

@@ -134,8 +134,8 @@ impl ServerOptions {
     /// Processors of the guest: virtio has a queue for each.
     pub(crate) fn cpus(&self) -> u16 {
         match self.device {
-            Device::VirtioBlk | Device::Controller { .. } => self.num_queues,
-            Device::HostAdapter { .. } => 2,
+            Device::VirtioBlk | Device::Controller => self.num_queues,
+            Device::HostAdapter => 2,
         }
     }
 }
