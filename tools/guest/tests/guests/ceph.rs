@@ -52,6 +52,7 @@ fn put(content: &mut [u8], chunk: usize, at: usize) {
 }
 
 #[test]
+#[ignore = "full run only"]
 fn guest_boots_from_an_image_that_is_snapshotted_and_resized_under_it() {
     let Some(cluster) = Cluster::shared_or_report() else {
         return;
