@@ -1,7 +1,9 @@
 //! `blockplane-bench compare`: the same load on several servers and on the host itself, in turn in one run.
 
+mod plot;
 mod report;
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -12,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::load::Waiting;
 use crate::places::{PEER, Places};
 use crate::program::blockplane;
+use crate::progress::Progress;
 use crate::run::{LoadOptions, describe};
 use crate::stats::in_turn;
 use crate::storage::Backing;
@@ -74,6 +77,9 @@ pub struct Options {
     /// Let the kernel decide who runs where
     #[arg(long)]
     pub no_pinning: bool,
+    /// Write a plot to this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// Where things are.
     #[command(flatten)]
     pub places: Places,
@@ -140,6 +146,17 @@ impl Options {
         Err(Error::Unsuitable(why))
     }
 
+    /// Opens the file of the plot, if there is to be one. That it cannot is known before minutes of measuring, and what is there
+    /// stays until there is something better.
+    fn check_svg(&self) -> Result<()> {
+        let Some(path) = &self.svg else {
+            return Ok(());
+        };
+        let opened = File::options().append(true).create(true).open(path);
+        opened.map_err(Error::io(format!("open {} for the plot", path.display())))?;
+        Ok(())
+    }
+
     fn cpus(&self, cpus: &[usize]) -> Vec<usize> {
         let cpus = cpus.iter().filter(|_| !self.no_pinning);
         cpus.copied().collect()
@@ -152,10 +169,16 @@ impl Options {
 /// [`Error::Unsuitable`] for options that do not go together; when a request or a server fails.
 pub fn run(options: &Options) -> Result<(Vec<Table>, Value)> {
     options.check()?;
+    options.check_svg()?;
     let peer = options.places.peer();
     let parts = options.backing.iter();
     let parts = parts.map(|backing| compare_on(backing, options, peer.clone()));
     let parts = parts.collect::<Result<Vec<_>>>()?;
+    if let Some(path) = &options.svg {
+        let written =
+            plot::svg(&parts, options.load.times()).and_then(|svg| std::fs::write(path, svg));
+        written.map_err(Error::io(format!("write the plot {}", path.display())))?;
+    }
     let mut tables: Vec<Table> = parts.iter().map(Part::table).collect();
     if let Some(last) = tables.last_mut() {
         last.note("medians; the contenders take turns");
@@ -172,8 +195,12 @@ pub fn run(options: &Options) -> Result<(Vec<Table>, Value)> {
 }
 
 fn compare_on(backing: &Backing, options: &Options, peer: Option<PathBuf>) -> Result<Part> {
-    eprintln!("making the disk: {backing} ...");
     let contenders = options.contenders(backing, peer.is_some());
+    let times = options.load.times();
+    let loads = options.client.len() * options.depth.len();
+    let steps = loads * contenders.len() * times.repetitions as usize;
+    let progress = Progress::start(&format!("compare, {backing}"), steps);
+    progress.now("making the disk");
     let storage = (0..options.disks).map(|disk| backing.storage(disk, options.places.room()));
     let setup = ServerSetup {
         storage: storage.collect::<Result<_>>()?,
@@ -190,7 +217,6 @@ fn compare_on(backing: &Backing, options: &Options, peer: Option<PathBuf>) -> Re
     };
     let running = contenders.iter().map(|one| Running::open(one, &setup));
     let mut running = running.collect::<Result<Vec<_>>>()?;
-    let times = options.load.times();
     let client_cpus = options.cpus(&options.places.client_cpus);
     let mut rows = Vec::new();
     for &client in &options.client {
@@ -200,8 +226,9 @@ fn compare_on(backing: &Backing, options: &Options, peer: Option<PathBuf>) -> Re
                 .load(depth, client, &client_cpus, options.disks)?;
             let runs = in_turn(contenders.len(), times.repetitions, |index| {
                 let name = &contenders[index];
-                eprintln!("{backing}: {}: {name} ...", describe(&load));
+                progress.now(format!("{}: {name}", describe(&load)));
                 let run = running[index].measure(&load, times);
+                progress.step();
                 run.map_err(|error| Error::Of(name.to_string(), Box::new(error)))
             })?;
             rows.push(Row { load, runs });

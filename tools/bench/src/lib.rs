@@ -4,7 +4,7 @@
 //! - [`compare`]: that of several servers, and of the host itself, in turn.
 //!
 //! A server is measured from outside: as a process ([`server`], [`procfs`]) and through a
-//! vhost-user front-end of our own ([`client`], and [`load`], which drives it), light enough not to
+//! vhost-user front-end on rust-vmm's ([`client`], and [`load`], which drives it), light enough not to
 //! be what is measured. The package `experiments` uses all of it as well.
 //!
 //! Results are tables for people and JSON for scripts, without a verdict: figures depend
@@ -21,6 +21,7 @@ pub mod load;
 pub mod places;
 pub mod procfs;
 pub mod program;
+mod progress;
 pub mod run;
 pub mod server;
 pub mod stats;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::cpus;
 use crate::error::{Error, Result};
 use crate::load::{Load, Measured, Tally, Verified, Waiting, measure, verify};
+use crate::progress::Progress;
 use crate::stats::{Summary, number};
 use crate::table::Table;
 use crate::units;
@@ -77,18 +78,21 @@ pub fn run(options: &Options) -> Result<(Table, Value)> {
     }
     let title = format!("{}: {}", options.socket.display(), describe(&load));
     let (table, mut run) = if options.verify {
-        eprintln!("{title}: writing, then reading back ...");
+        let progress = Progress::start("run", 1);
+        progress.now("writing, then reading back");
         let seed = u64::from(std::process::id());
         let stream = connect(&options.socket)?;
         let verified = verify(stream, &load, options.load.time, seed)?;
         verified_report(title, verified)
     } else {
         let mut measured: Vec<Measured> = Vec::new();
-        for repetition in 1..=options.load.repetitions {
-            eprintln!("{title}: {repetition} of {} ...", options.load.repetitions);
+        let progress = Progress::start("run", options.load.repetitions as usize);
+        progress.now(describe(&load));
+        for _ in 0..options.load.repetitions {
             let streams = vec![connect(&options.socket)?];
             let times = options.load.times();
             measured.push(measure(streams, &load, times, options.server_pid)?);
+            progress.step();
         }
         measured_report(title, &measured)
     };

@@ -15,7 +15,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    fn summary(&self, contender: usize, figure: Figure) -> Option<Summary> {
+    pub(super) fn summary(&self, contender: usize, figure: Figure) -> Option<Summary> {
         Summary::of_runs(&self.runs[contender], figure)
     }
 
@@ -48,7 +48,7 @@ pub(super) struct Part {
 }
 
 /// What is shown of each contender: for people, for scripts, how to get it. The first two have ratios.
-const FIGURES: [(&str, &str, Figure); 4] = [
+pub(super) const FIGURES: [(&str, &str, Figure); 4] = [
     ("IOPS", "iops", |run| Some(run.iops())),
     ("CPU ns/IO", "cpu_ns_per_io", Measured::server_cpu_ns),
     ("p50 us", "latency_p50_us", |run| Some(run.latency_us(50.0))),
