@@ -1,10 +1,11 @@
-//! Descriptors that are passed with bytes over a socket.
+//! Descriptors: how many a test may have, and passing them with bytes over a socket.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The most descriptors that the kernel sends at once (`SCM_MAX_FD`).
 pub const MOST_FDS: usize = 253;
@@ -25,4 +26,11 @@ pub fn send_with_fds(
         assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)));
     }
     sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)
+}
+
+/// Lets this process have as many descriptors as an ordinary user may allow it: 1024 at first on many systems.
+pub fn raise_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let current = maximum;
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
 }

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use test_support::deadline::Deadline;
+use test_support::fds::raise_limit;
 
 use crate::changing_rings::{UNNAMED, rewritten_while_read};
 use crate::daemon::{Daemon, Footprint, HOSTILE, READ_ONLY};
@@ -66,9 +66,7 @@ fn works(daemon: &Daemon) {
 fn connections_beyond_the_backlog_leave_nothing() {
     const AT_LEAST: usize = 1000;
     let mut flood = Flood::prepare();
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let current = maximum;
-    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    raise_limit();
     let path = flood.daemon.socket(HOSTILE);
     let address = SocketAddrUnix::new(&path).unwrap();
     let mut connected: Vec<OwnedFd> = Vec::new();

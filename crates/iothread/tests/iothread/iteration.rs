@@ -218,6 +218,7 @@ fn a_loop_with_work_does_not_wait_and_checks_descriptors_now_and_then() {
 
 #[test]
 fn a_thousand_ready_descriptors_are_taken_in_bounded_batches() {
+    test_support::fds::raise_limit();
     let mut bench = Bench::no_polling(1000);
     bench.ready(&(0..1000).collect::<Vec<_>>());
     let batches = [(); 8].map(|()| {
