@@ -117,6 +117,8 @@ impl<'c> Finders<'c> {
                 timeout.arg(&executable.path).args(arguments);
                 timeout.arg("--include-ignored");
                 timeout.current_dir(&executable.folder);
+                // As cargo sets it: recorded files are found by it.
+                timeout.env("CARGO_MANIFEST_DIR", &executable.folder);
             }
             None => {
                 timeout.args(["sh", "-c", command]);
