@@ -113,7 +113,7 @@ impl<'c> Finders<'c> {
         timeout.args(["--kill-after=5", &limit.as_secs().to_string()]);
         clean_environment(&mut timeout);
         timeout.env("CARGO_TARGET_DIR", self.copy.build());
-        // A cache of a cluster's image lost a write in one of ten.
+        // A few do not always show that an image has lost a write.
         timeout.env("BLOCKPLANE_KILLS", "25");
         match parse(command) {
             Some((target, arguments)) => {
