@@ -5,7 +5,7 @@
 //! the interoperability suite), then the lints. A failing step does not hide what the others would report; a step whose input could
 //! not be built counts as failed.
 
-mod known;
+mod missing;
 mod output;
 mod programs;
 mod repeat;

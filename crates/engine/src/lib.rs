@@ -15,7 +15,7 @@ mod fair_share;
 mod io;
 mod iov;
 #[cfg(test)]
-mod model_test;
+mod model_tests;
 pub mod pool;
 mod slots;
 pub mod submit_tracepoints;

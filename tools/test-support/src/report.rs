@@ -3,7 +3,7 @@
 //! A test harness cannot ignore a test once it runs, and hides what a passing test prints. A test that lacks something
 //! (root rights, a program, a kernel's feature) therefore reports itself here and returns. The report is a line as the harness has it
 //! for an ignored test. `cargo xtask ci` lists both; in continuous integration it fails if the reason is not one that it knows
-//! (`xtask/src/ci/known.rs`).
+//! (`xtask/src/ci/missing.rs`).
 
 use std::io::Write;
 

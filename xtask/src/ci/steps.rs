@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Extent;
-use super::known::may_not_run;
+use super::missing::may_not_run;
 use super::output::{Counts, ignored, read_lossy};
 use super::programs::{self, Run, TestProgram};
 use super::repeat::{Repeated, repeat};
@@ -176,7 +176,7 @@ impl Steps {
                 if known {
                     ""
                 } else {
-                    " (FAILED: not listed in xtask/src/ci/known.rs)"
+                    " (FAILED: not listed in xtask/src/ci/missing.rs)"
                 }
             ));
         }

@@ -115,7 +115,7 @@ abort() {
     read_held 2> /dev/null &
     reading=$!
     logged 'ABORT operation started' 1
-    # The disk has been told within this time.
+    # The disk has been notified within this time.
     sleep 1
     ask release
     if wait $reading; then

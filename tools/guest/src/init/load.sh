@@ -80,7 +80,7 @@ reset_and_release() {
     resetting=$!
     # D: it waits for the device. One that has failed is gone.
     while [ -e /proc/$resetting ] && ! grep -q ') D' /proc/$resetting/stat; do usleep 10000; done
-    # The kernel waits, and the device has been told within this time.
+    # The kernel waits, and the device has been notified within this time.
     sleep 1
     ask release
     wait $resetting || { dmesg | tail -n 20; return 1; }

@@ -68,10 +68,16 @@ pub(super) fn daemon_command(
     if options.faults {
         blockdev(format!("driver=blkdebug,node-name=b,image=d{inactive}"));
     }
-    let held = options.has_held_disk.then_some(HELD_DISK);
-    for node in held.into_iter().flatten() {
-        blockdev(node.to_owned());
+    if options.has_held_disk {
+        HELD_DISK
+            .map(str::to_owned)
+            .into_iter()
+            .for_each(&mut blockdev);
     }
+    let held_disk_as = |lun: u32| match options.has_held_disk {
+        true => format!(",luns.{lun}.node-name=held,luns.{lun}.target=1"),
+        false => String::new(),
+    };
     let device = match options.device {
         Device::VirtioBlk => {
             let mut device = match options.faults {
@@ -99,18 +105,19 @@ pub(super) fn daemon_command(
                 ));
             }
             blockdev("driver=null-co,node-name=null,size=64M".to_owned());
-            let held = held.map_or("", |_| ",luns.3.node-name=held,luns.3.target=1");
             format!(
                 "type=vhost-user-scsi,luns.0.node-name=d,luns.0.serial={},luns.1.node-name=null,luns.2.node-name=third,\
                  luns.2.target=2,luns.2.lun=5{},num-queues={},iothread.0=t0,iothread.1=t1",
-                options.serial, held, options.num_queues,
+                options.serial,
+                held_disk_as(3),
+                options.num_queues,
             )
         }
         Device::HostAdapter => {
-            let held = held.map_or("", |_| ",luns.1.node-name=held,luns.1.target=1");
             format!(
-                "type=vfio-user-lsi53c895a,luns.0.node-name=d,luns.0.serial={}{held}",
+                "type=vfio-user-lsi53c895a,luns.0.node-name=d,luns.0.serial={}{}",
                 options.serial,
+                held_disk_as(1),
             )
         }
     };

@@ -67,7 +67,7 @@ impl Fake {
     }
 }
 
-impl crate::model_test::Subject for Fake {
+impl crate::model_tests::Subject for Fake {
     fn new(disk: Vec<u8>, max_events: u32, plain: bool) -> Self {
         let mut kernel = FakeKernel::new(disk);
         if plain {

@@ -198,7 +198,7 @@ fn no_call_is_made_without_work() {
     assert_eq!(ring.stats().getevents_calls, 0);
 }
 
-impl crate::model_test::Subject for Fake {
+impl crate::model_tests::Subject for Fake {
     fn new(disk: Vec<u8>, max_events: u32, plain: bool) -> Self {
         let mut ring = FakeRing::new(disk, max_events);
         ring.can_disable_eventfd = !plain;

@@ -1,4 +1,4 @@
-//! Tests of reaping, from the ring and without it. That the ring wraps is in `model_test.rs`.
+//! Tests of reaping, from the ring and without it. That the ring wraps is in `model_tests.rs`.
 
 use super::*;
 use crate::aio::abi::RingHeader;

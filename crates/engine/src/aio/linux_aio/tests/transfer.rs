@@ -1,4 +1,4 @@
-//! Tests of control blocks, and of short transfers: see `model_test.rs` for their data.
+//! Tests of control blocks, and of short transfers: see `model_tests.rs` for their data.
 
 use super::*;
 use crate::aio::abi::{
