@@ -272,7 +272,7 @@ fn next_job_writes_after_a_write_of_a_cancelled_one() {
     guest.request(0, OUT, 0, 1);
     write(folder.join("hold"), []).unwrap();
     let mut node = node(&server, 0);
-    node["stop-timeout"] = json!(0);
+    node["stop-timeout"] = json!(1);
     client.done("blockdev-add", node);
     begin_backup(&mut client, "full", json!({"target": "there"}));
     eventually("the server has the write", || folder.has("has-write"));

@@ -45,7 +45,7 @@ settings! {
         /// seconds for which opening tries to reach the server (default 0: once)
         pub open_timeout: u32 = "open-timeout", number_form(0, u32::MAX).with_placeholder("SECONDS"), default(0);
         /// seconds that a device that stops, or a job that is cancelled, waits for a silent server (default 10; blockplane's own)
-        pub stop_timeout: u32 = "stop-timeout", number_form(0, u32::MAX).with_placeholder("SECONDS"), default(10);
+        pub stop_timeout: u32 = "stop-timeout", number_form(1, u32::MAX).with_placeholder("SECONDS"), default(10);
     }
 }
 
