@@ -17,16 +17,22 @@ const SAYS_HELLO_WITHIN: u32 = 3;
 
 /// What a program says first.
 const HELLO: &str = r#"{"hello":"0"}"#;
+/// What a program says until the old one leaves everything to it.
+const TAKES_OVER: [&str; 3] = [HELLO, r#"{"prepared":true}"#, r#"{"started":true}"#];
 
-/// A script that says this to the program that has started it, hears nothing, and never ends. Its number is in a file.
-fn hangs_after(said: &[&str]) -> String {
-    let mut script = "echo $$ > new-pid; ".to_owned();
-    for json in said {
+/// The part of a script that says this to the program that has started it.
+fn says(said: &[&str]) -> String {
+    let messages = said.iter().map(|json| {
         // Bytes, and no descriptors.
         let head = format!(r"\{:03o}\000\000\000\000\000\000\000", json.len());
-        script += &format!(r#"printf '{head}{json}' >&$BLOCKPLANE_TAKE_OVER; "#);
-    }
-    script + "exec sleep 1000"
+        format!(r#"printf '{head}{json}' >&$BLOCKPLANE_TAKE_OVER; "#)
+    });
+    messages.collect()
+}
+
+/// A script that says this, hears nothing, and never ends. Its number is in a file.
+fn hangs_after(said: &[&str]) -> String {
+    format!("echo $$ > new-pid; {}exec sleep 1000", says(said))
 }
 
 /// Upgrades a daemon again and again under a verified load.
@@ -132,8 +138,7 @@ fn new_program_that_hangs_before_the_handover_fails_the_upgrade() {
 #[test]
 fn new_program_that_hangs_after_the_handover_ends_both_processes() {
     let mut daemon = Daemon::with_image("num-queues=1", "");
-    let all = [HELLO, r#"{"prepared":true}"#, r#"{"started":true}"#];
-    daemon.replace_program(&hangs_after(&all));
+    daemon.replace_program(&hangs_after(&TAKES_OVER));
     let mut client = daemon.client();
     client.send("upgrade", &json!({"response-timeout": SAYS_HELLO_WITHIN}));
     let ended = daemon.ended();
@@ -142,6 +147,19 @@ fn new_program_that_hangs_after_the_handover_ends_both_processes() {
     let new = std::fs::read_to_string(daemon.folder.join("new-pid")).unwrap();
     let of_new = Path::new("/proc").join(new.trim());
     assert!(!of_new.exists(), "nothing of it is left");
+}
+
+/// What a client allows it is for its start: there is no way back any more.
+#[test]
+fn new_program_that_is_slow_after_the_handover_has_taken_over() {
+    let mut daemon = Daemon::with_image("num-queues=1", "");
+    let pause = SAYS_HELLO_WITHIN + 1;
+    let (begin, end) = (says(&TAKES_OVER), says(&[r#"{"gone":1}"#]));
+    daemon.replace_program(&format!("{begin}sleep {pause}; {end}"));
+    let mut client = daemon.client();
+    client.send("upgrade", &json!({"response-timeout": SAYS_HELLO_WITHIN}));
+    let ended = daemon.ended();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
 #[test]

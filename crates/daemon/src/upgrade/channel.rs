@@ -13,8 +13,8 @@ use rustix::net::{
 };
 use serde_json::{Value, json};
 
-/// Time in which the new program must send its next message, unless the client chooses another one. Guests are served while it starts
-/// and prepares.
+/// Time in which the new program must send its next message while it starts and prepares, unless the client chooses another one.
+/// Guests are served meanwhile.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the service manager gets a keep-alive meanwhile.
 pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);

@@ -46,6 +46,15 @@ pub(crate) struct StartedProgram {
     pub response_timeout: Duration,
 }
 
+impl StartedProgram {
+    /// From now on the program has another time for each message, and for the rest of one that it has begun.
+    pub(crate) fn set_response_timeout(&mut self, timeout: Duration) {
+        self.response_timeout = timeout;
+        // It fails for a timeout of zero only.
+        let _ = self.channel.set_timeout(timeout);
+    }
+}
+
 impl LauncherConnection {
     /// Forks the launcher process.
     ///

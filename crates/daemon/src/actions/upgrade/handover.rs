@@ -29,6 +29,10 @@ use crate::upgrade::wait::{
     expect_message_or_kill_on_io_error, kill_and_describe_error, recv_or_timeout_with_keep_alive,
 };
 
+/// Time in which the new process must send its next message while guests stand still, or once there is no way back: it has little to
+/// do then, whatever time a client gives it to start.
+const PAUSED_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The time of `CLOCK_MONOTONIC`, which is the same in both processes.
 pub(crate) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -37,8 +41,8 @@ pub(crate) fn monotonic_ns() -> u64 {
 }
 
 impl MainThread {
-    /// Starts the same program again, or `other_program`, and hands everything over to it: each of its messages has to come within
-    /// `response_timeout`. Calls `on_outcome` with the result.
+    /// Starts the same program again, or `other_program`, and hands everything over to it: until its queues stop,
+    /// each message of the new process has to come within `response_timeout`. Calls `on_outcome` with the result.
     pub fn begin_upgrade(
         &mut self,
         other_program: Option<PathBuf>,
@@ -63,7 +67,7 @@ impl MainThread {
                 control.upgrading = false;
                 let started = started.map_err(|error| error.text).flatten();
                 let outcome = started
-                    .and_then(|started| control.pause_exports_and_hand_over(&started, &launcher));
+                    .and_then(|started| control.pause_exports_and_hand_over(started, &launcher));
                 if let Ok(upgrade) = &outcome {
                     control.upgraded = Some(*upgrade);
                 } else {
@@ -174,7 +178,7 @@ impl MainThread {
     /// Hands everything over to a new process that has started.
     fn pause_exports_and_hand_over(
         &mut self,
-        started: &StartedProgram,
+        mut started: StartedProgram,
         launcher: &LauncherConnection,
     ) -> Result<CompletedHandover, String> {
         // Other commands were executed while the process started.
@@ -184,7 +188,11 @@ impl MainThread {
         self.set_monitor_accepting_paused(true);
         self.set_nbd_accepting_paused(true);
         let mut paused = self.pause_exports()?;
-        let upgrade = self.hand_over_paused_exports(&mut paused, started, launcher);
+        let prepared = self.prepare_new_process(&mut paused, &started, launcher);
+        let upgrade = prepared.and_then(|()| {
+            started.set_response_timeout(PAUSED_RESPONSE_TIMEOUT);
+            self.hand_over_paused_exports(&mut paused, &started, launcher)
+        });
         if upgrade.is_err() {
             // The new process may use the queues already: it must be gone before they resume here.
             launcher.kill_program();
@@ -192,8 +200,22 @@ impl MainThread {
         upgrade
     }
 
-    /// Hands the paused exports and everything else over, message by message. After an error the caller ends the new
-    /// process; once `Go` is sent there is no way back, and if the new process then fails both end.
+    /// Describes everything but the queues, which run, and waits until the new process has made it.
+    fn prepare_new_process(
+        &self,
+        paused: &mut [PausedExport],
+        started: &StartedProgram,
+        launcher: &LauncherConnection,
+    ) -> Result<(), String> {
+        let mut fds = OutgoingFds::default();
+        let state = self.all_but_queues_to_json(paused, &mut fds)?;
+        fds.send(&started.channel, &UpgradeMessage::State(state))
+            .map_err(|error| kill_and_describe_error(&error, started, launcher))?;
+        self.expect_message_or_kill_on_io_error(started, &UpgradeMessage::Prepared, launcher)
+    }
+
+    /// Stops the queues and hands everything over. After an error the caller ends the new process; once `Go` is sent there is no way
+    /// back, and if the new process then fails both end.
     fn hand_over_paused_exports(
         &mut self,
         paused: &mut Vec<PausedExport>,
@@ -201,13 +223,7 @@ impl MainThread {
         launcher: &LauncherConnection,
     ) -> Result<CompletedHandover, String> {
         let channel = &started.channel;
-        let mut fds = OutgoingFds::default();
-        let state = self.all_but_queues_to_json(paused, &mut fds)?;
         let to_exit_error = |error| kill_and_describe_error(&error, started, launcher);
-        fds.send(channel, &UpgradeMessage::State(state))
-            .map_err(to_exit_error)?;
-        self.expect_message_or_kill_on_io_error(started, &UpgradeMessage::Prepared, launcher)?;
-
         let begin_ns = monotonic_ns();
         paused_export::drain_queues(paused, || self.service.send_keep_alive())?;
         // Requests that were in flight may have failed and be parked now.
