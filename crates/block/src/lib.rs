@@ -87,5 +87,8 @@ pub use throttle::{
     LimitKind, RateLimit, ThrottleGroup, ThrottleLimits, ThrottleMember, ThrottleStats,
 };
 
+/// Whether this was compiled for the simulator, where no disk is real: `cargo build --workspace` does that to all crates.
+pub const IS_SIMULATED: bool = cfg!(feature = "simulation");
+
 /// Bytes of a sector, the unit in which virtio and SCSI count whatever the disk's own block is.
 pub const SECTOR_BYTES: u64 = 512;

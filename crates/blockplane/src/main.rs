@@ -36,6 +36,9 @@ fn main() -> ExitCode {
 /// Executes the command line; sets `format` to the log format in which to report an error.
 fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
     *format = log::read_log_format_variable()?;
+    if block::IS_SIMULATED {
+        return Err("this program was built with the simulator's disks: build it without --workspace (cargo build --release)".into());
+    }
     match options::parse(std::env::args_os().skip(1))? {
         Invocation::Help(text) | Invocation::Version(text) => print(&text)?,
         Invocation::Serve(options) => {
