@@ -124,8 +124,9 @@ impl Executor {
         self.shared.timers.borrow().next_deadline_ns()
     }
 
-    /// Polls tasks that were woken, those of earlier requests first: their I/O reaches the disk in the order in which the guest asked
-    /// for it, as it would without a filter.
+    /// Polls tasks that were woken, at most [`POLL_BUDGET`]; of these, earlier requests first: their I/O reaches the disk in the order
+    /// in which the guest asked for it, as it would without a filter. Which of more tasks come first does not depend on their
+    /// requests, so that new ones have their turn beside old ones that are woken again and again.
     pub fn poll_due_and_woken(&mut self) {
         if self.running == 0 {
             return;

@@ -51,6 +51,6 @@ pub(crate) trait TaskNode {
     }
 
     /// Carries a request out. Code before the future runs in the order in which requests are admitted; the future is polled
-    /// later, in no particular order. The token of the request has no meaning here.
+    /// later, in this order too where few tasks are woken at once. The token of the request has no meaning here.
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>>;
 }
