@@ -1,10 +1,11 @@
-//! `cargo xtask ci`: what every change must pass, or with `--full` everything that there is, and tables of where the time went.
+//! `cargo xtask ci`: what every change must pass, or with `--full` what takes longer as well, and tables of where the time went.
 //!
 //! Two lanes run side by side. One builds the product and runs its test programs, which wait for much of their time: for deadlines,
-//! processes, disks. The other one meanwhile builds and runs what is compiled in other ways (the simulator, models of threads,
-//! the interoperability suite), then the lints. A failing step does not hide what the others would report; a step whose input could
-//! not be built counts as failed.
+//! processes, disks. The other one meanwhile builds and runs what is compiled in other ways: the simulator, models of threads, the
+//! interoperability suite. A failing step does not hide what the others would report; a step whose input could not be built counts as
+//! failed.
 
+mod messages;
 mod missing;
 mod output;
 mod programs;
@@ -13,19 +14,18 @@ mod seeds;
 mod steps;
 mod time_limit;
 
-use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 
 use crate::{cargo, cargo_in, planted, root, tidy};
-use programs::TestProgram;
+use messages::TestProgram;
 use steps::Steps;
 
 const USAGE: &str = "\
 usage: cargo xtask ci [--full]
 
-  --full  also what is not run for each change: tests marked 'full run only', all planted mistakes, fuzzing, and more seeds
-          of the simulator
+  --full  also tests marked 'full run only', longer ones, all planted mistakes, half an hour of fuzzing, and more seeds of the
+          simulator
 ";
 
 /// How much is run.
@@ -33,7 +33,7 @@ usage: cargo xtask ci [--full]
 enum Extent {
     /// What every change must pass.
     Quick,
-    /// Everything.
+    /// Also what takes longer.
     Full,
 }
 
@@ -56,11 +56,10 @@ pub(crate) fn ci(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     };
     let (built, is_built) = channel();
     std::thread::scope(|scope| {
-        scope.spawn(|| product(&steps, built));
-        scope.spawn(|| {
-            let interop = compiled_in_other_ways(&steps, extent);
-            after_the_product(&steps, interop, is_built);
-        });
+        scope.spawn(|| run_product_lane(&steps, built));
+        let interop = run_other_builds(&steps, extent);
+        let is_built = is_built.recv().unwrap_or(false);
+        steps.tests("interoperability suite", interop.filter(|_| is_built));
     });
     if extent == Extent::Full {
         full(&steps);
@@ -70,8 +69,8 @@ pub(crate) fn ci(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     crate::exit_code(passed)
 }
 
-/// The product's tests. Sends whether they were built.
-fn product(steps: &Steps, built: Sender<bool>) {
+/// Builds and runs the product's tests. Sends whether they were built.
+fn run_product_lane(steps: &Steps, built: Sender<bool>) {
     steps.command("format", cargo(&["fmt", "--all", "--check"]));
     // Two versions of them compile, and then differ in types that should be the same, or in what they know of the kernel. Cargo
     // refuses a name that two packages have.
@@ -94,9 +93,9 @@ fn product(steps: &Steps, built: Sender<bool>) {
     steps.tests("tests", programs);
 }
 
-/// What is compiled with other features or other dependencies than the product. Returns the programs of the interoperability suite,
-/// which need the product.
-fn compiled_in_other_ways(steps: &Steps, extent: Extent) -> Option<Vec<TestProgram>> {
+/// Builds and runs what is compiled with other features or other dependencies than the product. Returns the programs of the
+/// interoperability suite, which need the product.
+fn run_other_builds(steps: &Steps, extent: Extent) -> Option<Vec<TestProgram>> {
     let build = cargo(&["test", "--no-run", "--package", "sim", "--profile", "sim"]);
     let programs = steps.build("simulator, build", build);
     steps.tests("simulator, tests", programs);
@@ -111,37 +110,22 @@ fn compiled_in_other_ways(steps: &Steps, extent: Extent) -> Option<Vec<TestProgr
     steps.build("interoperability suite, build", build)
 }
 
-/// What waits for the build of the product: for its program, or for cargo's lock.
-fn after_the_product(steps: &Steps, interop: Option<Vec<TestProgram>>, is_built: Receiver<bool>) {
-    let is_built = is_built.recv().unwrap_or(false);
-    steps.tests("interoperability suite", interop.filter(|_| is_built));
-    // Also the simulator, and so the product with the simulator's seams: half the time of one run for each.
-    lint(steps, "lints", &root(), &["--workspace"]);
-}
-
 /// What is run before a release only.
 fn full(steps: &Steps) {
-    let traced = ["--package", "iothread", "--features", "latency-trace"];
-    lint(steps, "latency trace, lints", &root(), &traced);
-    let mut tests = cargo(&["test", "--lib"]);
-    tests.args(traced);
-    steps.command("latency trace, tests", tests);
-    let interop = root().join("interop");
-    lint(steps, "interoperability suite, lints", &interop, &[]);
-    lint(
-        steps,
-        "fuzzing, lints",
-        &root().join("fuzz"),
-        &["--release"],
-    );
+    let mut traced = cargo(&["test", "--no-run", "--lib", "--package", "iothread"]);
+    traced.args(["--features", "latency-trace"]);
+    let programs = steps.build("latency trace, build", traced);
+    steps.tests("latency trace, tests", programs);
+    lint(steps, "models of threads, lints", "interleavings");
+    lint(steps, "fuzzing, lints", "fuzz");
     steps.command("fuzzing", xtask(&["fuzz", "--time", "30m", "--jobs", "2"]));
     steps.command("planted mistakes", xtask(&["planted"]));
 }
 
-fn lint(steps: &Steps, name: &str, folder: &Path, options: &[&str]) {
-    let mut lints = cargo_in(folder, &["clippy", "--all-targets"]);
-    lints.args(options).args(["--", "-D", "warnings"]);
-    steps.command(name, lints);
+/// Lints a workspace of its own without tests.
+fn lint(steps: &Steps, name: &str, folder: &str) {
+    let options = ["clippy", "--release", "--", "-D", "warnings"];
+    steps.command(name, cargo_in(&root().join(folder), &options));
 }
 
 /// This program with another command. Its file may have been replaced by a build.

@@ -48,9 +48,16 @@ pub(super) fn read_lossy(file: &Path) -> String {
     String::from_utf8_lossy(&output).into_owned()
 }
 
-/// `test NAME ... ignored, REASON`: the name and the reason, which is empty if there is none.
+/// Whether a program has run its tests to the end.
+pub(super) fn has_result(output: &str) -> bool {
+    output.lines().any(|line| line.starts_with("test result: "))
+}
+
+/// `test NAME ... ignored, REASON`: the name and the reason, which is empty if there is none. An unfinished line of another process may
+/// stand before it.
 pub(super) fn ignored(line: &str) -> Option<(&str, &str)> {
-    let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ignored")?;
+    let (before, rest) = line.split_once(" ... ignored")?;
+    let (_, name) = before.rsplit_once("test ")?;
     Some((name, rest.trim_start_matches(", ").trim()))
 }
 
@@ -89,7 +96,7 @@ mod tests {
 
     const OUTPUT: &str = "\
 test kills::many ... ignored, full run only
-test devices::loops ... ignored, no loop device: not root
+of a childtest devices::loops ... ignored, no loop device: not root
 test e has been running for over 60 seconds
 test status::dropped has been running for over 60 seconds
 test status::counted ... FAILED

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::Extent;
-use super::steps::Steps;
+use super::steps::{Steps, compile_with_clippy};
 use crate::{root, sim};
 
 /// The same each time, and a number instead of a time, so that the result depends neither on the day nor on how fast the machine is.
@@ -11,19 +11,24 @@ const FIXED: u64 = 20_000;
 
 /// Runs both ranges.
 pub(super) fn run(steps: &Steps, extent: Extent) {
-    steps.command(
-        "simulation, fixed seeds",
-        sim::simulator(&["--seeds", &FIXED.to_string()]),
-    );
-    let (name, time) = match extent {
-        Extent::Quick => ("simulation, seeds of the commit", "30s"),
-        Extent::Full => ("simulation, seeds of the commit", "15m"),
+    let simulator = |options: &[&str]| {
+        let mut simulator = sim::simulator(options);
+        // As it was built for its tests.
+        compile_with_clippy(&mut simulator);
+        simulator
+    };
+    let fixed = simulator(&["--seeds", &FIXED.to_string()]);
+    steps.command("simulation, fixed seeds", fixed);
+    let name = "simulation, seeds of the commit";
+    let time = match extent {
+        Extent::Quick => "30s",
+        Extent::Full => "15m",
     };
     let first = seed_of(&commit()).to_string();
     eprintln!(
         "   {name}: repeat one with 'cargo xtask sim --seed N', all with '--first {first} --time {time}'"
     );
-    steps.command(name, sim::simulator(&["--first", &first, "--time", time]));
+    steps.command(name, simulator(&["--first", &first, "--time", time]));
 }
 
 /// The commit that is tested, or what stands for it in a source without a repository.

@@ -10,9 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Extent;
+use super::messages::{Messages, TestProgram};
 use super::missing::may_not_run;
 use super::output::{Counts, ignored, read_lossy};
-use super::programs::{self, Run, TestProgram};
+use super::programs::{self, Run};
 use super::repeat::{Repeated, repeat};
 use super::time_limit::wait_within;
 
@@ -83,17 +84,21 @@ impl Steps {
         self.step(name, |_| check().map(|()| (true, String::new())))
     }
 
-    /// Runs a cargo that builds test programs, and lists them as JSON messages, as a step.
+    /// Runs a cargo that builds test programs as a step. It fails if the compiler or clippy warns. The programs may be run nevertheless.
     pub(super) fn build(&self, name: &str, mut cargo: Command) -> Option<Vec<TestProgram>> {
-        cargo.arg("--message-format=json-render-diagnostics");
+        cargo.arg("--message-format=json");
+        compile_with_clippy(&mut cargo);
         let mut built = None;
         self.step(name, |log| {
             let messages = log.with_extension("json");
             let file = File::create(&messages)
                 .map_err(|error| format!("{}: {error}", messages.display()))?;
-            let passed = run(&mut cargo, log, Stdio::from(file))?;
-            built = passed.then(|| programs::listed(&read_lossy(&messages)));
-            Ok((passed, read_lossy(log)))
+            let succeeded = run(&mut cargo, log, Stdio::from(file))?;
+            let messages = Messages::read(&read_lossy(&messages));
+            let is_clean = messages.diagnostics.is_empty() && !messages.programs.is_empty();
+            built = succeeded.then_some(messages.programs);
+            let output = read_lossy(log) + &messages.diagnostics;
+            Ok((succeeded && is_clean, output))
         });
         built
     }
@@ -249,6 +254,11 @@ fn verdict(runs: &[Run]) -> (bool, String) {
     (failed.is_empty(), text.collect())
 }
 
+/// Has cargo compile this project's crates with clippy: a run of clippy alone would compile everything once more.
+pub(super) fn compile_with_clippy(cargo: &mut Command) {
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+}
+
 /// Runs a command with what it reports at the end of a file.
 fn run(command: &mut Command, log: &Path, output: Stdio) -> Result<bool, String> {
     command
@@ -314,7 +324,8 @@ mod tests {
     #[test]
     fn a_test_that_fails_once_is_repeated_and_fails_the_run() {
         let (folder, steps) = steps();
-        let fails_once = "[ -e ran ] && exit; touch ran; echo 'test a::b ... FAILED'
+        let fails_once = "[ -e ran ] && echo 'test result: ok. 1 passed; 0 failed' && exit
+            touch ran; echo 'test a::b ... FAILED'
             echo 'test result: FAILED. 1 passed; 1 failed'; exit 101";
         steps.tests("tests", Some(program(folder.path(), fails_once)));
         let (text, passed) = steps.summary();

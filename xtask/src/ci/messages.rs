@@ -1,0 +1,99 @@
+//! Messages of cargo about a build of test programs: the programs, and diagnostics of the compiler.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// A built program of tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TestProgram {
+    /// Its package and its target, as `blockplane qmp`.
+    pub name: String,
+    pub executable: PathBuf,
+    /// The folder of its package, in which it is run.
+    pub folder: PathBuf,
+}
+
+/// The messages of a build.
+pub(super) struct Messages {
+    /// In the order in which they begin.
+    pub programs: Vec<TestProgram>,
+    /// Warnings and errors, as the compiler prints them.
+    pub diagnostics: String,
+}
+
+/// Packages whose programs take longest begin first.
+const FIRST: [&str; 3] = ["guest ", "blockplane ", "ceph "];
+
+impl Messages {
+    /// Reads what `cargo test --no-run --message-format=json` prints on standard output.
+    pub(super) fn read(output: &str) -> Self {
+        let messages = output
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        let messages: Vec<Value> = messages.collect();
+        let mut programs: Vec<_> = messages.iter().filter_map(test_program).collect();
+        let place = |name: &str| FIRST.iter().position(|first| name.starts_with(first));
+        programs.sort_by_key(|program| place(&program.name).unwrap_or(FIRST.len()));
+        let rendered = messages
+            .iter()
+            .filter_map(|message| message["message"]["rendered"].as_str());
+        Messages {
+            programs,
+            diagnostics: rendered.collect(),
+        }
+    }
+}
+
+fn test_program(message: &Value) -> Option<TestProgram> {
+    if message["profile"]["test"] != true {
+        return None;
+    }
+    let executable = PathBuf::from(message["executable"].as_str()?);
+    let folder = Path::new(message["manifest_path"].as_str()?)
+        .parent()?
+        .to_owned();
+    let package = folder.file_name()?.to_string_lossy().into_owned();
+    let target = message["target"]["name"].as_str()?;
+    let kind = message["target"]["kind"][0].as_str()?;
+    let name = match kind {
+        "test" => format!("{package} {target}"),
+        "bin" => format!("{package} (unit tests of the program)"),
+        _ => format!("{package} (unit tests)"),
+    };
+    Some(TestProgram {
+        name,
+        executable,
+        folder,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_those_that_cargo_built_for_tests() {
+        let artifact = |test: bool, kind: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/p/crates/qmp/Cargo.toml","target":{{"kind":["{kind}"],"name":"server"}},"profile":{{"test":{test}}},"executable":"/p/target/debug/deps/server-1"}}"#
+            )
+        };
+        let messages = [
+            artifact(true, "test"),
+            artifact(false, "bin"),
+            artifact(true, "lib"),
+            r#"{"reason":"compiler-message","message":{"rendered":"warning: unused\n"}}"#
+                .to_owned(),
+        ]
+        .join("\n");
+        let messages = Messages::read(&messages);
+        let names: Vec<&str> = messages
+            .programs
+            .iter()
+            .map(|program| &*program.name)
+            .collect();
+        assert_eq!(names, ["qmp server", "qmp (unit tests)"]);
+        assert_eq!(messages.diagnostics, "warning: unused\n");
+    }
+}
