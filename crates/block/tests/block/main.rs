@@ -1,8 +1,8 @@
 //! Tests of [`block::IoContext`] as devices rely on it: driven with real files,
-//! tmpfs and loop devices, through Linux AIO and worker threads.
+//! tmpfs and loop devices, through Linux AIO, io_uring and worker threads.
 //!
-//! Loop devices need root, and some tests need QEMU's tools. Where they cannot be had a test
-//! [reports](test_report) that it does not run.
+//! Loop devices need root, and some tests need QEMU's tools or a kernel that allows io_uring. Where
+//! they cannot be had a test [reports](test_support::report) that it does not run.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod allocation;

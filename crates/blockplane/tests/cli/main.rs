@@ -1,8 +1,8 @@
 //! The command line, tried on the real program: what it prints, what it makes and removes, with
 //! which status it ends, and what signals do to it.
 //!
-//! What a guest reads and writes is looked at in `iothreads` only; the interoperability suite does that. `client` and `manual` need
-//! no daemon.
+//! Only `iothreads` checks the data that a guest reads and writes; the interoperability suite does that for everything else. `client`
+//! and `manual` need no daemon.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 

@@ -2,7 +2,8 @@
 //! wrong, and the disk holds all acknowledged data.
 //!
 //! The real program serves a client that keeps what a front-end keeps (`guest`), and knows what each block may hold
-//! (`blocks`). `BLOCKPLANE_KILLS=500` kills so many servers in each of the tests instead of a few.
+//! (`blocks`). `BLOCKPLANE_KILLS=500` kills so many servers for each variant instead of a few; two tests take half of it. The
+//! tests of `late_writes` and `parked_requests` do not depend on it.
 
 #![allow(
     clippy::unwrap_used,

@@ -3,9 +3,11 @@
 //!
 //! For every row: the daemon survives; a guest on another export of the same iothread, which verifies
 //! its data all the time, is undisturbed; the next front-end on the same socket works; neither
-//! descriptors nor mappings of guest memory are left; the log has one or two lines about it, or
-//! none where the front-end gets an error reply; and SIGTERM ends the daemon with status 0, also
-//! while the offender is connected.
+//! descriptors nor mappings of guest memory are left; and the log has one or two lines about it, or
+//! none where the front-end gets an error reply.
+//!
+//! SIGTERM ends the daemon with status 0, also while an offender is connected: tried with one row for
+//! each answer and text in the log, and by the full run with all rows that leave it connected.
 //!
 //! The tables are in `messages` (with `queues`), `descriptors`, `inflight`, `dirty_log`, `memory` (with `placement` and
 //! `removed_memory`), `rings` (with `changing_rings`), `packed`, `requests` and `scsi`. They have a row of each kind; all the forms
@@ -96,7 +98,7 @@ fn invalid_requests_are_survived() {
     one_daemon_survives(&[requests::rows, scsi::rows]);
 }
 
-/// One offender of each kind.
+/// One offender for each answer with each text in the log.
 #[test]
 fn sigterm_works_while_an_offender_is_connected() {
     TABLES

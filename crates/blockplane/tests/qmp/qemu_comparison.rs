@@ -2,7 +2,7 @@
 //!
 //! Every answer has the same form. Where values differ, it is meant: each difference is listed here,
 //! and in docs/qmp.md. The installed version is compared with; 7.2, 10.0 and 11.1 give the same result. A command at which a version
-//! crashes is left out of both scripts, and [reported](test_report) as a part that does not run.
+//! crashes is left out of both scripts, and [reported](test_support::report) as a part that does not run.
 
 use std::process::{Command, Stdio};
 

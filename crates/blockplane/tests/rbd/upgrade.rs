@@ -1,6 +1,6 @@
 //! Live upgrades of a daemon with an image, under a verifying load.
 //!
-//! `BLOCKPLANE_UPGRADES=10` upgrades so often instead of three times. With `--nocapture`, the longest time without a completed write
+//! `BLOCKPLANE_RBD_UPGRADES=10` upgrades so often instead of three times. With `--nocapture`, the longest time without a completed write
 //! of each upgrade is printed.
 
 use std::thread;
@@ -18,7 +18,7 @@ use crate::{MIB, new_disk};
 const UPGRADES: u32 = 3;
 
 fn upgrades() -> u32 {
-    let value = std::env::var("BLOCKPLANE_UPGRADES").ok();
+    let value = std::env::var("BLOCKPLANE_RBD_UPGRADES").ok();
     value.map_or(UPGRADES, |upgrades| upgrades.parse().expect("a number"))
 }
 

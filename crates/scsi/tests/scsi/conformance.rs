@@ -3,7 +3,7 @@
 //! The suite speaks iSCSI, so there is as much of an iSCSI target here as it takes. What the suite says of
 //! iSCSI itself does not count.
 //!
-//! Where the program is not installed the tests [report](test_report) that they do not run. `ISCSI_TEST_CU` is another place to
+//! Where the program is not installed the tests [report](test_support::report) that they do not run. `ISCSI_TEST_CU` is another place to
 //! look for it.
 
 mod pdu;

@@ -1,8 +1,8 @@
 //! Real guests: real drivers, firmware and front-ends on disks that blockplane serves.
 //!
 //! One program for all of them, so that two guests run at a time. What runs for each change is a guest or two for each device and each
-//! kind of event; everything else is run by the full run only. Nothing is skipped: where QEMU or the kernel cannot be had, the
-//! tests fail and say what to install.
+//! kind of event; everything else is run by the full run only. Where QEMU or the kernel cannot be had, the tests fail and say what to
+//! install. Where Ceph or root rights are missing, the tests that need them report that they do not run.
 
 #![allow(clippy::unwrap_used)] // the lint's exception for tests does not reach helper functions
 

@@ -1,7 +1,7 @@
 //! A guest that moves between two QEMUs, each with a server of its own on the same image, or after its disk has moved.
 //!
 //! It writes and reads back on all CPUs meanwhile, and would oops or find other data if a page were not copied that was written. That no
-//! order of events lets one be forgotten is what `virtqueue/tests/dirty_log.rs` is about.
+//! order of events lets one be forgotten is what `crates/virtqueue/tests/virtqueue/dirty_log.rs` is about.
 
 use std::path::Path;
 use std::thread;

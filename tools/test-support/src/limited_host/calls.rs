@@ -98,7 +98,7 @@ fn install(program: &BpfProgram) -> io::Result<()> {
 }
 
 /// Runs `what` on a thread of its own, where these calls fail with `errno`. `None`: this machine has no filters, which is
-/// [reported](test_report).
+/// [reported](crate::report).
 ///
 /// # Panics
 /// If `what` does.

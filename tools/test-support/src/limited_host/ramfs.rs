@@ -50,7 +50,7 @@ fn end(process: &mut Child) {
     drop(process.wait());
 }
 
-/// Makes one, on a folder within `parent`. `None`: it cannot be had here, which is [reported](test_report).
+/// Makes one, on a folder within `parent`. `None`: it cannot be had here, which is [reported](crate::report).
 #[must_use]
 pub fn ramfs_folder(parent: &Path) -> Option<Ramfs> {
     let made = TempDir::new_in(parent)
