@@ -372,6 +372,7 @@ mod tests {
         for (object, key, expected) in [
             (busy, "reads", json!(90_000)),
             (busy, "iops", json!(60_000.0)),
+            (busy, "mb_per_s", json!(245.76)),
             (&busy["queues"][1], "iops", json!(10_000.0)),
             (&busy["queues"][1], "mean_batch", json!(4.0)),
             (thread, "mean_batch", json!(12.5)),

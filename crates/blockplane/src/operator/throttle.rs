@@ -141,4 +141,12 @@ mod tests {
         assert_eq!(load.text(), "throttled by tenant: iops-total, 1 waiting");
         assert_eq!(load.to_json()["wait_p99_us"], Value::Null);
     }
+
+    #[test]
+    fn node_without_waits_has_no_limit() {
+        let earlier = sample(0, 8, [3, 0]);
+        let load = between(&earlier, &earlier);
+        assert_eq!(load.text(), "throttled by tenant: 0 waiting");
+        assert_eq!(load.to_json()["limit"], Value::Null);
+    }
 }

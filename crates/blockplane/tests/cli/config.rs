@@ -221,6 +221,10 @@ fn check_shows_what_would_run_and_hints_at_what_is_unused() {
         ("/monitors/0/monitor", json!("c")),
         ("/unused-chardevs/0/socket", json!("l")),
         ("/metrics/0/metrics", json!("unix:m")),
+        (
+            "/hints/4",
+            json!("chardev 'lonely' is used by no monitor; add [monitor.lonely]"),
+        ),
     ] {
         let found = json.pointer(pointer).unwrap_or(&Value::Null);
         assert_eq!(*found, value, "{pointer} of {json}");

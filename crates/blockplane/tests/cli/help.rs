@@ -59,7 +59,11 @@ fn manual_pages_and_completions_are_generated() {
             &["object\\-del", "id=str", "BLOCK_EXPORT_DELETED"],
         ),
         ("blockplane.bash", &["upgrade", "qmp"]),
-        ("_blockplane", &["upgrade", "qmp"]),
+        // A blank before a function keeps `_arguments` from calling it with arguments of its own (zshcompsys(1)).
+        (
+            "_blockplane",
+            &["upgrade", "qmp", ": : _blockplane_keys --blockdev'"],
+        ),
         ("blockplane.fish", &["upgrade", "qmp"]),
     ] {
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
