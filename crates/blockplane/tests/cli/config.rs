@@ -32,13 +32,17 @@ fn assert_contains_all(text: &str, words: &[&str]) {
     }
 }
 
-/// Asserts that a configuration is refused with these words. The messages of `check` are without the program's name, for editors.
+/// Asserts that a configuration is refused with these words. Problems that `check` finds are without the program's name, for editors;
+/// their words begin with the name of the file.
 #[track_caller]
 fn assert_refused(folder: &Folder, line: &str, words: &[&str]) {
     let ended = folder.run(line);
     assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{ended:?}");
+    let is_for_editors = line.starts_with("check") && words[0].starts_with("f.toml:");
+    let begins_with_file = ended.stderr.starts_with("f.toml: ");
     let is_named = ended.stderr.contains("blockplane: ");
-    assert!(is_named || line.starts_with("check"), "{ended:?}");
+    let expected = (is_for_editors, !is_for_editors);
+    assert_eq!((begins_with_file, is_named), expected, "{ended:?}");
     assert_contains_all(&ended.stderr, words);
 }
 
