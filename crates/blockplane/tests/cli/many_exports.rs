@@ -61,6 +61,12 @@ fn hundred_exports_of_32_queues_start_serve_and_stop() {
     let open = open.unwrap().count();
     let at_least = usize::try_from(2 * EXPORTS * QUEUES).unwrap();
     assert!(open > at_least, "{open} descriptors");
+    // No other number is enough for all daemons.
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let mut lines = limits.lines();
+    let limit = lines.find(|line| line.starts_with("Max open files"));
+    let words: Vec<&str> = limit.unwrap().split_whitespace().collect();
+    assert_eq!(words[3], words[4], "the soft and the hard limit");
     server.stop().assert_success();
     wires.iter().for_each(Wire::wait_for_hang_up);
     assert_eq!(folder.names(), [""; 0]);
