@@ -144,6 +144,9 @@ fn requests_that_wait_are_shown_and_pass_when_the_limit_is_removed() {
     let shown = client.export("e")["throttle"].take();
     let counts = [&shown[0]["waiting"], &shown[0]["waited"]];
     assert_eq!(counts, [0, SLOTS - 1]);
+    let by_time = shown[0]["waits"]["counts"].as_array().unwrap().iter();
+    let waits: u64 = by_time.filter_map(Value::as_u64).sum();
+    assert_eq!(waits, SLOTS as u64 - 1, "{shown}");
     let stats = client.block_stats("e");
     assert_eq!(shown, stats["throttle"], "both queries show the same");
 
