@@ -23,6 +23,21 @@ const MAX_REFUSALS: u32 = 50;
 /// cannot be completed; [`Error::NotCompleted`] if it is ready and goes on. An error of [`Client`] besides: what became of the job is
 /// not known.
 pub(crate) fn run(client: &mut Client, id: &str, command: &str, arguments: Value) -> Result<u64> {
+    let pause = || std::thread::sleep(INTERVAL);
+    run_with_pauses(client, id, command, arguments, pause)
+}
+
+/// The same with another pause between two looks at the job, for tests.
+///
+/// # Errors
+/// As above.
+pub fn run_with_pauses(
+    client: &mut Client,
+    id: &str,
+    command: &str,
+    arguments: Value,
+    mut pause: impl FnMut(),
+) -> Result<u64> {
     client.wait_without_limit();
     // If this command is to end, the job is cancelled below.
     client.execute_to_end(command, arguments)?;
@@ -59,7 +74,7 @@ pub(crate) fn run(client: &mut Client, id: &str, command: &str, arguments: Value
             }
             _ => {}
         }
-        std::thread::sleep(INTERVAL);
+        pause();
     }
     let ended = result_of(client, id);
     match refused {

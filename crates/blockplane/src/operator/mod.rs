@@ -23,7 +23,7 @@ mod histogram;
 mod image;
 pub mod info;
 pub mod interval_load;
-mod job;
+pub mod job;
 pub mod mirror;
 pub mod monitor_args;
 mod new_bitmap;

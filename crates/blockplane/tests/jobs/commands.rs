@@ -2,6 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use blockplane::operator::client::Client as Monitor;
+use blockplane::operator::job::run_with_pauses;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
@@ -9,10 +11,10 @@ use test_support::deadline::eventually;
 use crate::client::Client;
 use crate::guest::{BLOCK, OUT};
 use crate::nbd_target::start_daemon;
-use crate::process::{Folder, Process, ProcessOutput};
+use crate::process::{Folder, Process, ProcessOutput, STUCK_AFTER};
 use crate::{
     EXPORT, MIB, MONITOR, add_bitmap, assert_has, assert_no_jobs, assert_same_content,
-    await_progress, bitmap, bitmaps, content, start_with_disks, start_with_guest,
+    await_progress, bitmap, bitmaps, content, copy, start_with_disks, start_with_guest,
 };
 
 fn printed_json(output: &ProcessOutput) -> Value {
@@ -230,6 +232,30 @@ fn mirror_command_moves_a_disk_to_a_file_and_to_a_server_while_its_guest_writes(
     assert_eq!((there[3 * BLOCK], there[5 * BLOCK]), (9, 7));
     let disk = std::fs::read(folder.join("disk.img")).unwrap();
     assert!(disk[..3 * BLOCK] == there[..3 * BLOCK]);
+}
+
+/// An export of the disk is in the way, which was not there when the command looked for such. It makes no pauses here.
+#[test]
+fn mirror_command_gives_up_to_complete_after_some_refusals() {
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, MIB, EXPORT);
+    let mut monitor = Monitor::connect(&folder.join("qmp"), Some(STUCK_AFTER)).unwrap();
+    let mut pauses = 0;
+    let arguments = copy("full", json!({"speed": 1}));
+    let ended = run_with_pauses(&mut monitor, "j", "blockdev-mirror", arguments, || {
+        pauses += 1;
+        if pauses == 1 {
+            add_scsi_export(&mut client);
+            client.execute("block-job-set-speed device=j speed=0");
+            client.wait_for_event("BLOCK_JOB_READY");
+        }
+        assert!(pauses < 1000, "it goes on and on");
+    });
+    assert!(pauses > 10, "the reason may pass");
+    let error = ended.unwrap_err().to_string();
+    assert!(error.contains("job-complete id=j"), "{error}");
+    assert_eq!(crate::job(&mut client)["status"], "ready", "{error}");
+    program.stop();
 }
 
 /// Another export of the disk is in the way for longer than the command tries, which is 10 s.
