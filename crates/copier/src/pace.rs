@@ -121,6 +121,7 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    const MS: u64 = 1_000_000;
 
     #[test]
     fn parts_grow_until_a_write_has_to_wait() {
@@ -132,6 +133,32 @@ mod tests {
         assert_eq!(pace.chunk_bytes(3), MIB / 4 + COPY_CLUSTER_BYTES);
         let mut waits = (4..20).map(|waits| pace.chunk_bytes(waits));
         assert_eq!(waits.by_ref().last(), Some(COPY_CLUSTER_BYTES));
+    }
+
+    #[test]
+    fn parts_beside_guests_are_small_few_and_far_apart() {
+        let mut pace = CopyPace::new(MIB);
+        let look = |pace: &mut CopyPace, now_ns, ended| {
+            pace.look_at_guests(now_ns, 0, || GuestRequests {
+                ended,
+                ticks: ended * 1000,
+                ..GuestRequests::default()
+            });
+        };
+        assert_eq!(pace.max_parts_in_flight(8), 8);
+        look(&mut pace, 1000 * MS, 100);
+        assert_eq!(pace.max_parts_in_flight(8), 0, "it rests");
+        assert_eq!(pace.rests_until_ns(), 1005 * MS);
+        look(&mut pace, 1005 * MS, 150);
+        look(&mut pace, 1025 * MS, 200);
+        assert_eq!(pace.max_parts_in_flight(8), 1);
+        assert_eq!(pace.chunk_bytes(0), COPY_CLUSTER_BYTES);
+        // A second of the speed at first, at once.
+        pace.count(128 * MIB, 1025 * MS);
+        assert_eq!(pace.next_part_at_ns(), 2025 * MS);
+        pace.ignore_guests();
+        assert_eq!((pace.max_parts_in_flight(8), pace.rests_until_ns()), (8, 0));
+        assert!(pace.chunk_bytes(0) > COPY_CLUSTER_BYTES);
     }
 
     #[test]
