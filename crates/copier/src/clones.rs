@@ -140,6 +140,16 @@ mod tests {
     }
 
     #[test]
+    fn only_files_that_cannot_share_extents_end_the_pass() {
+        for errno in [Errno::NOMEM, Errno::NOSPC, Errno::IO, Errno::AGAIN] {
+            assert!(!is_never_cloned(errno), "{errno:?}");
+        }
+        for errno in [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL] {
+            assert!(is_never_cloned(errno), "{errno:?}");
+        }
+    }
+
+    #[test]
     fn guests_have_the_disk_between_two_parts_as_long_as_the_first_one_took() {
         let mut pass = ClonePass::new();
         pass.note_turn(1000);
