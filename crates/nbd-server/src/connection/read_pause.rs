@@ -78,6 +78,7 @@ fn has_unread_bytes(socket: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -107,5 +108,18 @@ mod tests {
         sample(&mut pause, &server, 12);
         assert_eq!(pause.pause_ns, 0);
         assert!(pause.is_over());
+    }
+
+    #[test]
+    fn tcp_sockets_have_no_pauses_while_their_buffers_are_full() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        while server.write(&[0; 1 << 16]).is_ok() {}
+        assert!(has_unread_bytes(server.as_fd()));
+        let mut pause = ReadPause::new(server.as_fd());
+        sample(&mut pause, &server, 3);
+        assert_eq!(pause.pause_ns, 0);
     }
 }
