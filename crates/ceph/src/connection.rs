@@ -233,6 +233,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn keyring_that_cannot_be_opened_is_the_first_that_exists_or_the_first_of_all() {
+        let named = |files: &[&str]| {
+            let files: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
+            unreadable_keyring(&files).map(|(path, _)| path)
+        };
+        let (absent, no_folder, readable) = ("/nonexistent/a", "/dev/null/b", "/dev/null");
+        assert_eq!(named(&[absent, "/nonexistent/b"]), Some(absent.into()));
+        assert_eq!(named(&[absent, no_folder]), Some(no_folder.into()));
+        assert_eq!(named(&[absent, readable]), None);
+    }
+
+    #[test]
     fn a_refusal_names_monitors_and_client_and_the_reason_in_the_log() {
         let options = ClusterOptions {
             user: Some("vm".to_owned()),

@@ -143,6 +143,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn errors_are_counted_and_a_new_queue_continues_the_counts_of_a_dropped_one() {
+        let stats = RequestStats::default();
+        let [first, second] = [(); 2].map(|()| stats.reuse_or_add_queue_stats());
+        first.count_sent(1000);
+        first.count_answered(Op::Discard, 1000, 1400, None);
+        let failed = || {
+            let queues = stats.queues();
+            let of_queue = |queue: &QueueStats| queue.of_kind(RequestKind::Unmap).failed.get();
+            queues.iter().map(of_queue).collect::<Vec<_>>()
+        };
+        assert_eq!(failed(), [1, 0], "a queue in use is no other one's");
+        drop(first);
+        let third = stats.reuse_or_add_queue_stats();
+        third.count_sent(2000);
+        third.count_answered(Op::Discard, 2000, 2400, None);
+        assert_eq!(failed(), [2, 0]);
+        drop(second);
+    }
+
+    #[test]
     fn silence_begins_with_the_oldest_request_or_the_last_answer_of_any_queue() {
         let [busy, idle] = [RequestStats::default(), RequestStats::default()];
         let [a, b] = [&busy, &idle].map(RequestStats::reuse_or_add_queue_stats);
