@@ -1,8 +1,10 @@
 //! Requests: what is written is read, also by Ceph's own tools, and ranges are checked.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use ceph::{LockError, MAX_BYTES_IN_FLIGHT};
+use ceph::{Image, LockError, MAX_BYTES_IN_FLIGHT};
 use engine::{Errno, Op};
 use test_support::ceph::Cluster;
 use test_support::deadline::eventually;
@@ -232,11 +234,17 @@ fn a_snapshot_that_is_removed_while_it_is_read_fails_instead_of_reading_as_zeroe
         return;
     };
     let data = pattern(1, 4096);
-    let mut writer = Requester::new(&client.open("readable"));
+    let resizes = Arc::new(AtomicU32::new(0));
+    let counter = resizes.clone();
+    let on_resize = Arc::new(move || _ = counter.fetch_add(1, Ordering::Relaxed));
+    let written = Image::open(client.connection(), &image("readable"), on_resize).unwrap();
+    let mut writer = Requester::new(&written);
     writer.write(0, &data).unwrap();
     cluster.rbd(["snap", "create", "rbd/readable@before"]);
     writer.write(0, &[2; 4096]).unwrap();
-    drop(writer);
+    drop((writer, written));
+    let resizes = resizes.load(Ordering::Relaxed);
+    assert_eq!(resizes, 0, "a snapshot changes the header, and no size");
     // Images open for reading and snapshots refuse writes.
     let mut options = image("readable");
     options.read_only = true;
