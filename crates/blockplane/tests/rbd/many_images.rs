@@ -77,22 +77,26 @@ fn nodes_that_are_removed_leave_nothing() {
     program.stop();
 }
 
+/// The default is 32.
 #[test]
-fn seventy_images_use_three_connections() {
+fn seventy_images_of_at_most_35_per_connection_use_two() {
     let Some(disk) = new_disk("seventy") else {
         return;
     };
     let folder = Folder::new();
-    let (program, mut client) = start(&folder, &format!("--blockdev rbd,{}", disk.node()));
+    let line = format!("--blockdev rbd,{},images-per-connection=35", disk.node());
+    let (program, mut client) = start(&folder, &line);
     for image in 1..70 {
-        client.done("blockdev-add", disk.node_json(&format!("n{image}")));
+        let mut node = disk.node_json(&format!("n{image}"));
+        node["images-per-connection"] = 35.into();
+        client.done("blockdev-add", node);
     }
     // A thread gets its name when it runs.
-    eventually("three connections", || connections(program.pid()) == 3);
+    eventually("two connections", || connections(program.pid()) == 2);
     let status = disk.cluster.rbd(["status", "seventy"]);
     let words = status.split_whitespace();
     let clients: BTreeSet<_> = words.filter(|word| word.starts_with("client.")).collect();
-    assert_eq!((disk.watchers(), clients.len()), (70, 3), "{status}");
+    assert_eq!((disk.watchers(), clients.len()), (70, 2), "{status}");
     program.stop();
     disk.is_closed();
 }
