@@ -125,3 +125,23 @@ impl Walk {
         (block, kind)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mixed_pattern_reads_as_often_as_it_says() {
+        for (pattern, reads) in [
+            ("randread", 1000..=1000),
+            ("randrw:90", 850..=950),
+            ("rw", 450..=550),
+            ("write", 0..=0),
+        ] {
+            let mut walk = Walk::new(pattern.parse().unwrap(), 64, 0, 1);
+            let kinds = (0..1000).map(|_| walk.step().1);
+            let count = kinds.filter(|kind| matches!(kind, Kind::Read)).count();
+            assert!(reads.contains(&count), "{pattern}: {count}");
+        }
+    }
+}
