@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)] // a test panics on what it did not expect
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
@@ -133,7 +133,8 @@ fn verification_reads_all_back_and_finds_what_another_process_changes() {
     let path = daemon.folder.path().join("disk.img");
     let disk = fs::File::options().write(true).open(path).unwrap();
     let error = std::thread::scope(|scope| {
-        let load = "--verify --destroy-data --pattern randrw --depth 8 --time 500ms --span 1M";
+        // It ends at the first difference.
+        let load = "--verify --destroy-data --pattern randrw --depth 8 --time 60s --span 1M";
         let verified = scope.spawn(|| daemon.run(load));
         while !verified.is_finished() {
             disk.write_all_at(&[0x55; 512], 4096).unwrap();
@@ -192,11 +193,13 @@ fn impossible_comparison_is_refused_before_a_disk_is_created_or_written() {
 #[test]
 fn server_that_dies_under_load_is_an_error() {
     for client in ["polling", "blocking"] {
-        let daemon = Daemon::serve("null-co:");
-        let socket = daemon.socket();
-        let line = format!("run {} --time 60s --client {client}", socket.display());
+        let mut daemon = Daemon::serve("disk.img --size 64M");
+        let load = format!("--pattern randwrite --destroy-data --time 60s --client {client}");
+        let line = format!("run {} {load}", daemon.socket().display());
         let load = std::thread::spawn(move || output(&line));
-        sleep(Duration::from_millis(300));
+        let disk = fs::File::open(daemon.folder.path().join("disk.img")).unwrap();
+        let is_written = || disk.metadata().unwrap().blocks() > 0;
+        daemon.process.wait_until("it is written", is_written);
         daemon.process.signal(Signal::KILL);
         let error = load.join().unwrap().unwrap_err();
         assert!(error.contains("closed the connection"), "{error}");
