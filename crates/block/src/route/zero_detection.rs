@@ -113,6 +113,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_byte_in_any_of_many_segments_is_found() {
+        const LEN: usize = 1000;
+        let mut memory = [0u8; LEN];
+        let base = memory.as_mut_ptr();
+        let mut iov: Vec<_> = (0..LEN)
+            .map(|at| libc::iovec {
+                iov_base: base.wrapping_add(at).cast(),
+                iov_len: 1,
+            })
+            .collect();
+        let write = Request {
+            iov: iov.as_mut_ptr(),
+            iov_count: u32::try_from(LEN).unwrap(),
+            ..Request::without_data(Op::Write, 0, LEN as u64, 0)
+        };
+        // SAFETY: list and memory outlive the request, and only this accesses the memory.
+        unsafe {
+            assert!(has_only_zeroes(&write));
+            for at in 0..LEN {
+                base.add(at).write(0x80);
+                assert!(!has_only_zeroes(&write), "{at}");
+                base.add(at).write(0);
+            }
+        }
+    }
+
+    #[test]
     fn a_single_bit_anywhere_is_found() {
         let mut memory = [0u8; 64];
         for start in 0..16 {
