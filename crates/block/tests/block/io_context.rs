@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use block::{FileOptions, Node, Op};
+use test_support::deadline::Deadline;
 
 use crate::harness::{Call, Rig, pattern};
 use crate::storage::{cached, file, new_image, null, options, ring, ways};
@@ -127,4 +128,32 @@ fn a_nodes_own_batch_limit_submits_early() {
             assert_eq!(submitted, batches);
         }
     }
+}
+
+/// A queue submits another read whenever there is room, before discards, which are tasks, get what is left.
+#[test]
+fn discards_by_the_ring_get_room_beside_reads_without_end() {
+    let (_folder, path) = new_image(1 << 20);
+    let node = file(&ring(options(&path)));
+    let mut rig = Rig::with_max_events(1);
+    let disk = rig.attach(&node);
+    if rig.io.ring_stats().is_none() {
+        return test_support::report::not_run("no io_uring");
+    }
+    rig.submit(&disk, Op::Discard, 0);
+    let (mut reads, mut done, deadline) = (0, Vec::new(), Deadline::default());
+    while rig.submitted() <= reads {
+        deadline.check("reads complete");
+        rig.io.reap_and_poll_tasks(&mut done);
+        while rig.io.room(&disk) > 0 {
+            reads += 1;
+            rig.submit(&disk, Op::Read, reads);
+        }
+        assert!(reads < 20, "the discard is not submitted");
+        rig.io.poll_tasks_and_submit();
+        std::thread::yield_now();
+    }
+    let left = usize::try_from(reads).unwrap() + 1 - done.len();
+    done.extend(rig.run_until_completed(left));
+    assert!(done.iter().all(|done| done.result == Ok(())), "{done:?}");
 }
