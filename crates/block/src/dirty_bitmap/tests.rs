@@ -185,6 +185,11 @@ fn a_bitmap_in_use_records_and_is_not_changed() {
         let busy = Err(BitmapError::Busy("a".into()));
         assert_eq!(switch(&[action(&node, "a", change)]).map(drop), busy);
     }
+    // One that the same switch adds, for a job that begins with it.
+    let begin = action(&node, "new", BitmapChange::BeginSuccessor);
+    let remove = action(&node, "new", BitmapChange::Remove);
+    let refused = switch(&[add(&node, "new", true), begin, remove]).map(drop);
+    assert_eq!(refused, Err(BitmapError::Busy("new".into())));
     write(&mut io, &disk, 1);
     drop(bitmap);
     assert_eq!(dirty(&node, "a"), [1]);
