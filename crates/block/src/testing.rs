@@ -6,6 +6,6 @@ mod unit_tests;
 
 #[cfg(test)]
 pub(crate) use unit_tests::{
-    attach, attached, fault, file, file_with_cache, filter, io, null, rules, run_for_a_while,
-    run_phases, run_until_completed, submit, submit_range, target, window, write,
+    attach, attached, fault, file, file_with_cache, filter, io, null, rules, run_phases,
+    run_until_completed, run_until_idle, submit, submit_range, target, window, write,
 };

@@ -8,14 +8,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use engine::{Errno, Op};
-use test_support::deadline::Deadline;
 
 use super::{
     BlockCopy, COPY_CLUSTER_BYTES, CopyExtent, CopyFailure, CopyMoment, CopySide,
     MIN_CLUSTER_BYTES, MirrorMode,
 };
 use crate::dirty_bitmap::BitmapError;
-use crate::testing::{attach, run_for_a_while, run_until_completed, submit, submit_range, write};
+use crate::testing::{attach, run_until_completed, run_until_idle, submit, submit_range, write};
 use crate::{Aio, AttachedDisk, FaultAction, FaultRule, Faults, IoContext, Node, testing};
 
 pub(super) const BYTES: usize = 1 << 20;
@@ -183,11 +182,7 @@ fn a_write_waits_for_its_copy_only_if_others_read_the_target() {
         rig.moment.begin();
         let (mut io, disk) = testing::attached(&rig.source);
         submit(&mut io, &disk, (Op::Write, 0), vec![1; 4096], 1);
-        let (mut done, deadline) = (run_for_a_while(&mut io), Deadline::default());
-        while byte == 1 && rig.content("source")[..4096] != [1; 4096] {
-            deadline.check("the write begins");
-            done.extend(run_for_a_while(&mut io));
-        }
+        let done = run_until_idle(&mut io);
         assert!(rig.content("source")[..4096] == [byte; 4096], "{extent:?}");
         assert_eq!((done, rig.copy.copied_bytes()), (Vec::new(), 0));
         rig.set_faults(1, []);
@@ -235,7 +230,7 @@ fn a_write_before_the_moment_is_copied_when_it_has_ended() {
     rig.moment.begin();
     let copier = rig.copier(&mut other);
     submit_range(&mut other, &copier, Op::Read, 0..COPY_CLUSTER_BYTES);
-    assert_eq!(run_for_a_while(&mut other), [], "the write has not ended");
+    assert_eq!(run_until_idle(&mut other), [], "the write has not ended");
     rig.set_faults(0, []);
     run_until_completed(&mut io, 1);
     run_until_completed(&mut other, 1);

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use engine::{Completion, Op, Request};
 use test_support::deadline::Deadline;
@@ -171,13 +170,17 @@ pub(crate) fn run_phases(io: &mut IoContext) -> Vec<Completion> {
     done
 }
 
-/// Runs the phases for a while, so that what does not hang completes.
-pub(crate) fn run_for_a_while(io: &mut IoContext) -> Vec<Completion> {
-    let mut done = Vec::new();
-    for _ in 0..50 {
-        io.poll_tasks_and_submit();
+/// Runs the phases until all that has not completed waits for something else than I/O of this context. Files are those of workers.
+pub(crate) fn run_until_idle(io: &mut IoContext) -> Vec<Completion> {
+    assert!(io.aio_stats().is_none() && io.ring_stats().is_none());
+    let (deadline, mut done) = (Deadline::default(), Vec::new());
+    loop {
         io.reap_and_poll_tasks(&mut done);
-        std::thread::sleep(Duration::from_millis(1));
+        io.poll_tasks_and_submit();
+        if io.workers.in_flight_count() == 0 && !io.has_completions_or_woken_tasks() {
+            return done;
+        }
+        deadline.check("I/O of workers ends");
+        std::thread::yield_now();
     }
-    done
 }

@@ -5,7 +5,7 @@ use engine::{Errno, Op};
 use super::{COPY_CLUSTER_BYTES, MirrorMode};
 use crate::copy::tests::{BYTES, Rig};
 use crate::testing::{
-    attach, fault, run_for_a_while, run_until_completed, submit, submit_range, write,
+    attach, fault, run_until_completed, run_until_idle, submit, submit_range, write,
 };
 use crate::{FaultAction, FaultRule, testing};
 
@@ -170,7 +170,7 @@ fn a_write_that_ends_while_its_cluster_is_copied_is_copied_again() {
     let (mut io, mut copiers) = (testing::io(), testing::io());
     let copier = rig.copier(&mut copiers);
     submit_range(&mut copiers, &copier, Op::Read, 0..COPY_CLUSTER_BYTES);
-    assert_eq!(run_for_a_while(&mut copiers), []);
+    assert_eq!(run_until_idle(&mut copiers), []);
     let disk = attach(&mut io, &rig.source);
     write(&mut io, &disk, 0, 1);
     rig.set_faults(1, []);
@@ -194,7 +194,7 @@ fn a_write_waits_for_an_earlier_one_of_its_cluster() {
     for (io, byte) in [(&mut io, 1), (&mut other, 2)] {
         let disk = attach(io, &rig.source);
         submit(io, &disk, (Op::Write, 0), vec![byte; BLOCK], 1);
-        assert_eq!(run_for_a_while(io), [], "{byte}");
+        assert_eq!(run_until_idle(io), [], "{byte}");
     }
     rig.set_faults(1, []);
     run_until_completed(&mut io, 1);

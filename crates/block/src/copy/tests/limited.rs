@@ -15,7 +15,7 @@ fn a_write_waits_for_a_copy_that_began_before_its_cluster_was_known_to_be_clean(
     first.poll_tasks_and_submit();
     rig.copy.limit_to_dirty(|_| ());
     submit(second, &disks[1], (Op::Write, 0), vec![2; 4096], 1);
-    assert_eq!(run_for_a_while(second), [], "the cluster is being read");
+    assert_eq!(run_until_idle(second), [], "the cluster is being read");
     rig.set_faults(0, []);
     run_until_completed(first, 1);
     run_until_completed(second, 1);

@@ -59,7 +59,7 @@ fn a_write_waits_for_a_read_of_what_it_changes() {
     io.poll_tasks_and_submit();
     let disk = attach(&mut guest, &rig.source);
     submit(&mut guest, &disk, (Op::Write, 0), vec![1; 4096], 1);
-    assert_eq!(run_for_a_while(&mut guest), []);
+    assert_eq!(run_until_idle(&mut guest), []);
     assert_eq!(rig.content("source")[0], 7);
     rig.set_faults(0, []);
     run_until_completed(&mut io, 1);

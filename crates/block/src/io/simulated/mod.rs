@@ -96,6 +96,11 @@ impl Workers {
     }
 
     pub fn set_new_thread_cpus(&mut self, _: CpuSet) {}
+
+    #[cfg(test)]
+    pub fn in_flight_count(&self) -> usize {
+        self.jobs.len() + self.finished.len()
+    }
 }
 
 impl IoBackend for Workers {
