@@ -268,6 +268,8 @@ fn limits_can_be_changed_while_jobs_run() {
     let release = fixture.add_waiting(0..1);
     fixture.add(1, Task::Return(Ok(())));
     assert_eq!(fixture.threads(), 1);
+    fixture.pool.set_limits(0, 2).unwrap();
+    assert_eq!(fixture.threads(), 2, "one for the job that waits");
     fixture.pool.set_limits(3, 8).unwrap();
     assert_eq!(fixture.threads(), 3);
     // The second job no longer waits for the first.
