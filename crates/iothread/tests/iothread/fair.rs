@@ -113,6 +113,28 @@ fn an_idle_queue_costs_busy_ones_nothing_and_is_served_when_kicked() {
     }
 }
 
+/// An idle queue rests when it was found empty often enough in a row.
+#[test]
+fn a_queue_with_occasional_requests_stays_active() {
+    let disk = null_disk(0);
+    let mut looped = Loop::new(128);
+    let (mut endless, mut guest) = (Guest::new(512, false), Guest::new(16, false));
+    looped.start(&endless, &disk);
+    looped.iterate_beside(&mut endless);
+    looped.start(&guest, &disk);
+    for tag in 0..4 {
+        for _ in 0..100 {
+            looped.iterate_beside(&mut endless);
+            assert!(!asks_for_kicks(&guest), "before request {tag}");
+        }
+        guest.read(tag, 0);
+        guest.submit();
+        looped.iterate_beside(&mut endless);
+        looped.iterate_beside(&mut endless);
+        assert_eq!(guest.take_done().len(), 1);
+    }
+}
+
 #[test]
 fn beside_requests_without_end_an_active_queue_waits_two_iterations() {
     let disk = null_disk(0);
