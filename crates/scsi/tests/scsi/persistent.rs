@@ -178,9 +178,11 @@ fn invalid_requests_change_nothing() {
 }
 
 #[test]
-fn a_release_of_another_kind_is_refused() {
+fn holder_cannot_reserve_or_release_another_type() {
     let mut rig = registered();
-    out(&mut rig, 0, RESERVE, WRITE_EXCLUSIVE, 0x10, 0);
+    out_good(&mut rig, 0, RESERVE, WRITE_EXCLUSIVE, 0x10, 0);
+    let reply = out(&mut rig, 0, RESERVE, EXCLUSIVE_ACCESS, 0x10, 0);
+    assert_eq!(reply.status, Status::ReservationConflict);
     let reply = out(&mut rig, 0, RELEASE, EXCLUSIVE_ACCESS, 0x10, 0);
     assert_eq!(reply.sense_code(), (5, 0x2604));
     out_good(&mut rig, 1, RELEASE, WRITE_EXCLUSIVE, 0x11, 0);

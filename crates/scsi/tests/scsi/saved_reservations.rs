@@ -77,6 +77,11 @@ fn saved_reservations_are_restored_after_a_restart() {
     assert_eq!(inside(&mut rig, 2)[2..4], [1, 0x81]);
 
     let mut rig = again(&texts[1], &[(NexusNumber(9), ports)]);
+    assert_eq!(
+        inside(&mut rig, 2)[3],
+        0x81,
+        "they survive the next one, too"
+    );
     assert_eq!(may(&mut rig, 0), (true, false));
     assert_eq!(may(&mut rig, 9), (true, true));
     let generation = inside(&mut rig, 0)[..4].to_vec();
