@@ -131,6 +131,8 @@ fn the_number_of_unanswered_transfers_is_limited() {
     assert_eq!(dma.take_next_finished(), None);
     let id = dma.queue_or_fail_transfer(DmaDirection::Write, 0, vec![0; 10], 5);
     assert_eq!(dma.take_next_finished(), Some((id, Err(Errno::BUSY))));
+    dma.fail_timed_out(4 + DMA_TIMEOUT_NS);
+    assert_eq!(dma.take_next_finished(), None, "the time is not over");
     dma.fail_timed_out(5 + DMA_TIMEOUT_NS);
     while dma.take_next_finished().is_some() {}
     dma.queue_or_fail_transfer(DmaDirection::Write, 0, vec![0; 10], 6);

@@ -259,6 +259,8 @@ fn all_memory_is_unmapped_at_once() {
         (4, 0, 0),
         (3, 0, 0),
         (0, 0, 0),
+        // Another size than it was mapped with.
+        (0, 0x1000, 0x2000),
     ] {
         let refused = rig.call(command::DMA_UNMAP, &unmap(flags, address, size), &[]);
         assert!(refused.is_err(), "{flags} {address:#x} {size:#x}");
