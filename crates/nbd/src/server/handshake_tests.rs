@@ -162,6 +162,11 @@ fn contexts_are_kept_for_their_export() {
     let query = named("disk", &query);
     let (_, replies) = send(&mut handshake, option::SET_META_CONTEXT, &query);
     assert_eq!(replies[0], (4, b"\0\0\0\0base:allocation".to_vec()));
+    let all = named("disk", &[0; 4]);
+    let (_, listed) = send(&mut handshake, option::LIST_META_CONTEXT, &all);
+    assert_eq!(kinds(&listed), [4, 4, 1]);
+    let without_number = b"\0\0\0\0qemu:dirty-bitmap:b";
+    assert_eq!(listed[1].1, without_number, "a list chooses nothing");
     let (step, _) = send(&mut handshake, option::GO, &named("disk", &[0, 0]));
     let HandshakeStep::Transmission(negotiated) = step else {
         panic!("{step:?}");
