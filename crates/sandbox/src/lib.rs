@@ -33,12 +33,6 @@ pub enum ThreadKind {
     NetworkClient,
 }
 
-/// The system calls that threads of this kind may make with any arguments, including calls that only other architectures have.
-pub fn unconditionally_allowed_calls(kind: ThreadKind) -> impl Iterator<Item = &'static str> {
-    let calls = calls::allowed_calls(kind).filter(|call| call.allowed_if.is_empty());
-    calls.map(|call| call.name)
-}
-
 /// Error of a sandbox mechanism that the kernel has.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}; --sandbox off starts without")]

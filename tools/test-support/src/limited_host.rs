@@ -8,5 +8,5 @@ mod calls;
 pub mod confined;
 mod ramfs;
 
-pub use calls::{Answer, Call, refuse, with_errno};
+pub use calls::{Call, refuse, with_errno};
 pub use ramfs::{Ramfs, ramfs_folder};

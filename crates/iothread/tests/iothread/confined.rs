@@ -3,9 +3,8 @@
 use block::Aio;
 use iothread::event_loop::PollSettings;
 use iothread::{IothreadHandle, IothreadSettings};
-use sandbox::ThreadKind;
 use test_support::limited_host::confined::{
-    Operation, all_are_allowed, confine, is_inside, not_missed, on_thread,
+    Operation, all_are_allowed, confine, is_inside, on_thread,
 };
 
 use crate::guest::{DISCARD, FLUSH, Guest, WRITE_ZEROES, disk_by, iothread, null_disk};
@@ -21,20 +20,14 @@ const OPERATIONS: &[Operation] = &[
     ),
 ];
 
-const TEST: &str = "confined::every_operation_is_allowed_in_the_sandbox";
-
 #[test]
 fn every_operation_is_allowed_in_the_sandbox() {
     if !is_inside(OPERATIONS) {
-        all_are_allowed(TEST, OPERATIONS);
+        all_are_allowed(
+            "confined::every_operation_is_allowed_in_the_sandbox",
+            OPERATIONS,
+        );
     }
-}
-
-/// Withholds each call of the control threads' list from the table, and with it from iothreads and workers.
-#[test]
-#[ignore = "full run only"]
-fn calls_that_no_operation_makes() {
-    eprintln!("{:?}", not_missed(TEST, OPERATIONS, ThreadKind::Control));
 }
 
 fn on_a_control_thread(what: impl FnOnce() + Send) {

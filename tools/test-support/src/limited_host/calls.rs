@@ -31,23 +31,14 @@ impl Call {
     }
 }
 
-/// The kernel's answer to a refused call.
-#[derive(Clone, Copy, Debug)]
-pub enum Answer {
-    /// This error.
-    Errno(libc::c_int),
-    /// SIGSYS, as in the daemon's sandbox.
-    Signal,
-}
-
-/// Refuses these calls of the calling thread, and of those that it starts.
+/// Refuses these calls of the calling thread, and of those that it starts, with this error.
 ///
 /// # Errors
 /// The kernel has no filters, or allows no more.
 ///
 /// # Panics
 /// If seccompiler does not know this machine.
-pub fn refuse(calls: &[Call], answer: Answer) -> io::Result<()> {
+pub fn refuse(calls: &[Call], errno: libc::c_int) -> io::Result<()> {
     let mut rules = BTreeMap::<i64, Vec<SeccompRule>>::new();
     for call in calls {
         let conditions = rules.entry(call.number).or_default();
@@ -59,10 +50,7 @@ pub fn refuse(calls: &[Call], answer: Answer) -> io::Result<()> {
             conditions.push(SeccompRule::new(vec![condition]).expect("it has a condition"));
         }
     }
-    let refuses = match answer {
-        Answer::Errno(errno) => SeccompAction::Errno(errno.unsigned_abs()),
-        Answer::Signal => SeccompAction::Trap,
-    };
+    let refuses = SeccompAction::Errno(errno.unsigned_abs());
     let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a known machine");
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuses, arch);
     let program: BpfProgram = filter
@@ -112,7 +100,7 @@ pub fn with_errno<R: Send>(
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name(name)
-            .spawn_scoped(scope, || match refuse(calls, Answer::Errno(errno)) {
+            .spawn_scoped(scope, || match refuse(calls, errno) {
                 Ok(()) => Some(what()),
                 Err(error) => {
                     crate::report::not_run(&format!("no filters of system calls: {error}"));

@@ -1,19 +1,14 @@
 //! Operations in the daemon's sandbox, each in a process of its own, because dropped privileges cannot be regained.
 //!
-//! A table names operations of a kind of thread. A test runs each of them, by running itself again; an experiment withholds one
-//! call of a list after the other, and says which of them no operation makes.
+//! A table names operations of a kind of thread. A test runs each of them, by running itself again.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
 use sandbox::{AccessibleFiles, ThreadKind};
-use syscalls::Sysno;
 
-use crate::limited_host::calls::{Answer, Call, refuse};
-
-/// Environment of the other process: the operation, and what is withheld from it as `thread call`.
+/// Environment of the other process: the operation.
 const OPERATION: &str = "BLOCKPLANE_CONFINED_OPERATION";
-const WITHHELD: &str = "BLOCKPLANE_CONFINED_WITHHELD";
 
 /// A row of a table.
 #[derive(Clone, Copy)]
@@ -62,7 +57,6 @@ pub fn confine() {
         confined.is_complete(),
         "this kernel lacks something: {confined}"
     );
-    withhold(ThreadKind::Control);
 }
 
 /// Runs `what` on an iothread, with what a control thread prepares. The calling thread is not confined: it may take down what it
@@ -101,21 +95,6 @@ pub fn on_thread(name: &str, what: impl FnOnce() + Send) {
 /// If the kernel refuses.
 pub fn enter(thread: ThreadKind) {
     sandbox::confine_thread_if_process_is(thread).expect("a filter");
-    withhold(thread);
-}
-
-/// What the experiment withholds from threads of this kind.
-fn withhold(thread: ThreadKind) {
-    let withheld = std::env::var(WITHHELD).unwrap_or_default();
-    let Some((kind, name)) = withheld.split_once(' ') else {
-        return;
-    };
-    if kind == format!("{thread:?}")
-        && let Ok(number) = name.parse::<Sysno>()
-    {
-        let call = Call::any(libc::c_long::from(number.id()));
-        refuse(&[call], Answer::Signal).expect("a filter");
-    }
 }
 
 /// In the other process: does what it is for, and says so.
@@ -129,12 +108,11 @@ pub fn is_inside(table: &[Operation]) -> bool {
     true
 }
 
-fn run(test: &str, operation: &str, withheld: &str) -> Output {
+fn run(test: &str, operation: &str) -> Output {
     let program = std::env::current_exe().expect("this program");
     Command::new(program)
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(OPERATION, operation)
-        .env(WITHHELD, withheld)
         .output()
         .expect("this program runs")
 }
@@ -145,7 +123,7 @@ fn run(test: &str, operation: &str, withheld: &str) -> Output {
 /// If one of them fails, or is ended.
 pub fn all_are_allowed(test: &str, table: &[Operation]) {
     for operation in table {
-        let output = run(test, operation.name, "");
+        let output = run(test, operation.name);
         let text = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
         let name = operation.name;
@@ -162,28 +140,4 @@ pub fn all_are_allowed(test: &str, table: &[Operation]) {
             crate::report::not_run(&format!("{name}: {line}"));
         }
     }
-}
-
-/// Withholds the calls of a kind of thread, one after the other. Those that no operation misses. `test`: as above.
-#[must_use]
-pub fn not_missed(test: &str, table: &[Operation], thread: ThreadKind) -> Vec<&'static str> {
-    let misses = |name: &str| {
-        let withheld = format!("{thread:?} {name}");
-        let fails = |operation: &&Operation| {
-            let output = run(test, operation.name, &withheld);
-            !operation.ended_well(&output)
-        };
-        table.iter().find(fails).map(|operation| operation.name)
-    };
-    let mut left = Vec::new();
-    for name in sandbox::unconditionally_allowed_calls(thread) {
-        match misses(name) {
-            Some(operation) => eprintln!("{thread:?} {name}: missed by '{operation}'"),
-            None => {
-                eprintln!("{thread:?} {name}: not missed");
-                left.push(name);
-            }
-        }
-    }
-    left
 }
