@@ -10,7 +10,7 @@ use lsi_driver::offsets::{DSP, DSPS, SCID};
 use lsi_driver::slot::{CONFIG, Slot};
 use lsi53c895a::adapter::{Adapter, Disk};
 use scsi::Unit;
-use test_support::lsi_chip::FAR;
+use test_support::lsi_chip::{FAR, FAR_BYTES};
 use vfio_user::PciDevice;
 use vfio_user::wire::command;
 use virtqueue::testing::TestMemory;
@@ -18,9 +18,7 @@ use virtqueue::testing::TestMemory;
 use crate::disk::{DISK, Disks, geometry, keeping};
 use crate::front_end::FrontEnd;
 use crate::input::Input;
-use crate::scripts::{
-    self, ANSWER, COMMAND, DATA, FAR_BYTES, MEMORY, MESSAGE, PROGRAMS, one_command, piece,
-};
+use crate::scripts::{self, ANSWER, COMMAND, DATA, MEMORY, MESSAGE, PROGRAMS, one_command, piece};
 
 const REGISTERS: u32 = 1;
 

@@ -1,15 +1,14 @@
 //! SCRIPTS as guests write them: mostly valid instructions with mostly valid addresses.
 
 use lsi_driver::assemble::{ACK, DATA_IN, MSG_IN, Program, STATUS, When};
-use test_support::lsi_chip::{BARS, FAR};
+use test_support::lsi_chip::{BARS, FAR, FAR_BYTES};
 
 use crate::input::Input;
 
 /// Shared guest memory, from address 0.
 pub const MEMORY: usize = 1 << 16;
 
-/// Bytes of memory that is not shared.
-pub const FAR_BYTES: usize = 1 << 14;
+const _: () = assert!(FAR_BYTES == 1 << 16, "16 bits address all of it");
 
 /// Where programs stand.
 pub const PROGRAMS: [u32; 2] = [0, BARS.ram];
@@ -60,7 +59,7 @@ pub fn address(input: &mut Input) -> u32 {
         2 => offset,
         3 => BARS.registers + (offset & 0x3ff),
         4 => BARS.ram + (offset & 0x1fff),
-        5 => FAR + (offset & 0x3fff),
+        5 => FAR + offset,
         _ => offset << 16 | u32::from(input.u16()),
     }
 }
