@@ -83,6 +83,8 @@ pub struct Disks {
     /// Requests that all of them take.
     pub room: usize,
     pub read_only: bool,
+    /// Whether the device has blocking calls for workers.
+    pub expects_calls: bool,
 }
 
 impl Disks {
@@ -92,6 +94,7 @@ impl Disks {
             waiting: Vec::new(),
             room,
             read_only: false,
+            expects_calls: true,
         }
     }
 
@@ -131,6 +134,7 @@ impl DiskIo for Disks {
     }
 
     fn submit_blocking_call(&mut self, _: u32, call: DiskCall, number: u32) {
+        assert!(self.expects_calls, "this device has no calls");
         self.start(number.into(), Waits::Call(call));
     }
 }

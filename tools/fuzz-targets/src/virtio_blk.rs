@@ -73,6 +73,7 @@ impl Rig {
         let stats = QueueStats::new();
         let mut disk = Disks::new(1, 16);
         disk.read_only = device.options().read_only;
+        disk.expects_calls = false;
         Rig {
             queue: Queue::new(QueueName::new("fuzz", 0), device.clone(), size, &stats),
             disk,
