@@ -23,13 +23,27 @@ fn note_panics() {
     });
 }
 
-/// How often each input is changed.
+/// How often each input is changed by one seed.
 const ROUNDS: usize = 4;
+
+/// The seed of changes that are tried each time.
+const FIXED_SEED: u64 = 1;
+
+/// The environment's seed of further changes, another one for each commit.
+const SEED: &str = "BLOCKPLANE_FUZZ_SEED";
+
+/// How often each input is changed by the environment's seed: less where that takes seconds.
+fn rounds_by_environment(target: &str) -> usize {
+    match target {
+        "lsi-adapter" | "lsi-chip" => 1,
+        _ => ROUNDS,
+    }
+}
 
 /// Changes some bytes of an input, as a fuzzer would, and lets it end as another one does: the same for the same seed.
 fn mutated(input: &[u8], other: &[u8], seed: &mut u64) -> Vec<u8> {
     let mut below = |limit: usize| {
-        *seed = seed.wrapping_mul(6_364_136_223_846_793_005) + 1;
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         usize::try_from(*seed >> 33).expect("64 bits") % limit.max(1)
     };
     let mut bytes = input.to_vec();
@@ -46,19 +60,30 @@ fn mutated(input: &[u8], other: &[u8], seed: &mut u64) -> Vec<u8> {
     bytes
 }
 
-fn replay(name: &str) {
+/// All inputs, changed so often by a seed.
+fn all_mutated(inputs: &[Vec<u8>], rounds: usize, mut seed: u64) -> Vec<Vec<u8>> {
+    let mut changed = Vec::new();
+    for distance in 1..=rounds {
+        let others = inputs.iter().cycle().skip(distance);
+        for (input, other) in inputs.iter().zip(others) {
+            changed.push(mutated(input, other, &mut seed));
+        }
+    }
+    changed
+}
+
+fn replay(test: &str, name: &str) {
     note_panics();
     let target = fuzz_targets::find(name).expect("a target");
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpora");
     let inputs = corpus::read(&corpora.join(name).with_extension("corpus")).expect("a corpus");
     assert!(!inputs.is_empty());
-    let mut seed = 1;
-    let mut changed = Vec::new();
-    for distance in 1..=ROUNDS {
-        let others = inputs.iter().cycle().skip(distance);
-        for (input, other) in inputs.iter().zip(others) {
-            changed.push(mutated(input, other, &mut seed));
-        }
+    let mut changed = all_mutated(&inputs, ROUNDS, FIXED_SEED);
+    if let Some(seed) = std::env::var_os(SEED) {
+        let seed = seed.to_str().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| panic!("{SEED} is a number"));
+        changed.extend(all_mutated(&inputs, rounds_by_environment(name), seed));
+        eprintln!("repeat it: {SEED}={seed} cargo test -p fuzz-targets {test}");
     }
     for (number, input) in inputs.iter().chain(&changed).enumerate() {
         // Shown if it fails.
@@ -76,7 +101,7 @@ macro_rules! replayed {
     ($($test:ident: $name:literal,)*) => {
         $(#[test]
         fn $test() {
-            replay($name);
+            replay(stringify!($test), $name);
         })*
 
         #[test]
