@@ -108,6 +108,19 @@ fn invalid_requests_are_refused_and_the_session_goes_on() {
     program.stop();
 }
 
+/// They have the slots of those that ended with a flush.
+#[test]
+fn requests_after_stable_ones_are_carried_out() {
+    let (_folder, program, _monitor, mut client) = serve(MIB, "");
+    for command in [command::TRIM, command::WRITE_ZEROES] {
+        let error = client.result_of(command, command_flag::FUA, (0, BLOCK));
+        assert_eq!(error, 0);
+        client.write(0, BLOCK, 7);
+        assert_eq!(client.read(0, BLOCK), [7; BLOCK as usize]);
+    }
+    program.stop();
+}
+
 #[test]
 fn requests_before_a_disconnection_are_answered() {
     let slow = " --blockdev null-co,node-name=n,size=1M,latency-ns=100000000 --export nbd,id=n,node-name=n";

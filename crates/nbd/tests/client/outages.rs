@@ -214,6 +214,27 @@ fn a_flush_outside_of_queues_reaches_the_server_after_a_write() {
     assert_eq!(commands, expected);
 }
 
+/// The process that had it before a live upgrade may have written.
+#[test]
+fn a_disk_that_was_taken_over_is_flushed() {
+    let (sender, received) = mpsc::channel();
+    let server = Server::start(Offer::default(), move |_, mut peer| {
+        while let Some(request) = peer.receive() {
+            let _ = sender.send(request.command);
+            peer.answer(&request, &[]);
+        }
+    });
+    let opened = Disk::open(&server.options(LONG)).unwrap();
+    let disk = Disk::restore(server.options(LONG), *opened.negotiated());
+    drop(opened);
+    disk.flush_blocking().unwrap();
+    assert!(
+        received
+            .try_iter()
+            .any(|received| received == command::FLUSH)
+    );
+}
+
 #[test]
 fn a_flush_outside_of_queues_does_not_begin_anew_at_a_silent_server() {
     let (sender, connected) = mpsc::channel();
