@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
@@ -172,12 +173,12 @@ impl UpgradeChannel {
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut byte = [0];
             let flags = RecvFlags::CMSG_CLOEXEC;
-            recvmsg(
-                &self.0,
-                &mut [IoSliceMut::new(&mut byte)],
-                &mut control,
-                flags,
-            )?;
+            let mut bytes = [IoSliceMut::new(&mut byte)];
+            match recvmsg(&self.0, &mut bytes, &mut control, flags) {
+                // With a timeout, also when this process was stopped and continued: signal(7).
+                Err(Errno::INTR) => continue,
+                received => received?,
+            };
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(found) = message {
                     fds.extend(found);
