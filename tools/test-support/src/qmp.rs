@@ -1,7 +1,7 @@
 //! QMP client for tests.
 
 use std::fmt::Display;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -48,9 +48,7 @@ impl Client {
         let mut line = Vec::new();
         // As much as is there: a line that never ends is not waited for either.
         while !line.ends_with(b"\n") {
-            deadline.check(&what);
-            let some = self.stream.fill_buf();
-            let some = some.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let some = self.some_bytes(&what, deadline);
             let end = some.iter().position(|byte| *byte == b'\n');
             let count = end.map_or(some.len(), |end| end + 1);
             if count == 0 {
@@ -61,6 +59,20 @@ impl Client {
         }
         let line = String::from_utf8(line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{what}: {line:?}: {error}"))
+    }
+
+    /// Bytes that have arrived; none at the end of the connection.
+    #[track_caller]
+    fn some_bytes(&mut self, what: &impl Display, deadline: Deadline) -> &[u8] {
+        loop {
+            deadline.check(what);
+            match self.stream.fill_buf() {
+                Ok(_) => return self.stream.buffer(),
+                // This process was stopped and continued.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => panic!("{what}: {error}"),
+            }
+        }
     }
 
     /// The whole answer to a command.
@@ -238,12 +250,11 @@ impl Client {
     pub fn at_end(&mut self) -> bool {
         let deadline = Deadline::default();
         loop {
-            let some = self.stream.fill_buf();
-            let some = some.unwrap_or_else(|error| panic!("the end of the connection: {error}"));
-            if some.is_empty() {
+            let what = "the end of the connection";
+            if self.some_bytes(&what, deadline).is_empty() {
                 return true;
             }
-            let message = self.message("the end of the connection", deadline);
+            let message = self.message(what, deadline);
             if message.get("event").is_none() {
                 return false;
             }

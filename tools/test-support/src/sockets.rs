@@ -1,7 +1,7 @@
 //! Sockets with deadlines for connecting, accepting, reading and writing.
 
 use std::fmt::Display;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -66,6 +66,8 @@ fn read_to_end_before(what: impl Display, deadline: Deadline, mut stream: impl R
         match stream.read(&mut some) {
             Ok(0) => return String::from_utf8(all).unwrap(),
             Ok(count) => all.extend_from_slice(&some[..count]),
+            // This process was stopped and continued.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("{what}: {error}"),
         }
     }

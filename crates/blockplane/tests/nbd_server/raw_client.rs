@@ -1,6 +1,6 @@
 //! A client that sends any bytes: the handshake, requests and replies, one by one.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -127,7 +127,9 @@ impl RawClient {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return true,
                 Ok(_) => {}
-                Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
+                // This process was stopped and continued.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() != ErrorKind::WouldBlock,
             }
         }
     }
