@@ -24,11 +24,16 @@ pub(super) fn run(steps: &Steps, extent: Extent) {
         Extent::Quick => "30s",
         Extent::Full => "15m",
     };
-    let first = seed_of(&commit()).to_string();
+    let first = of_commit().to_string();
     eprintln!(
         "   {name}: repeat one with 'cargo xtask sim --seed N', all with '--first {first} --time {time}'"
     );
     steps.command(name, simulator(&["--first", &first, "--time", time]));
+}
+
+/// A number that differs from commit to commit.
+pub(super) fn of_commit() -> u64 {
+    seed_of(&commit())
 }
 
 /// The commit that is tested, or what stands for it in a source without a repository.
