@@ -90,6 +90,22 @@ fn requests_fail_when_the_delay_is_over() {
     assert!(rig.has_completed(late));
 }
 
+/// A server that is restarted again and again is no reason to fail a request that has broken one connection.
+#[test]
+fn each_request_breaks_connections_of_its_own() {
+    let server = Server::start(Offer::default(), |number, mut peer| {
+        if number > 0 {
+            let sent_again = peer.receive().unwrap();
+            peer.answer(&sent_again, &[]);
+        }
+        drop(peer.receive());
+    });
+    let mut rig = Rig::open(&server.options(LONG));
+    for _ in 0..9 {
+        assert_eq!(rig.write(0, &[1; 512]), Ok(()));
+    }
+}
+
 /// The server takes long for the second copy of a write, and might carry out the first copy meanwhile.
 #[test]
 fn a_write_waits_for_an_overlapping_one_that_was_sent_again() {

@@ -1,7 +1,7 @@
 //! Secrets, throttle groups, servers and nodes: what their options say beyond the values that `golden/` records.
 
 use options::{
-    ConfigFileWithOptions, Directive, MAX_SECRET_BYTES, ObjectOptions, SecretOptions,
+    ConfigFileWithOptions, Directive, Driver, MAX_SECRET_BYTES, ObjectOptions, SecretOptions,
     ThrottleGroupOptions,
 };
 
@@ -137,4 +137,23 @@ fn a_node_written_inside_another_is_described_with_its_present_options() {
     let description = outer.to_json(&current).unwrap();
     assert_eq!(description["file"]["aio"], "threads");
     assert_eq!(description["file"]["filename"], "/f");
+}
+
+#[test]
+fn certificate_of_an_nbd_server_has_the_given_name_or_the_hosts() {
+    let creds = "tls-creds-x509,id=tls0,dir=/d,endpoint=client";
+    let name = |options: &str| {
+        let node =
+            format!("nbd,node-name=d,server.type=inet,server.port=1,tls-creds=tls0,{options}");
+        match last_directive(&["--object", creds, "--blockdev", &node]) {
+            Ok(Directive::Blockdev(node)) => match node.driver {
+                Driver::Nbd(nbd) => nbd.tls_server_name().map(str::to_owned),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(name("server.host=::1").as_deref(), Some("::1"));
+    let both = name("server.host=::1,tls-hostname=store");
+    assert_eq!(both.as_deref(), Some("store"));
 }
