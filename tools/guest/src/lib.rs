@@ -49,4 +49,4 @@ pub use initramfs::pattern;
 pub use kernel::KernelVersion;
 pub use qemu::RunningGuest;
 pub use report::{Report, Step};
-pub use server::{Device, RbdImage, Server, ServerOptions, blockplane, blockplane_bench};
+pub use server::{Device, RbdImage, Server, ServerOptions, blockplane};

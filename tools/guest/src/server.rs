@@ -21,7 +21,7 @@ use crate::monitor;
 use command_line::{daemon_command, serve_command};
 use process::ServerProcess;
 
-pub use options::{Device, RbdImage, ServerOptions, blockplane, blockplane_bench};
+pub use options::{Device, RbdImage, ServerOptions, blockplane};
 
 /// To create the image and listen; and to end after SIGTERM. Only a hanging server takes it.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);

@@ -21,14 +21,15 @@ use crate::sockets::try_connect;
 use crate::threads::{read_of_each_thread, status_field};
 pub use folder::Folder;
 
-/// The `blockplane` that Cargo built with the running test.
+/// The `blockplane` under test: `BLOCKPLANE_BIN`, or the one that Cargo built with the running test.
 ///
-/// Cargo names it to integration tests of its package. Where a test runs without Cargo, as in a debugger, it is above the folder of
+/// Cargo names that to integration tests of its package. Where a test runs without Cargo, as in a debugger, it is above the folder of
 /// the test's own program.
 #[must_use]
 pub fn program() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-        if let Some(path) = env::var_os("CARGO_BIN_EXE_blockplane") {
+        let variables = ["BLOCKPLANE_BIN", "CARGO_BIN_EXE_blockplane"];
+        if let Some(path) = variables.into_iter().find_map(env::var_os) {
             return path.into();
         }
         let test = env::current_exe().unwrap();

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use tempfile::TempDir;
+use test_support::process::measuring_program;
 use test_support::report::installed;
 
 /// The package of the blockplane under test.
@@ -16,7 +17,7 @@ pub fn package() -> &'static Path {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let programs = xtask::package::Programs {
             daemon: &binary(),
-            measuring: &guest::blockplane_bench().unwrap(),
+            measuring: measuring_program(),
         };
         // Quick rather than small.
         xtask::package::debian(programs, folder, &["-Zgzip", "-z1"])

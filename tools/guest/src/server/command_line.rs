@@ -147,10 +147,6 @@ pub(super) fn daemon_command(
 
 /// The options of the disk's node; creates its file.
 fn disk_node(options: &ServerOptions) -> Result<String> {
-    if options.null {
-        let size = options.size_bytes;
-        return Ok(format!("driver=null-co,node-name=d,size={size}"));
-    }
     let place = match &options.rbd {
         Some(image) => {
             let conf = literal(&image.conf);

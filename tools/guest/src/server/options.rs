@@ -1,4 +1,4 @@
-//! Server programs and the options to start them with.
+//! The server's program and the options to start it with.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,30 +11,18 @@ use crate::error::{Result, run};
 /// # Errors
 /// If the build fails.
 pub fn blockplane() -> Result<PathBuf> {
-    program("BLOCKPLANE_BIN", "blockplane", "blockplane")
-}
-
-/// The measuring program that belongs to it: `BLOCKPLANE_BENCH_BIN`, or a fresh build.
-///
-/// # Errors
-/// If the build fails.
-pub fn blockplane_bench() -> Result<PathBuf> {
-    program("BLOCKPLANE_BENCH_BIN", "bench", "blockplane-bench")
-}
-
-/// A program that a variable names, or else one of the workspace, built by cargo.
-fn program(variable: &str, package: &str, program: &str) -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os(variable) {
+    if let Some(path) = std::env::var_os("BLOCKPLANE_BIN") {
         return Ok(path.into());
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = target_dir();
     run(Command::new(cargo)
-        .args(["build", "--quiet", "--package", package, "--bin", program])
+        .args(["build", "--quiet", "--package", "blockplane"])
+        .args(["--bin", "blockplane"])
         .arg("--target-dir")
         .arg(&target)
         .current_dir(env!("CARGO_MANIFEST_DIR")))?;
-    Ok(target.join("debug").join(program))
+    Ok(target.join("debug/blockplane"))
 }
 
 /// The device in the guest.
@@ -66,9 +54,6 @@ pub struct ServerOptions {
     /// The image of a cluster that is served instead; it exists and has the size that is expected. Only a disk of
     /// [`Device::VirtioBlk`].
     pub rbd: Option<RbdImage>,
-    /// Whether there is nothing behind the disk: what is written is lost, and reads bring what was in memory. Needs a
-    /// monitor.
-    pub null: bool,
     /// Its size.
     pub size_bytes: u64,
     /// Virtqueues; at least 1.
@@ -105,7 +90,6 @@ impl ServerOptions {
         Self {
             disk: disk.to_owned(),
             rbd: None,
-            null: false,
             size_bytes,
             num_queues: 1,
             serial: "BP-GUEST-0001",
