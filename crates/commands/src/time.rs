@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Parses a duration such as `5s`, `500ms` or `1.5m`; without a unit, in seconds. 0 is allowed.
+/// Parses a duration such as `5s`, `500ms`, `1.5m` or `8h`; without a unit, in seconds. 0 is allowed.
 ///
 /// # Errors
 /// The text names what is expected.
@@ -14,6 +14,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "ms" => 1e-3,
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
+        "h" => 3600.0,
         _ => return Err(expected()),
     };
     let seconds = number.parse::<f64>().map_err(|_| expected())? * unit;
@@ -48,6 +49,7 @@ mod tests {
             ("1.5s", 1500),
             ("2m", 120_000),
             ("2min", 120_000),
+            ("1h", 3_600_000),
             ("0", 0),
         ] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)));

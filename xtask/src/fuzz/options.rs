@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use commands::time::parse_at_least_ms;
+
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask fuzz [TARGET] [--time TIME] [--jobs N] [--save]
        cargo xtask fuzz TARGET --replay FILE
@@ -35,7 +37,7 @@ impl Options {
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} wants a value"));
             match word.as_str() {
-                "--time" => options.time = time(&value()?)?,
+                "--time" => options.time = parse_at_least_ms(1000, &value()?)?,
                 "--jobs" => {
                     let jobs = value()?;
                     let count = jobs.parse().ok().filter(|count| (1..=64).contains(count));
@@ -58,19 +60,6 @@ impl Options {
     }
 }
 
-fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("--time {text}: a number and s, m or h, as 10m");
-    let unit = match text.as_bytes().last() {
-        Some(b's') => 1,
-        Some(b'm') => 60,
-        Some(b'h') => 3600,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    let seconds = number.checked_mul(unit).filter(|&seconds| seconds > 0);
-    seconds.map(Duration::from_secs).ok_or_else(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,7 +75,7 @@ mod tests {
         let found = (options.time.as_secs(), options.jobs, options.save);
         assert_eq!(found, (7200, 2, true));
         assert_eq!(parse("").unwrap().time.as_secs(), 60);
-        let wrong = "--time,--time 5,--time s,--time 0m,--jobs 0,a b,--fast,--replay file";
+        let wrong = "--time,--time 5x,--time s,--time 0m,--jobs 0,a b,--fast,--replay file";
         for wrong in wrong.split(',') {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
