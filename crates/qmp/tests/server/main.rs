@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 
-#[path = "server/response_order.rs"]
 mod response_order;
-#[path = "server/slow_reader.rs"]
 mod slow_reader;
 
 use std::io::{BufRead, BufReader, Read, Write};
