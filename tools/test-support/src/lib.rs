@@ -26,6 +26,8 @@ pub mod guest;
 pub mod limited_host;
 #[cfg(feature = "lsi-chip")]
 pub mod lsi_chip;
+#[cfg(any(feature = "limited-host", feature = "process"))]
+pub mod mounted_folder;
 #[cfg(all(feature = "process", target_arch = "x86_64"))]
 pub mod probes;
 #[cfg(feature = "process")]

@@ -118,7 +118,7 @@ fn files_are_used() {
 
 /// A guest's sectors are smaller than the disk's blocks, and the file ends within one: it must not become longer, and is cut.
 fn end_of_a_file_is_written() {
-    let Some((folder, _mount, _disk)) = large_block_folder() else {
+    let Some((folder, _disk)) = large_block_folder() else {
         return;
     };
     let path = image(&folder, "disk", 5120);

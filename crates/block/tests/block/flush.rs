@@ -90,7 +90,7 @@ fn a_read_only_node_is_not_flushed() {
 /// The filesystem sends a flush to its disk for each file that is flushed.
 #[test]
 fn files_are_flushed_down_to_the_disk() {
-    let Some((folder, _mount, disk)) = large_block_folder() else {
+    let Some((folder, disk)) = large_block_folder() else {
         return;
     };
     let path = folder.path().join("disk");

@@ -163,7 +163,7 @@ fn files() {
 
 #[test]
 fn a_file_on_large_blocks() {
-    let Some((folder, _mount, _disk)) = large_block_folder() else {
+    let Some((folder, _disk)) = large_block_folder() else {
         return;
     };
     // Its last block is not whole.

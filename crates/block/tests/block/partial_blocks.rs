@@ -100,7 +100,7 @@ fn a_partial_write_does_not_undo_a_whole_one() {
 
 #[test]
 fn writes_to_one_block_of_a_file_do_not_undo_each_other_and_its_end_stays() {
-    let Some((folder, _mount, _disk)) = large_block_folder() else {
+    let Some((folder, _disk)) = large_block_folder() else {
         return;
     };
     let path = folder.path().join("disk");
@@ -123,7 +123,7 @@ fn writes_to_one_block_of_a_file_do_not_undo_each_other_and_its_end_stays() {
 /// file forward only.
 #[test]
 fn a_shortened_file_does_not_lose_writes_beyond_its_end() {
-    let Some((folder, _mount, _disk)) = large_block_folder() else {
+    let Some((folder, _disk)) = large_block_folder() else {
         return;
     };
     let path = folder.path().join("disk");

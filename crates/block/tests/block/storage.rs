@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use block::{Aio, FileOptions, Locking, Node, NodeError, NodeOptions, NullOptions};
 use tempfile::TempDir;
+use test_support::mounted_folder::MountedFolder;
 
 /// A folder on the filesystem that the build is on.
 pub fn folder() -> TempDir {
@@ -27,11 +28,8 @@ pub fn tmpfs_folder() -> Option<TempDir> {
     Some(TempDir::new_in(shm).unwrap())
 }
 
-/// A tmpfs of its own, unmounted when dropped.
-pub struct Mount(PathBuf);
-
 /// A folder on a filesystem whose disk has blocks of 4096 bytes.
-pub fn large_block_folder() -> Option<(TempDir, Mount, LoopDevice)> {
+pub fn large_block_folder() -> Option<(MountedFolder, LoopDevice)> {
     let device = LoopDevice::new(64 << 20, 4096)?;
     let name = device.path.to_str().unwrap();
     let made = Command::new("mkfs.ext4").args(["-q", name]).output();
@@ -39,35 +37,12 @@ pub fn large_block_folder() -> Option<(TempDir, Mount, LoopDevice)> {
         test_support::report::not_run(&format!("no filesystem on large blocks: {made:?}"));
         return None;
     }
-    let (folder, mount) = mount(&[name])?;
-    Some((folder, mount, device))
-}
-
-/// A filesystem on a folder of its own, with these arguments for mount(8).
-pub fn mount(arguments: &[&str]) -> Option<(TempDir, Mount)> {
-    let folder = folder();
-    let mut mount = Command::new("mount");
-    match mount.args(arguments).arg(folder.path()).output() {
-        Ok(made) if made.status.success() => {
-            let mount = Mount(folder.path().to_owned());
-            Some((folder, mount))
-        }
-        other => {
-            test_support::report::not_run(&format!("cannot mount {arguments:?}: {other:?}"));
-            None
-        }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
+    Some((MountedFolder::mount(&[name])?, device))
 }
 
 /// An image of so many bytes.
-pub fn image(folder: &TempDir, name: &str, bytes: u64) -> PathBuf {
-    let path = folder.path().join(name);
+pub fn image(folder: &impl AsRef<Path>, name: &str, bytes: u64) -> PathBuf {
+    let path = folder.as_ref().join(name);
     fs::File::create(&path).unwrap().set_len(bytes).unwrap();
     path
 }

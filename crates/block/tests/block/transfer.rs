@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use block::{Aio, FileOptions, Node};
 use engine::Errno;
+use test_support::mounted_folder::MountedFolder;
 
 use crate::harness::{Call, Rig, pattern};
-use crate::storage::{file, folder, image, mount, new_image, tmpfs_folder, try_file, ways};
+use crate::storage::{file, folder, image, new_image, tmpfs_folder, try_file, ways};
 
 const MIB: usize = 1 << 20;
 
@@ -217,7 +218,7 @@ fn an_error_of_the_disk_is_the_requests_result() {
 /// A full disk is an error, not a wait.
 #[test]
 fn a_full_disk_is_an_error() {
-    let Some((folder, _mount)) = mount(&["-t", "tmpfs", "-o", "size=256k", "tmpfs"]) else {
+    let Some(folder) = MountedFolder::small_tmpfs(256) else {
         return;
     };
     let path = image(&folder, "disk", 4 * MIB as u64);

@@ -1,11 +1,9 @@
 //! Requests that a disk fails are reported, ignored, or wait until an operator has put it right; and those that it does
 //! not answer. Events tell of them, and of broken queues.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use serde_json::json;
 use test_support::deadline::{Deadline, eventually, eventually_ok};
+use test_support::mounted_folder::MountedFolder;
 
 use crate::client::Client;
 use crate::guest::{BLOCK, FLUSH, Guest, IN, OUT, SLOTS};
@@ -192,52 +190,18 @@ fn errors_by_chance_reach_the_failed_requests_only() {
     disk.program.stop();
 }
 
-/// A small file system in memory.
-struct Small(PathBuf);
-
-impl Small {
-    /// `None`: it cannot be had, which was said.
-    fn mounted(folder: &Folder, kib: u64) -> Option<Self> {
-        let small = Small(folder.join("small"));
-        std::fs::create_dir(&small.0).unwrap();
-        if small.mount(&format!("size={kib}k")) {
-            return Some(small);
-        }
-        test_support::report::not_run(
-            "a disk that fills up is on a tmpfs, and mounting one needs root",
-        );
-        None
-    }
-
-    fn mount(&self, options: &str) -> bool {
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]);
-        let status = mount.arg(&self.0).status();
-        status.is_ok_and(|status| status.success())
-    }
-
-    fn grow(&self, kib: u64) {
-        assert!(self.mount(&format!("remount,size={kib}k")));
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let mut unmount = Command::new("umount");
-        let _ = unmount.args(["-l", "-q"]).arg(&self.0).status();
-    }
-}
-
 #[test]
 fn enospc_policy_hides_a_full_disk_from_the_guest() {
     for aio in ["io_uring", "native", "threads"] {
         let folder = Folder::new();
-        let Some(small) = Small::mounted(&folder, 48) else {
+        let Some(small) = MountedFolder::small_tmpfs(48) else {
             return;
         };
-        folder.image("small/disk", MIB);
+        let disk = small.path().join("disk");
+        let filename = disk.to_str().unwrap();
+        folder.image(filename, MIB);
         let line = format!(
-            "--blockdev file,node-name=d,filename=small/disk,aio={aio} \
+            "--blockdev file,node-name=d,filename={filename},aio={aio} \
              --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock,writable=on,num-queues=2,werror=enospc"
         );
         let (program, mut client) = start(&folder, &line);
@@ -251,9 +215,9 @@ fn enospc_policy_hides_a_full_disk_from_the_guest() {
         let event = client.wait_for_event("BLOCK_IO_ERROR");
         assert_eq!(event["action"], "stop");
         // A little more is not enough for all.
-        small.grow(52);
+        small.resize_tmpfs(52);
         client.execute("block-export-resume id=e");
-        small.grow(1024);
+        small.resize_tmpfs(1024);
         eventually(format_args!("{aio}: all requests are answered"), || {
             // What fails while the other is resumed needs it once more.
             client.execute("block-export-resume id=e");
@@ -266,7 +230,7 @@ fn enospc_policy_hides_a_full_disk_from_the_guest() {
         }
         expect_parked(&mut client, 0, "ok");
         program.stop();
-        let image = std::fs::read(folder.join("small/disk")).unwrap();
+        let image = std::fs::read(&disk).unwrap();
         for (at, block) in image.chunks(BLOCK).take(2 * SLOTS).enumerate() {
             let byte = u8::try_from(at + 1).unwrap();
             assert!(
