@@ -20,8 +20,6 @@ pub mod disk;
 pub mod events;
 #[cfg(feature = "process")]
 pub mod fds;
-#[cfg(feature = "vhost-user")]
-pub mod guest;
 #[cfg(feature = "limited-host")]
 pub mod limited_host;
 #[cfg(feature = "lsi-chip")]
@@ -35,6 +33,8 @@ pub mod process;
 #[cfg(feature = "qmp")]
 pub mod qmp;
 pub mod report;
+#[cfg(feature = "vhost-user")]
+pub mod request_driver;
 #[cfg(feature = "process")]
 pub mod reserved_port;
 #[cfg(feature = "process")]

@@ -16,8 +16,8 @@ use test_support::vhost_user::wire::{
 };
 
 use crate::front_end;
-use crate::guest::{Guest, IN};
 use crate::process::{Folder, Process, text, words};
+use crate::request_driver::{IN, RequestDriver};
 
 /// A user whose threads can be limited: root has no such limit.
 const UID: u32 = 65534;
@@ -56,7 +56,7 @@ fn control_threads_are_as_few_with_200_front_ends_as_with_one() {
     let pid = server.pid();
     let (others, control) = threads(pid);
     assert_eq!(control, 1, "no front-end has come");
-    let mut guests: Vec<Guest> = (0..EXPORTS)
+    let mut guests: Vec<RequestDriver> = (0..EXPORTS)
         .map(|i| front_end(&folder, &format!("s{i}"), 1))
         .collect();
     server.wait_until("surplus threads have ended", || {

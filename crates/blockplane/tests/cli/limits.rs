@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use test_support::vhost_user::wire::*;
 
 use crate::front_end;
-use crate::guest::{Guest, IN, OUT};
 use crate::process::{Folder, Process, text, words};
+use crate::request_driver::{IN, OUT, RequestDriver};
 
 /// Writes no file beyond its first MiB (POSIX counts blocks of 512 bytes).
 const ONE_MIB_PER_FILE: &str = r#"ulimit -f 2048; exec "$0" "$@""#;
@@ -14,7 +14,7 @@ const ONE_MIB_PER_FILE: &str = r#"ulimit -f 2048; exec "$0" "$@""#;
 const IOERR: u8 = 1;
 
 /// The status of a request.
-fn status(guest: &mut Guest, kind: u32, block: u64) -> u8 {
+fn status(guest: &mut RequestDriver, kind: u32, block: u64) -> u8 {
     guest.ask(0, 0, kind, block, 0);
     guest.watch(0, 0);
     guest.status(0, 0)

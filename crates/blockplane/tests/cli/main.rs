@@ -34,14 +34,14 @@ mod stopped_thread;
 mod tracing;
 
 use test_support::vhost_user::wire::{GET_FEATURES, GET_QUEUE_NUM};
-use test_support::{guest, process};
+use test_support::{process, request_driver};
 
-use guest::Guest;
+use request_driver::RequestDriver;
 use process::Folder;
 
 /// A guest of the export at a socket of the folder, with so many queues, whose driver wants no features.
-fn front_end(folder: &Folder, socket: &str, queues: u32) -> Guest {
-    Guest::connect_without_flush(&folder.join(socket), queues)
+fn front_end(folder: &Folder, socket: &str, queues: u32) -> RequestDriver {
+    RequestDriver::connect_without_flush(&folder.join(socket), queues)
 }
 
 /// The size of the disk at a socket of the folder, in bytes.

@@ -12,11 +12,11 @@ use virtqueue::RingFeatures;
 use virtqueue::testing::TestMemory;
 
 use crate::front_end;
-use crate::guest::{GET_ID, Guest, IN};
 use crate::process::{Folder, Process, text};
+use crate::request_driver::{GET_ID, IN, RequestDriver};
 
 /// A read in flight: the request behind it is answered already. It hangs until its queue stops, and takes this long then.
-fn read_in_flight(folder: &Folder, latency_ns: u64) -> (Process, Guest) {
+fn read_in_flight(folder: &Folder, latency_ns: u64) -> (Process, RequestDriver) {
     let server = folder.start(
         &format!(
             "--blockdev null-co,node-name=n,size=1M,latency-ns={latency_ns} \
@@ -35,7 +35,7 @@ fn read_in_flight(folder: &Folder, latency_ns: u64) -> (Process, Guest) {
 
 /// Its requests are complete when a front-end is disconnected: one that comes back goes on where the used index stood at that
 /// moment, and what was in flight would be done twice.
-fn assert_completed_and_disconnected(mut guest: Guest) {
+fn assert_completed_and_disconnected(mut guest: RequestDriver) {
     guest.wait_for_hang_up();
     assert!(guest.is_answered(0, 0));
     assert_eq!(guest.status(0, 0), 0);

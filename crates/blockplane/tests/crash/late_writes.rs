@@ -9,7 +9,7 @@ use test_support::deadline::eventually;
 
 use crate::blocks::{BLOCK, bytes};
 use crate::device::{Device, Op};
-use crate::guest::Guest;
+use crate::guest::VerifyingGuest;
 use crate::image::Image;
 use crate::server::Server;
 use crate::slow_disk::late_requests;
@@ -32,12 +32,12 @@ fn server(image: Image) -> Server {
     Server::new(DISK_BYTES, image.nodes(), export)
 }
 
-fn guest() -> Guest {
-    Guest::new(Device::Blk, false, 1, BLOCKS)
+fn guest() -> VerifyingGuest {
+    VerifyingGuest::new(Device::Blk, false, 1, BLOCKS)
 }
 
 /// Writes the block and waits for the answer; returns what was written.
-fn write(guest: &mut Guest, link: &Wire) -> u64 {
+fn write(guest: &mut VerifyingGuest, link: &Wire) -> u64 {
     let value = guest.ask(0, Op::Write, WRITTEN);
     guest.drains_to(0, link);
     value

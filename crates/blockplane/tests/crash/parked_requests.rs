@@ -9,7 +9,7 @@ use test_support::deadline::eventually_ok;
 use crate::blocks::{BLOCK, bytes};
 use crate::client::Client;
 use crate::device::{Device, Op};
-use crate::guest::Guest;
+use crate::guest::VerifyingGuest;
 use crate::server::{IMAGE, Server};
 use crate::wire::Wire;
 
@@ -49,7 +49,7 @@ fn export(device: Device, packed: bool) -> String {
 
 struct Disk {
     server: Server,
-    guest: Guest,
+    guest: VerifyingGuest,
     link: Wire,
     /// The one that takes requests.
     queue: usize,
@@ -71,7 +71,7 @@ impl Disk {
     fn with_node(device: Device, packed: bool, node: String) -> Self {
         let export = export(device, packed);
         let mut server = Server::new(BLOCKS * BLOCK as u64, vec![node], &export);
-        let mut guest = Guest::new(device, packed, 1, BLOCKS);
+        let mut guest = VerifyingGuest::new(device, packed, 1, BLOCKS);
         let link = server.introduce(&mut guest);
         // Descriptors are used again in the opposite order: that of their numbers says nothing.
         let queue = guest.request_queues().start;

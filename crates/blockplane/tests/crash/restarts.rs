@@ -6,7 +6,7 @@ use test_support::deadline::Deadline;
 
 use crate::blocks::{BLOCK, Blocks};
 use crate::device::{Device, Op};
-use crate::guest::Guest;
+use crate::guest::VerifyingGuest;
 use crate::image::Image;
 use crate::random::Random;
 use crate::server::Server;
@@ -69,7 +69,7 @@ pub fn survives(variant: Variant, image: Image, kills: u32) {
     let packed_queues = if packed { "on" } else { "off" };
     let export = format!("{kind},node-name=d,num-queues={queues},packed={packed_queues}");
     let mut server = Server::new(DISK_BYTES, image.nodes(), &export);
-    let mut guest = Guest::new(device, packed, queues, BLOCKS);
+    let mut guest = VerifyingGuest::new(device, packed, queues, BLOCKS);
     guest.named_ring_size = named_ring_size;
     let mut killed = 0;
     while killed < kills {
@@ -129,7 +129,7 @@ pub fn survives(variant: Variant, image: Image, kills: u32) {
 }
 
 /// Asks for more and more, until so much was answered.
-fn loads(guest: &mut Guest, link: &Wire, random: &mut Random, answers: usize) {
+fn loads(guest: &mut VerifyingGuest, link: &Wire, random: &mut Random, answers: usize) {
     let goal = guest.answers + answers as u64;
     let deadline = Deadline::default();
     loop {

@@ -7,7 +7,7 @@ use test_support::deadline::Deadline;
 use test_support::sockets::try_connect;
 
 use crate::client::Client;
-use crate::guest::Guest;
+use crate::guest::VerifyingGuest;
 use crate::process::{Folder, Process, words};
 use crate::wire::Wire;
 
@@ -80,7 +80,7 @@ impl Server {
 
     /// A connection of this guest, whose queues run.
     #[track_caller]
-    pub fn introduce(&mut self, guest: &mut Guest) -> Wire {
+    pub fn introduce(&mut self, guest: &mut VerifyingGuest) -> Wire {
         let link = Wire::new(self.connection());
         assert_eq!(guest.introduce(&link, || ()), Ok(()));
         link

@@ -5,7 +5,7 @@ use test_support::deadline::{eventually, eventually_ok};
 
 use crate::blocks::BLOCK;
 use crate::device::{Device, Op};
-use crate::guest::Guest;
+use crate::guest::VerifyingGuest;
 use crate::server::Server;
 use crate::wire::{Disconnected, Wire};
 
@@ -27,14 +27,14 @@ fn server(packed: bool, nodes: Vec<String>) -> Server {
     Server::new(BLOCKS * BLOCK as u64, nodes, &export)
 }
 
-fn guest(packed: bool, takes_record_along: bool) -> Guest {
-    let mut guest = Guest::new(Device::Blk, packed, 1, BLOCKS);
+fn guest(packed: bool, takes_record_along: bool) -> VerifyingGuest {
+    let mut guest = VerifyingGuest::new(Device::Blk, packed, 1, BLOCKS);
     guest.takes_record_along = takes_record_along;
     guest
 }
 
 /// Connects again until the server accepts the setup of the queues.
-fn connect(server: &mut Server, guest: &mut Guest) -> Wire {
+fn connect(server: &mut Server, guest: &mut VerifyingGuest) -> Wire {
     eventually_ok("it is served", || {
         let link = Wire::new(server.connection());
         guest.introduce(&link, || ()).map(|()| link)

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_setfl};
 use test_support::deadline::eventually;
 
+use crate::bystander::Bystander;
 use crate::daemon::{Daemon, HOSTILE};
-use crate::guest::*;
-use crate::verifying_guest::VerifyingGuest;
+use crate::front_end::*;
 use crate::wire::*;
 
 /// What the daemon logs when a write has blocked.
@@ -26,8 +26,8 @@ fn fill_and_make_blocking(eventfd: &OwnedFd) {
     fcntl_setfl(eventfd, OFlags::empty()).unwrap();
 }
 
-fn guest(daemon: &Daemon) -> Guest {
-    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+fn guest(daemon: &Daemon) -> HostileFrontEnd {
+    let mut guest = HostileFrontEnd::connect(&daemon.socket(HOSTILE));
     guest.ready();
     guest
 }
@@ -40,7 +40,7 @@ fn warnings(daemon: &Daemon) -> usize {
 #[test]
 fn blocking_call_descriptor_does_not_block_the_iothread() {
     let daemon = Daemon::start();
-    let bystander = VerifyingGuest::start(&daemon);
+    let bystander = Bystander::start(&daemon);
     for _ in 0..20 {
         let mut guest = guest(&daemon);
         let call = event();
@@ -66,7 +66,7 @@ fn blocking_call_descriptor_does_not_block_the_iothread() {
 #[test]
 fn blocking_err_descriptor_does_not_block_the_iothread() {
     let daemon = Daemon::start();
-    let bystander = VerifyingGuest::start(&daemon);
+    let bystander = Bystander::start(&daemon);
     let mut offender = guest(&daemon);
     fill_and_make_blocking(&offender.queues[0].err);
     // A request without a status byte.
@@ -83,7 +83,7 @@ fn blocking_err_descriptor_does_not_block_the_iothread() {
 #[test]
 fn blocking_call_descriptor_does_not_keep_a_queue_from_starting() {
     let daemon = Daemon::start();
-    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+    let mut guest = HostileFrontEnd::connect(&daemon.socket(HOSTILE));
     guest.negotiate(FEATURES);
     guest.set_up_first();
     fill_and_make_blocking(&guest.queues[0].call);

@@ -7,7 +7,7 @@ use std::thread;
 use test_support::events::signal;
 use virtqueue::testing::{DESC_F_NEXT, DESC_F_WRITE};
 
-use crate::guest::*;
+use crate::front_end::*;
 use crate::rings::{desc, write_read};
 use crate::row::Answer::{self, Contained};
 use crate::row::{OK, Rows};
@@ -39,7 +39,7 @@ pub fn rows(rows: &mut Rows) {
 }
 
 /// Reads sectors of queue 0 while something is done over and over on another thread.
-pub fn reads_while(guest: &mut Guest, work: impl FnMut(u16) + Send + 'static) -> Answer {
+pub fn reads_while(guest: &mut HostileFrontEnd, work: impl FnMut(u16) + Send + 'static) -> Answer {
     let _meanwhile = repeat_on_thread(work);
     let mut answers = (0..50).map(|_| guest.read_sector_without_call());
     answers.find(|answer| *answer != OK).unwrap_or(OK)
@@ -102,7 +102,7 @@ const USES: usize = 50;
 ///
 /// What it had taken is still carried out then, and disk and memory are the other queue's as well. So that the
 /// other queue can be verified, no request of queue 0's reaches what that one has in memory, or block [`UNNAMED`].
-pub fn rewritten_while_read(guest: &mut Guest, seed: u64) -> bool {
+pub fn rewritten_while_read(guest: &mut HostileFrontEnd, seed: u64) -> bool {
     guest.negotiate(FEATURES | INDIRECT_DESC | EVENT_IDX);
     guest.set_up_first();
     guest.set_up(1, ENTRIES);

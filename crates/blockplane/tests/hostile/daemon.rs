@@ -8,7 +8,7 @@ use test_support::deadline::Deadline;
 use test_support::process::{Folder, Process};
 use test_support::threads::status_field;
 
-use crate::verifying_guest::VerifyingGuest;
+use crate::bystander::Bystander;
 
 /// Bytes of each disk.
 pub const DISK_BYTES: u64 = 64 << 20;
@@ -93,7 +93,7 @@ impl Daemon {
     /// is there twice, with some of that guest's requests between. A thread that begins opens files for a
     /// moment (the C library wants to know how many processors there are), and the first request of a disk
     /// may begin one.
-    pub fn footprint_beside(&self, bystander: &VerifyingGuest) -> Footprint {
+    pub fn footprint_beside(&self, bystander: &Bystander) -> Footprint {
         let mut seen = self.footprint();
         let deadline = Deadline::default();
         loop {

@@ -10,7 +10,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use test_support::events::signal;
 
 use crate::changing_rings::repeat_on_thread;
-use crate::guest::*;
+use crate::front_end::*;
 use crate::memory::memory_file;
 use crate::row::Answer::{self, Accepted, Dropped};
 use crate::row::{OK, Rows};
@@ -138,7 +138,7 @@ fn eventfds(rows: &mut Rows) {
 }
 
 /// Requests on a queue that calls there. The guest does not hear of it and looks at the ring.
-fn call_with(guest: &mut Guest, call: &OwnedFd) -> Answer {
+fn call_with(guest: &mut HostileFrontEnd, call: &OwnedFd) -> Answer {
     guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
     let mut answers = (0..3).map(|_| {
         let answer = guest.read_sector_without_call();

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::ftruncate;
 use virtqueue::LOG_PAGE_BYTES;
 
-use crate::guest::{ALL_PROTOCOL_FEATURES, FEATURES, Guest, MEMORY, MEMORY_BYTES};
+use crate::front_end::{ALL_PROTOCOL_FEATURES, FEATURES, HostileFrontEnd, MEMORY, MEMORY_BYTES};
 use crate::inflight::{UNMAPPABLE, file};
 use crate::memory::region;
 use crate::row::Answer::{Accepted, Dropped};
@@ -38,14 +38,14 @@ fn take(log: &OwnedFd) -> BTreeSet<u64> {
 }
 
 /// A guest whose queues run, in front of a device that may log.
-fn ready(guest: &mut Guest) {
+fn ready(guest: &mut HostileFrontEnd) {
     guest.ready();
     let features = ALL_PROTOCOL_FEATURES | LOG_SHMFD;
     guest.must(SET_PROTOCOL_FEATURES, &u64s(&[features]), &[]);
 }
 
 /// Passes a log, which is answered with what was said.
-fn pass(guest: &Guest, size: u64, offset: u64, file: impl AsFd) -> Answer {
+fn pass(guest: &HostileFrontEnd, size: u64, offset: u64, file: impl AsFd) -> Answer {
     let said = u64s(&[size, offset]);
     match guest.wire.ask(SET_LOG_BASE, &said, &[file.as_fd()]) {
         None => Dropped,
@@ -56,14 +56,14 @@ fn pass(guest: &Guest, size: u64, offset: u64, file: impl AsFd) -> Answer {
     }
 }
 
-fn pass_good(guest: &Guest) -> OwnedFd {
+fn pass_good(guest: &HostileFrontEnd) -> OwnedFd {
     let log = file(OFFSET + LONGER);
     assert_eq!(pass(guest, LONGER, OFFSET, &log), Accepted);
     log
 }
 
 /// Switches the log on or off, for buffers and for the used ring of each queue.
-fn log_all(guest: &Guest, logs: bool) {
+fn log_all(guest: &HostileFrontEnd, logs: bool) {
     let features = guest.features() | if logs { LOG_ALL } else { 0 };
     guest.must(SET_FEATURES, &u64s(&[features]), &[]);
     for index in 0..guest.queues.len() {
@@ -76,27 +76,27 @@ fn log_all(guest: &Guest, logs: bool) {
 }
 
 /// A guest that is migrated, to a log that has just what it needs.
-fn migrates(guest: &mut Guest) {
+fn migrates(guest: &mut HostileFrontEnd) {
     ready(guest);
     assert_eq!(pass(guest, NEEDED, 0, file(NEEDED)), Accepted);
     log_all(guest, true);
 }
 
 /// The same for the second time, and it has not passed another log yet.
-fn migrates_again(guest: &mut Guest) {
+fn migrates_again(guest: &mut HostileFrontEnd) {
     migrates(guest);
     log_all(guest, false);
     log_all(guest, true);
 }
 
 /// The pages that a verified request wrote: its data, the status behind that, and the used ring of a split queue.
-fn written(guest: &Guest) -> BTreeSet<u64> {
+fn written(guest: &HostileFrontEnd) -> BTreeSet<u64> {
     let queue = &guest.queues[0];
     let addresses = [queue.status - 4096, queue.status, queue.ring.layout().used];
     addresses.map(|addr| addr / LOG_PAGE_BYTES).into()
 }
 
-fn io(guest: &mut Guest) {
+fn io(guest: &mut HostileFrontEnd) {
     assert_eq!(guest.verified_io(0, 3, 0x11), Ok(()));
 }
 
@@ -106,7 +106,7 @@ fn all_pages() -> BTreeSet<u64> {
 }
 
 /// Shares a little more memory, for which a log needs a byte more.
-fn add_memory(guest: &Guest) -> Answer {
+fn add_memory(guest: &HostileFrontEnd) -> Answer {
     let bytes = 8 * LOG_PAGE_BYTES;
     let end = MEMORY + MEMORY_BYTES;
     let region = single_region(region(end, bytes, end, 0));

@@ -7,26 +7,26 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use test_support::deadline::Deadline;
 use test_support::fds::raise_limit;
 
+use crate::bystander::Bystander;
 use crate::changing_rings::{UNNAMED, rewritten_while_read};
 use crate::daemon::{Daemon, Footprint, HOSTILE, READ_ONLY};
-use crate::guest::*;
+use crate::front_end::*;
 use crate::memory::{memory_file, region};
 use crate::removed_memory::{TRUNCATED_BYTES, truncate_rings};
 use crate::row::Answer;
-use crate::verifying_guest::VerifyingGuest;
 use crate::wire::*;
 
 /// A daemon that is flooded, what it held before, and the guest that must not notice.
 struct Flood {
     daemon: Daemon,
     before: Footprint,
-    bystander: VerifyingGuest,
+    bystander: Bystander,
 }
 
 impl Flood {
     fn prepare() -> Self {
         let daemon = Daemon::start();
-        let bystander = VerifyingGuest::start(&daemon);
+        let bystander = Bystander::start(&daemon);
         let before = daemon.footprint_beside(&bystander);
         works(&daemon);
         Flood {
@@ -36,8 +36,8 @@ impl Flood {
         }
     }
 
-    fn offender(&self) -> Guest {
-        Guest::connect(&self.daemon.socket(HOSTILE))
+    fn offender(&self) -> HostileFrontEnd {
+        HostileFrontEnd::connect(&self.daemon.socket(HOSTILE))
     }
 
     /// Asserts that the offender has left nothing.
@@ -56,7 +56,7 @@ impl Flood {
 
 /// A front-end that comes afterwards.
 fn works(daemon: &Daemon) {
-    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+    let mut guest = HostileFrontEnd::connect(&daemon.socket(HOSTILE));
     guest.ready();
     assert_eq!(guest.verified_io(0, 2, 0x5a), Ok(()));
 }
@@ -225,7 +225,7 @@ fn front_end_cannot_take_all_address_space() {
     }
     let offender = share_all(&sizes);
     flood.bystander.goes_on("all addresses taken");
-    Guest::connect(&flood.daemon.socket(READ_ONLY)).ready();
+    HostileFrontEnd::connect(&flood.daemon.socket(READ_ONLY)).ready();
     drop(offender);
     flood.stop();
 }

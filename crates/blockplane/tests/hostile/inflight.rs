@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::descriptors::{Kind, pipe};
-use crate::guest::{ENTRIES, FEATURES, Guest};
+use crate::front_end::{ENTRIES, FEATURES, HostileFrontEnd};
 use crate::row::Answer::{Accepted, Broken, Dropped};
 use crate::row::{Answer, Rows};
 use crate::wire::*;
@@ -35,13 +35,13 @@ pub const UNMAPPABLE: [Kind; 2] = [
 ];
 
 /// As far as a front-end goes before it asks for a buffer.
-fn negotiate(guest: &mut Guest) {
+fn negotiate(guest: &mut HostileFrontEnd) {
     guest.negotiate_also(FEATURES, INFLIGHT_SHMFD);
     guest.share_memory();
 }
 
 /// Asks for a buffer, and expects one for as many queues as there are, with entries for rings of any size.
-fn get(guest: &mut Guest, queues: u16, entries: u16) -> Answer {
+fn get(guest: &mut HostileFrontEnd, queues: u16, entries: u16) -> Answer {
     negotiate(guest);
     let wanted = said(0, 0, queues, entries);
     let Ok(reply) = guest.wire.query(GET_INFLIGHT_FD, &wanted) else {
@@ -53,13 +53,13 @@ fn get(guest: &mut Guest, queues: u16, entries: u16) -> Answer {
 }
 
 /// Passes a buffer.
-fn set(guest: &mut Guest, payload: &[u8], file: impl AsFd) -> Answer {
+fn set(guest: &mut HostileFrontEnd, payload: &[u8], file: impl AsFd) -> Answer {
     negotiate(guest);
     guest.ask(SET_INFLIGHT_FD, payload, &[file.as_fd()])
 }
 
 /// Both queues run and carry data.
-fn disk_works(guest: &mut Guest) -> Answer {
+fn disk_works(guest: &mut HostileFrontEnd) -> Answer {
     for index in 0..2 {
         guest.set_up(index, ENTRIES);
         guest.start(index);
@@ -69,7 +69,7 @@ fn disk_works(guest: &mut Guest) -> Answer {
 }
 
 /// Passes a buffer that may be of no use; the disk works all the same.
-fn disk_works_with(guest: &mut Guest, payload: &[u8], file: impl AsFd) -> Answer {
+fn disk_works_with(guest: &mut HostileFrontEnd, payload: &[u8], file: impl AsFd) -> Answer {
     assert_eq!(set(guest, payload, file), Accepted);
     disk_works(guest)
 }
@@ -83,7 +83,7 @@ fn buffer(words: &[u64]) -> OwnedFd {
 }
 
 /// Passes a buffer with room for both queues.
-pub fn pass(guest: &Guest, buffer: &OwnedFd) {
+pub fn pass(guest: &HostileFrontEnd, buffer: &OwnedFd) {
     let payload = said(1 << 16, 0, 2, ENTRIES);
     guest.must(SET_INFLIGHT_FD, &payload, &[buffer.as_fd()]);
 }

@@ -25,12 +25,13 @@
 )]
 
 mod blocking_eventfds;
+mod bystander;
 mod changing_rings;
 mod daemon;
 mod descriptors;
 mod dirty_log;
 mod floods;
-mod guest;
+mod front_end;
 mod inflight;
 mod memory;
 mod messages;
@@ -44,7 +45,6 @@ mod resets;
 mod rings;
 mod row;
 mod scsi;
-mod verifying_guest;
 
 use test_support::vhost_user::wire;
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use crate::descriptors::{Kind, pipe, read_only_file};
-use crate::guest::*;
+use crate::front_end::*;
 use crate::row::Answer::{self, Accepted, Dropped};
 use crate::row::{DISCONNECTED, OK, Rows};
 use crate::wire::*;
@@ -48,7 +48,7 @@ pub fn rows(rows: &mut Rows) {
 }
 
 /// Shares these regions of one file of 1 MiB.
-fn share(guest: &mut Guest, request: u32, regions: &[Region]) -> Answer {
+fn share(guest: &mut HostileFrontEnd, request: u32, regions: &[Region]) -> Answer {
     let file = memory_file(MIB);
     if request == ADD_MEM_REG {
         let add = |region: &Region| guest.ask(request, &single_region(*region), &[file.as_fd()]);

@@ -7,7 +7,7 @@ use rustix::net::{SendFlags, send};
 
 use crate::daemon::READ_ONLY;
 use crate::descriptors::{pipe, read_only_file};
-use crate::guest::*;
+use crate::front_end::*;
 use crate::row::Answer::{Accepted, Dropped, Refused, Waiting};
 use crate::row::{OK, Rows};
 use crate::wire::*;

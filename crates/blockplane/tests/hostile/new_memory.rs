@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use virtqueue::testing::TestMemory;
 
 use crate::daemon::{Daemon, HOSTILE};
-use crate::guest::*;
+use crate::front_end::*;
 use crate::row::OK;
 use crate::wire::*;
 
@@ -21,7 +21,7 @@ enum Meanwhile {
 }
 
 /// Says which regions there are, or adds the last of them.
-fn share(guest: &Guest, regions: &[Region], add: bool) {
+fn share(guest: &HostileFrontEnd, regions: &[Region], add: bool) {
     let files: Vec<_> = (0..regions.len())
         .map(|index| guest.memory.region_file(index))
         .collect();
@@ -33,7 +33,7 @@ fn share(guest: &Guest, regions: &[Region], add: bool) {
 }
 
 fn check(daemon: &Daemon, packed: u64, meanwhile: Meanwhile, add: bool) {
-    let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+    let mut guest = HostileFrontEnd::connect(&daemon.socket(HOSTILE));
     guest.memory = TestMemory::with_regions(&[
         (MEMORY, REGION_BYTES),
         // Larger, so that there is a request for which only this one has room.

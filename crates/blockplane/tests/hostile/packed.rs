@@ -4,7 +4,7 @@ use test_support::events::signal;
 use virtqueue::testing::{DESC_F_NEXT, DESC_F_WRITE};
 
 use crate::changing_rings::{reads_while, repeat_on_thread};
-use crate::guest::*;
+use crate::front_end::*;
 use crate::rings::read;
 use crate::row::Answer::{Broken, Contained};
 use crate::row::{OK, Rows};
@@ -30,7 +30,7 @@ fn chains(rows: &mut Rows) {
 }
 
 /// Both queues described, and the second one started.
-fn second_started(guest: &mut Guest) {
+fn second_started(guest: &mut HostileFrontEnd) {
     guest.share_memory();
     for index in 0..2 {
         guest.set_up(index, ENTRIES);

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use virtqueue::testing::{Buffer, USER_ADDR_OFFSET};
 
-use crate::guest::*;
+use crate::front_end::*;
 use crate::memory::{MIB, memory_file, region};
 use crate::row::Answer::{self, Accepted, Broken, Contained, Dropped};
 use crate::row::{DISCONNECTED, Rows};
@@ -76,7 +76,7 @@ pub fn rows(rows: &mut Rows) {
 }
 
 /// Tries to start the first queue with its rings elsewhere.
-fn start_with_rings(guest: &Guest, change: impl FnOnce(&mut [u64; 3])) -> Answer {
+fn start_with_rings(guest: &HostileFrontEnd, change: impl FnOnce(&mut [u64; 3])) -> Answer {
     let layout = guest.queues[0].ring.layout();
     let mut rings =
         [layout.desc, layout.avail, layout.used].map(|addr| guest.memory.user_addr(addr));
@@ -89,7 +89,7 @@ fn start_with_rings(guest: &Guest, change: impl FnOnce(&mut [u64; 3])) -> Answer
 }
 
 /// Shares memory whose guest address or file offset is off by so much.
-fn shifted(guest: &mut Guest, guest_addr: u64, offset: u64) -> Answer {
+fn shifted(guest: &mut HostileFrontEnd, guest_addr: u64, offset: u64) -> Answer {
     guest.set_up_first();
     let region = region(MEMORY + guest_addr, MIB - 4096, 0x1000, offset);
     let table = mem_table(&[region]);
@@ -99,7 +99,7 @@ fn shifted(guest: &mut Guest, guest_addr: u64, offset: u64) -> Answer {
 
 /// Moves the rings onto each other and makes some entries available. Whatever the queue makes of it
 /// stays its own business.
-fn overlapping(guest: &mut Guest, place: fn([u64; 3]) -> [u64; 3]) -> Answer {
+fn overlapping(guest: &mut HostileFrontEnd, place: fn([u64; 3]) -> [u64; 3]) -> Answer {
     assert_eq!(guest.wire.stop(0), Ok(0));
     let layout = guest.queues[0].ring.layout();
     let [desc, avail, used] = place([layout.desc, layout.avail, layout.used]);

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use crate::guest::*;
+use crate::front_end::*;
 use crate::row::Answer::{Accepted, Dropped};
 use crate::row::{DISCONNECTED, OK, Rows};
 use crate::wire::*;

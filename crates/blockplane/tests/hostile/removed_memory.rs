@@ -6,7 +6,7 @@ use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use virtqueue::testing::{Buffer, TestMemory};
 
 use crate::daemon::SLOW;
-use crate::guest::*;
+use crate::front_end::*;
 use crate::memory::{MIB, memory_file, region};
 use crate::row::Answer::{self, Accepted, Broken, Contained};
 use crate::row::{IOERR, OK, Rows};
@@ -88,7 +88,7 @@ pub fn rows(rows: &mut Rows) {
     row.says("entries ahead of");
 }
 
-fn both_broken(guest: &Guest) -> Answer {
+fn both_broken(guest: &HostileFrontEnd) -> Answer {
     let broken = guest.queues.iter().all(|queue| is_readable(&queue.err));
     assert!(broken, "both are broken");
     guest.still_there()
@@ -98,24 +98,24 @@ fn both_broken(guest: &Guest) -> Answer {
 const DATA: u64 = 0x4000_0000;
 
 /// Rings in one region, data in another.
-fn two_regions(guest: &mut Guest, features: u64) {
+fn two_regions(guest: &mut HostileFrontEnd, features: u64) {
     guest.memory = TestMemory::with_regions(&[(MEMORY, MIB), (DATA, MIB)]);
     guest.ready_with(features, ENTRIES);
 }
 
-fn truncate(guest: &Guest, region: usize) {
+fn truncate(guest: &HostileFrontEnd, region: usize) {
     ftruncate(guest.memory.region_file(region), 0).unwrap();
 }
 
 /// Submits a read of one sector into a buffer at this address.
-fn submit_read_to(guest: &mut Guest, data: u64) {
+fn submit_read_to(guest: &mut HostileFrontEnd, data: u64) {
     let header = guest.memory.alloc_bytes(&request_header(IN, 0));
     let status = guest.memory.alloc(1, 1);
     let (header, status) = (Buffer::readable(header, 16), Buffer::writable(status, 1));
     guest.submit_buffers(0, &[header, Buffer::writable(data, 512), status]);
 }
 
-fn read_to(guest: &mut Guest, data: u64) -> Answer {
+fn read_to(guest: &mut HostileFrontEnd, data: u64) -> Answer {
     submit_read_to(guest, data);
     guest.outcome(0)
 }
@@ -124,7 +124,7 @@ fn read_to(guest: &mut Guest, data: u64) -> Answer {
 pub const TRUNCATED_BYTES: u64 = 256 << 20;
 
 /// Truncates the memory of running queues, rings and all.
-pub fn truncate_rings(guest: &mut Guest) -> Answer {
+pub fn truncate_rings(guest: &mut HostileFrontEnd) -> Answer {
     guest.memory = TestMemory::new(TRUNCATED_BYTES);
     guest.ready();
     assert_eq!(guest.verified_io(0, 1, 1), Ok(()));

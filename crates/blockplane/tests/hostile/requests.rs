@@ -4,7 +4,7 @@
 use virtqueue::testing::Buffer;
 
 use crate::daemon::{DISK_BYTES, READ_ONLY};
-use crate::guest::*;
+use crate::front_end::*;
 use crate::row::{IOERR, OK, Rows, UNSUPP};
 
 /// One past the last sector.

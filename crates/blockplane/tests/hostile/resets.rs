@@ -2,7 +2,7 @@
 //! and setting it up anew, elsewhere and of another size).
 
 use crate::daemon::{Daemon, HOSTILE, SLOW};
-use crate::guest::*;
+use crate::front_end::*;
 use crate::inflight::{self, INFLIGHT_SHMFD};
 use crate::row::OK;
 use crate::wire::*;
@@ -18,7 +18,7 @@ const GET_VRING_BASE_INFLIGHT: u64 = 1 << 20;
 fn device_reset_restarts_rings_at_index_0() {
     let daemon = Daemon::start();
     for packed in [0, RING_PACKED] {
-        let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+        let mut guest = HostileFrontEnd::connect(&daemon.socket(HOSTILE));
         guest.ready_with(FEATURES | packed, ENTRIES);
         for round in 1..4 {
             for index in [0, 1] {
@@ -54,7 +54,7 @@ fn queue_reset_does_not_disturb_the_other_queue() {
         (RING_PACKED, false),
         (RING_PACKED, true),
     ] {
-        let mut guest = Guest::connect(&daemon.socket(HOSTILE));
+        let mut guest = HostileFrontEnd::connect(&daemon.socket(HOSTILE));
         let also = match recorded {
             true => INFLIGHT_SHMFD | GET_VRING_BASE_INFLIGHT,
             false => 0,
@@ -96,7 +96,7 @@ fn queue_reset_waits_for_its_own_requests_only() {
     let daemon = Daemon::start();
     // Where the queue stands when it has taken three requests.
     for (packed, taken, base) in [(0, 3, 3), (RING_PACKED, 9, 0x8009_8009)] {
-        let mut guest = Guest::connect(&daemon.socket(SLOW));
+        let mut guest = HostileFrontEnd::connect(&daemon.socket(SLOW));
         guest.ready_with(FEATURES | RING_RESET | EVENT_IDX | packed, ENTRIES);
         for _ in 0..3 {
             guest.submit_read();

@@ -3,7 +3,7 @@
 use virtqueue::testing::{DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, RawDescriptor, TestMemory};
 
 use crate::daemon::SLOW;
-use crate::guest::*;
+use crate::front_end::*;
 use crate::row::Answer::{self, Broken};
 use crate::row::{IOERR, OK, Row, Rows};
 use crate::wire::{ADD_MEM_REG, single_region};
@@ -31,7 +31,7 @@ pub fn desc(addr: u64, len: u32, flags: u16, next: u16) -> RawDescriptor {
 }
 
 /// A good read of one sector: header, data, status, with each descriptor to be spoiled.
-pub fn read(guest: &mut Guest) -> [RawDescriptor; 3] {
+pub fn read(guest: &mut HostileFrontEnd) -> [RawDescriptor; 3] {
     let header = guest.memory.alloc_bytes(&request_header(IN, 0));
     let data = guest.memory.alloc(512, 1);
     let status = guest.memory.alloc(1, 1);
@@ -44,7 +44,7 @@ pub fn read(guest: &mut Guest) -> [RawDescriptor; 3] {
 }
 
 /// Writes a good read to the first descriptors of queue 0, without making it available.
-pub fn write_read(guest: &mut Guest) {
+pub fn write_read(guest: &mut HostileFrontEnd) {
     for (index, descriptor) in (0..).zip(read(guest)) {
         let ring = guest.queues[0].ring.split();
         ring.write_descriptor(index, descriptor);
@@ -245,7 +245,7 @@ fn indirect_tables(rows: &mut Rows) {
 /// Buffers across the borders of regions: fine where there is memory on both sides.
 fn regions(rows: &mut Rows) {
     const MIB: u64 = 1 << 20;
-    fn across(guest: &mut Guest, second: u64) -> Answer {
+    fn across(guest: &mut HostileFrontEnd, second: u64) -> Answer {
         guest.memory = TestMemory::with_regions(&[(MEMORY, MIB), (second, MIB)]);
         guest.ready();
         let mut chain = read(guest);

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
+use crate::bystander::Bystander;
 use crate::daemon::{Daemon, HOSTILE, SCSI};
-use crate::guest::{FEATURES, Guest};
+use crate::front_end::{FEATURES, HostileFrontEnd};
 use crate::scsi;
-use crate::verifying_guest::VerifyingGuest;
 
 /// The effect that a front-end observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +35,7 @@ pub const UNSUPP: Answer = Answer::Status(2);
 /// In the log when a front-end is disconnected.
 pub const DISCONNECTED: &str = "the front-end is disconnected";
 
-type Act = Box<dyn Fn(&mut Guest) -> Answer>;
+type Act = Box<dyn Fn(&mut HostileFrontEnd) -> Answer>;
 
 /// A row of a table.
 pub struct Row {
@@ -61,7 +61,7 @@ impl Rows {
         &mut self,
         what: impl Into<String>,
         answer: Answer,
-        act: impl Fn(&mut Guest) -> Answer + 'static,
+        act: impl Fn(&mut HostileFrontEnd) -> Answer + 'static,
     ) -> &mut Row {
         self.0.push(Row {
             what: what.into(),
@@ -83,7 +83,7 @@ impl Rows {
         &mut self,
         what: impl Into<String>,
         answer: Answer,
-        act: impl Fn(&mut Guest) -> Answer + 'static,
+        act: impl Fn(&mut HostileFrontEnd) -> Answer + 'static,
     ) -> &mut Row {
         self.row(what, answer, move |guest| {
             guest.negotiate(FEATURES);
@@ -96,7 +96,7 @@ impl Rows {
         &mut self,
         what: impl Into<String>,
         answer: Answer,
-        act: impl Fn(&mut Guest) -> Answer + 'static,
+        act: impl Fn(&mut HostileFrontEnd) -> Answer + 'static,
     ) -> &mut Row {
         self.row(what, answer, move |guest| {
             guest.ready();
@@ -168,9 +168,9 @@ impl Row {
     }
 
     /// A guest that has done what the row says, with its answer.
-    fn act(&self, daemon: &mut Daemon) -> Guest {
+    fn act(&self, daemon: &mut Daemon) -> HostileFrontEnd {
         let log_before = daemon.log().len();
-        let mut guest = Guest::connect(&daemon.socket(self.export));
+        let mut guest = HostileFrontEnd::connect(&daemon.socket(self.export));
         if self.packed {
             guest.choose_packed();
         }
@@ -196,7 +196,7 @@ impl Row {
 /// Runs all rows against one daemon, in which another guest works.
 pub fn one_daemon_survives(tables: &[fn(&mut Rows)]) {
     let mut daemon = Daemon::start();
-    let bystander = VerifyingGuest::start(&daemon);
+    let bystander = Bystander::start(&daemon);
     let before = daemon.footprint_beside(&bystander);
     for row in Rows::of(tables) {
         let what = &row.what;
@@ -240,7 +240,7 @@ pub fn stops_in_good_order(table: fn(&mut Rows), one_of_each: bool) {
 
 /// Asserts that another front-end can use the export after a row.
 fn assert_next_front_end_works(daemon: &Daemon, export: &str, after: &str) {
-    let mut guest = Guest::connect(&daemon.socket(export));
+    let mut guest = HostileFrontEnd::connect(&daemon.socket(export));
     if export == SCSI {
         scsi::ready(&mut guest);
         return scsi::assert_works(&mut guest, after);

@@ -4,7 +4,7 @@
 use virtqueue::testing::{Buffer, RawDescriptor};
 
 use crate::daemon::{DISK_BYTES, SCSI};
-use crate::guest::{Guest, MEMORY, NO_STATUS, PROTOCOL_FEATURES, VERSION_1};
+use crate::front_end::{HostileFrontEnd, MEMORY, NO_STATUS, PROTOCOL_FEATURES, VERSION_1};
 use crate::row::Answer::{self, Broken};
 use crate::row::Rows;
 use crate::wire::RESET_DEVICE;
@@ -47,7 +47,7 @@ pub fn rows(rows: &mut Rows) {
 
 /// Does all that a front-end does until its queues run. The sizes that a driver has set outlive its connection, not the
 /// reset that the next one begins with.
-pub fn ready(guest: &mut Guest) {
+pub fn ready(guest: &mut HostileFrontEnd) {
     guest.negotiate(FEATURES);
     guest.must(RESET_DEVICE, &[], &[]);
     guest.share_memory();
@@ -58,7 +58,7 @@ pub fn ready(guest: &mut Guest) {
 }
 
 /// Asserts that the controller does what it is for.
-pub fn assert_works(guest: &mut Guest, after: &str) {
+pub fn assert_works(guest: &mut HostileFrontEnd, after: &str) {
     // It may have to say that it was switched on.
     command(guest, &TEST_UNIT_READY, 0, 0);
     assert_eq!(command(guest, &READ, 0, 512), DONE, "a read after: {after}");
@@ -68,7 +68,7 @@ pub fn assert_works(guest: &mut Guest, after: &str) {
 /// Hands buffers to a queue: what the device reads, then what it writes, of which the byte at `code_at` is what the answer is
 /// known by.
 fn ask(
-    guest: &mut Guest,
+    guest: &mut HostileFrontEnd,
     index: usize,
     readable: &[&[u8]],
     writable: &[u32],
@@ -110,7 +110,7 @@ fn header(lun: [u8; 8], cdb: &[u8]) -> Vec<u8> {
 }
 
 /// A command to the one unit, with so many bytes for the device and so much room for what it says.
-fn command(guest: &mut Guest, cdb: &[u8], out: usize, room: u32) -> Answer {
+fn command(guest: &mut HostileFrontEnd, cdb: &[u8], out: usize, room: u32) -> Answer {
     let (header, data) = (header(UNIT, cdb), vec![0xff; out]);
     let readable = [&header[..], &data];
     let readable = &readable[..1 + usize::from(out > 0)];
@@ -118,7 +118,7 @@ fn command(guest: &mut Guest, cdb: &[u8], out: usize, room: u32) -> Answer {
 }
 
 /// A task management function.
-fn function(guest: &mut Guest, subtype: u32, lun: [u8; 8]) -> Answer {
+fn function(guest: &mut HostileFrontEnd, subtype: u32, lun: [u8; 8]) -> Answer {
     let bytes = [&[0; 4], &subtype.to_le_bytes()[..], &lun, &[0; 8]].concat();
     ask(guest, CONTROL, &[&bytes], &[1], 0)
 }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::guest::{Guest, OUT};
 use crate::process::{Folder, Process};
+use crate::request_driver::{OUT, RequestDriver};
 use crate::{
     MIB, add_bitmap, assert_no_jobs, assert_same_content, begin_backup, bitmap, cancel, completed,
     copy, failed, start_with_guest, succeeded,
@@ -18,7 +18,7 @@ const GRANULE: u64 = 65536;
 const BLOCKS: u64 = GRANULE / 4096;
 
 /// Two granules are dirty: the first one, and the one at 1 MiB. The target has the content of before.
-fn with_two_dirty_granules() -> (Folder, Process, Client, Guest) {
+fn with_two_dirty_granules() -> (Folder, Process, Client, RequestDriver) {
     let folder = Folder::new();
     let (program, mut client, mut guest) = start_with_guest(&folder, 2 * MIB, BAD);
     // In place: it is open.
@@ -29,7 +29,7 @@ fn with_two_dirty_granules() -> (Folder, Process, Client, Guest) {
 }
 
 /// In a new bitmap.
-fn make_two_granules_dirty(client: &mut Client, guest: &mut Guest) {
+fn make_two_granules_dirty(client: &mut Client, guest: &mut RequestDriver) {
     add_bitmap(client, "disk", "b");
     guest.request(0, OUT, 3, 1);
     guest.request(0, OUT, 16 * BLOCKS, 2);

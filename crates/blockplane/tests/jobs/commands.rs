@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
 use crate::client::Client;
-use crate::guest::{BLOCK, OUT};
 use crate::nbd_target::start_daemon;
 use crate::process::{Folder, Process, ProcessOutput, STUCK_AFTER};
+use crate::request_driver::{BLOCK, OUT};
 use crate::{
     EXPORT, MIB, MONITOR, add_bitmap, assert_has, assert_no_jobs, assert_same_content,
     await_progress, bitmap, bitmaps, content, copy, start_with_disks, start_with_guest,

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::guest::{Guest, OUT};
 use crate::process::{Folder, Process};
+use crate::request_driver::{OUT, RequestDriver};
 use crate::{
     MIB, assert_has, assert_same_content, begin_backup, failed, job, merged, set_faults,
     start_with_guest, succeeded,
@@ -13,7 +13,7 @@ use crate::{
 const FILTERS: &str = "--blockdev blkdebug,node-name=source,image=disk --blockdev blkdebug,node-name=target,image=copy \
     --export vhost-user-blk,id=e,node-name=source,writable=on,addr.type=unix,addr.path=e.sock";
 
-fn started() -> (Folder, Process, Client, Guest) {
+fn started() -> (Folder, Process, Client, RequestDriver) {
     let folder = Folder::new();
     let (program, client, guest) = start_with_guest(&folder, 4 * MIB, FILTERS);
     (folder, program, client, guest)

@@ -10,7 +10,7 @@ use test_support::process::Folder;
 use test_support::sockets::try_connect;
 use test_support::verifying::blocks::{BLOCK, Blocks, Moment, Write, bytes};
 use test_support::verifying::device::{Device, Op};
-use test_support::verifying::guest::Guest;
+use test_support::verifying::guest::VerifyingGuest;
 use test_support::verifying::random::Random;
 use test_support::vhost_user::wire::{Disconnected, Wire};
 
@@ -42,7 +42,7 @@ impl Load {
         let thread = std::thread::spawn(move || {
             let mut random = Random(11);
             let mut wire = Wire::connect(&socket);
-            let mut guest = Guest::new(device, false, QUEUES, blocks);
+            let mut guest = VerifyingGuest::new(device, false, QUEUES, blocks);
             guest.blocks.history = Some(Vec::new());
             guest.introduce(&wire, || ()).unwrap();
             let queues = guest.request_queues();
@@ -91,7 +91,7 @@ impl Load {
 }
 
 /// Connects as soon as there is a server again, and goes on with what was in flight. The old one may still take connections when it ends.
-fn reconnect(guest: &mut Guest, socket: &Path) -> Wire {
+fn reconnect(guest: &mut VerifyingGuest, socket: &Path) -> Wire {
     let deadline = Deadline::default();
     loop {
         let stream = eventually_ok("there is a server again", || try_connect(socket));

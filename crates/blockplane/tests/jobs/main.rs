@@ -50,11 +50,11 @@ mod upgraded_daemon;
 mod waits;
 
 use client::Client;
-use guest::Guest;
+use request_driver::RequestDriver;
 use process::{Folder, Process};
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
-use test_support::{guest, process, qmp as client};
+use test_support::{process, qmp as client, request_driver};
 
 const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
 /// A writable export of the node `disk`.
@@ -91,13 +91,13 @@ fn start_with_disks(folder: &Folder, bytes: u64, further: &str) -> (Process, Cli
 }
 
 /// The same, with a guest. An export of a node is among these options, or else of the first file.
-fn start_with_guest(folder: &Folder, bytes: u64, further: &str) -> (Process, Client, Guest) {
+fn start_with_guest(folder: &Folder, bytes: u64, further: &str) -> (Process, Client, RequestDriver) {
     let export = match further.contains("addr.path=e.sock") {
         true => "",
         false => EXPORT,
     };
     let (program, client) = start_with_disks(folder, bytes, &format!("{further} {export}"));
-    let guest = Guest::connect(&folder.join("e.sock"), 1);
+    let guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     (program, client, guest)
 }
 

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::control::assert_events;
-use crate::guest::OUT;
 use crate::process::Folder;
+use crate::request_driver::OUT;
 use crate::{
     EXPORT, MIB, MODES, assert_has, assert_refused, assert_same_content, begin_mirror, cancel,
     complete, copy, exported_node, failed, job, set_faults, start_with_disks, start_with_guest,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
 use crate::client::Client;
-use crate::guest::OUT;
+use crate::request_driver::OUT;
 use crate::process::{Folder, Process};
 use crate::servers::Server;
 use crate::{

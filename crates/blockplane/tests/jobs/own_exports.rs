@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::client::Client;
-use crate::guest::OUT;
 use crate::process::Folder;
+use crate::request_driver::OUT;
 use crate::{MIB, begin_backup, copy, start_with_guest, succeeded};
 
 /// Adds a node on an export of the daemon.

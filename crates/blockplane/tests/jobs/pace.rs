@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::guest::{Guest, IN};
 use crate::process::Folder;
+use crate::request_driver::{IN, RequestDriver};
 use crate::{EXPORT, begin_backup, start, succeeded};
 
 /// 5 ms in which guests' requests end that have waited for the copier, and a sample of 20 ms. Without a rest it takes less.
@@ -18,7 +18,7 @@ fn backup_of_a_disk_that_a_guest_uses_begins_with_a_rest() {
         "--blockdev null-co,node-name=disk,size=1M --blockdev null-co,node-name=copy,size=1M {EXPORT}"
     );
     let (program, mut client) = start(&folder, &line);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     guest.request(0, IN, 0, 0);
     let begin = Instant::now();
     begin_backup(&mut client, "full", json!({}));

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::guest::{BLOCK, Guest, OUT};
 use crate::process::{Folder, Process};
+use crate::request_driver::{BLOCK, OUT, RequestDriver};
 use crate::{MIB, assert_no_jobs, copy, merged, start, start_with_disks, succeeded};
 
 const BLOCKS: u64 = 2048;
@@ -54,7 +54,7 @@ fn disks_that_are_backed_up_together_are_of_one_moment() {
     for round in 0..4u64 {
         let (folder, program, mut client) = started(&vec![0; 2048 * BLOCK]);
         let [mut a, mut b] =
-            ["a.sock", "b.sock"].map(|socket| Guest::connect(&folder.join(socket), 1));
+            ["a.sock", "b.sock"].map(|socket| RequestDriver::connect(&folder.join(socket), 1));
         let begun = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -119,7 +119,7 @@ fn jobs_that_are_grouped_fail_together() {
 fn bitmap_of_a_target_records_all_of_the_backup_or_is_refused() {
     let (folder, program, mut client) = started(&vec![1; 1 << 20]);
     client.execute("blockdev-add driver=raw node-name=window file=to-a");
-    let mut guest = Guest::connect(&folder.join("a.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("a.sock"), 1);
     let bitmap = |name: &str| json!({"node": "to-a", "name": name});
     let action_of = |kind: &str| json!({"type": kind, "data": bitmap("b")});
     let add = action_of("block-dirty-bitmap-add");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
 use crate::client::Client;
-use crate::guest::{Guest, IN, OUT};
+use crate::request_driver::{RequestDriver, IN, OUT};
 use crate::nbd_target::start_qemu_nbd;
 use crate::process::{Folder, Process};
 use crate::stopped_thread::StoppedThread;
@@ -91,7 +91,7 @@ inject-error.0.action=delay,inject-error.0.delay-ns=500000000 \
             server.socket().display()
         );
         let (program, mut client, mut guest) = start_with_guest(&folder, MIB, &line);
-        let mut other_guest = Guest::connect(&folder.join("o.sock"), 1);
+        let mut other_guest = RequestDriver::connect(&folder.join("o.sock"), 1);
         guest.request(0, IN, 0, 0);
         other_guest.request(0, OUT, 0, 1);
         server.pause();
@@ -141,7 +141,7 @@ fn iothread_of_a_job_is_not_removed_before_the_job_has_ended() {
 }
 
 /// A backup of which one part hangs, and others are copied.
-fn start_with_part_that_hangs() -> (Folder, Process, Client, Guest) {
+fn start_with_part_that_hangs() -> (Folder, Process, Client, RequestDriver) {
     let folder = Folder::new();
     let (program, mut client, guest) = start_with_guest(&folder, 8 * MIB, LINE);
     let hang = json!([{"iotype": "write", "sector": 2048, "action": "hang"}]);
@@ -196,7 +196,7 @@ fn guest_of_the_same_server_waits_when_a_job_is_cancelled() {
             server.socket().display()
         );
         let (program, mut client, mut guest) = start_with_guest(&folder, 4 * MIB, &line);
-        let mut other = Guest::connect(&folder.join("o.sock"), 1);
+        let mut other = RequestDriver::connect(&folder.join("o.sock"), 1);
         begin_backup(&mut client, "full", json!({"target": "target", "speed": 1}));
         other.request(0, OUT, 0, 1);
         match is_gone {

@@ -3,7 +3,7 @@
 use serde_json::json;
 use test_support::sockets;
 
-use crate::guest::{BLOCK, Guest, IN, NO_STATUS, OUT};
+use crate::request_driver::{BLOCK, RequestDriver, IN, NO_STATUS, OUT};
 use crate::load::Load;
 use crate::process::Folder;
 use crate::servers::Server;
@@ -39,7 +39,7 @@ fn a_reopened_node_keeps_its_connection() {
         return;
     };
     let (program, mut client) = start(&folder, &line(&server, "", ""));
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 3, 7);
     let nodes = client.execute("query-named-block-nodes");
     let file = format!("nbd+unix://?socket={}", server.socket().display());
@@ -68,7 +68,7 @@ fn a_device_stops_within_a_bound_while_the_server_is_silent() {
         return;
     };
     let (program, mut client) = start(&folder, &line(&server, ",reconnect-delay=3600", ""));
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 3, 7);
     server.pause();
     guest.ask(0, 0, IN, 3, 0);

@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 
 use test_support::report;
 
-use crate::guest::{BLOCK, DISCARD, FLUSH, Guest, IN, OUT, WRITE_ZEROES};
+use crate::request_driver::{BLOCK, DISCARD, FLUSH, RequestDriver, IN, OUT, WRITE_ZEROES};
 use crate::load::Load;
 use crate::process::{Folder, Process};
 use crate::servers::Server;
@@ -32,7 +32,7 @@ fn discards_and_zeroes_reach_the_server() {
         return;
     };
     let (program, _) = start(&folder, &line(&server, ",discard=unmap", ""));
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     for block in 0..4 {
         guest.request(0, OUT, block, 7);
     }
@@ -72,7 +72,7 @@ fn a_server_over_tcp_is_reached_from_the_sandbox_also_again() {
          vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={SOCKET},writable=on"
     );
     let (program, mut client) = start(&folder, &options);
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 3, 7);
     drop(server);
     let _server = start_server();

@@ -27,7 +27,7 @@ mod upgraded_daemon;
 use client::Client;
 use process::{Folder, Process, words};
 use servers::Server;
-use test_support::{guest, process, qmp as client};
+use test_support::{process, qmp as client, request_driver};
 
 const MIB: u64 = 1 << 20;
 

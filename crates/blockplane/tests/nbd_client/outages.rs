@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use test_support::deadline::eventually;
 
-use crate::guest::{Guest, IN};
+use crate::request_driver::{RequestDriver, IN};
 use crate::load::Load;
 use crate::process::Folder;
 use crate::servers::Server;
@@ -69,10 +69,10 @@ fn requests_fail_without_a_delay_and_the_disk_recovers() {
         return;
     };
     let (program, mut client) = start(&folder, &line(&server, "", ""));
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     guest.request(0, IN, 0, 0);
     server.kill();
-    let read = |guest: &mut Guest| guest.status_of(0, IN, 0, 0);
+    let read = |guest: &mut RequestDriver| guest.status_of(0, IN, 0, 0);
     assert_eq!(read(&mut guest), 1);
     assert_eq!(read(&mut guest), 1);
     server.start();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use test_support::deadline::eventually;
-use test_support::guest::{Guest, IN, OUT};
+use test_support::request_driver::{IN, OUT, RequestDriver};
 
 use crate::client::Client;
 use crate::process::{Folder, Process, words};
@@ -74,7 +74,7 @@ fn a_node_stays_active_while_something_uses_it() {
     let (folder, program, mut client) = start_with_disk(LINE);
     client.execute(EXPORT);
     assert_eq!(active(&mut client), ["r", "d"], "the export needs them");
-    Guest::connect(&folder.join("e.sock"), 1).request(0, IN, 0, 0);
+    RequestDriver::connect(&folder.join("e.sock"), 1).request(0, IN, 0, 0);
     client.assert_errors(&format!(
         "blockdev-set-active node-name=d active=false => Node 'd' has active parent node 'r'
          {INACTIVATE} => Node 'r' is in use by export 'e'
@@ -126,11 +126,11 @@ fn an_export_with_allow_inactive_has_its_image_while_queues_run() {
     assert!(is_free(&mut client));
     // No queue starts without the image.
     client.execute(ADD_OTHER);
-    Guest::connect_refused(&socket);
+    RequestDriver::connect_refused(&socket);
     client.event("BLOCK_EXPORT_DISCONNECTED", "e");
     assert_eq!(active(&mut client), ["other"]);
     client.execute(REMOVE_OTHER);
-    let mut guest = Guest::connect(&socket, 2);
+    let mut guest = RequestDriver::connect(&socket, 2);
     guest.request(0, OUT, 0, 1);
     assert_eq!(active(&mut client), ["r", "d"]);
     for refused in [ADD_OTHER, INACTIVATE, INACTIVATE_ALL] {
@@ -157,7 +157,7 @@ fn an_export_with_allow_inactive_has_its_image_while_queues_run() {
 fn an_export_without_allow_inactive_gives_its_image_up_to_a_migration_only() {
     let (folder, program, mut client) = start_with_disk(LINE);
     client.execute(EXPORT);
-    let guest = Guest::connect(&folder.join("e.sock"), 1);
+    let guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     let base = guest.stop(0);
     assert_eq!(active(&mut client), ["r", "d"], "its driver resets it");
     guest.start(0, base);
@@ -194,12 +194,12 @@ fn the_image_moves_with_a_guest_to_another_daemon() {
     command.env("BLOCKPLANE_LOG", "info");
     let mut there = Process::spawn(command);
     let mut there_client = Client::of(there.connection(&folder.join("qmp")));
-    let mut source = Guest::connect(&folder.join("here.sock"), 1);
+    let mut source = RequestDriver::connect(&folder.join("here.sock"), 1);
     source.request(0, OUT, 0, 1);
     source.log_dirty_pages(true);
     let there_socket = folder.join("there.sock");
     // The destination waits for the lock. It has no order with the source's stop, except that it cannot come before it.
-    let destination = std::thread::spawn(move || Guest::connect(&there_socket, 1));
+    let destination = std::thread::spawn(move || RequestDriver::connect(&there_socket, 1));
     eventually("the destination waits, or does not", || {
         destination.is_finished() || there.stderr().contains("waits until its images are free")
     });
@@ -212,7 +212,7 @@ fn the_image_moves_with_a_guest_to_another_daemon() {
     source.start_refused(0, base);
     assert_eq!(destination.read(0, 0)[0], 2);
     drop(destination);
-    let mut back = Guest::connect(&folder.join("here.sock"), 1);
+    let mut back = RequestDriver::connect(&folder.join("here.sock"), 1);
     assert_eq!(back.read(0, 0)[0], 2);
     assert_eq!(active(&mut here_client), ["r", "d"]);
     assert_eq!(active(&mut there_client), [""; 0]);

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
-use test_support::guest::{Guest, OUT};
+use test_support::request_driver::{RequestDriver, OUT};
 use test_support::verifying::blocks::BLOCK;
 use test_support::verifying::device::{Device, Op};
-use test_support::verifying::guest::Guest as VerifyingGuest;
+use test_support::verifying::guest::VerifyingGuest;
 use test_support::verifying::random::Random;
 use test_support::vhost_user::wire::Wire;
 
@@ -143,14 +143,14 @@ fn bitmap_that_is_added_under_load_misses_no_later_write() {
 }
 
 /// A filter with a fault is above the node with the bitmap.
-fn filtered(folder: &Folder, fault: &str) -> (Process, Client, Guest) {
+fn filtered(folder: &Folder, fault: &str) -> (Process, Client, RequestDriver) {
     folder.image("disk.img", BLOCKS * BLOCK as u64);
     let (program, mut client) = start(folder, &line("vhost-user-blk"));
     client.execute(&format!(
         "blockdev-add driver=blkdebug node-name=f image=d {fault}"
     ));
     client.reopen("driver=raw node-name=disk file=f");
-    let guest = Guest::connect(&folder.join("e.sock"), 2);
+    let guest = RequestDriver::connect(&folder.join("e.sock"), 2);
     (program, client, guest)
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
 use crate::client::{Client, arguments, reopen_arguments};
-use crate::guest::{Guest, IN};
+use crate::request_driver::{RequestDriver, IN};
 use crate::process::{Folder, Process};
 use crate::stopped_thread::StoppedThread;
 use crate::{MIB, start_with_images};
@@ -21,7 +21,7 @@ fn started() -> (Folder, Process, [Client; 2]) {
 }
 
 /// Makes the disk's iothread hang, with a request in flight.
-fn hang(guest: &mut Guest, program: &Process) -> StoppedThread {
+fn hang(guest: &mut RequestDriver, program: &Process) -> StoppedThread {
     guest.request(0, IN, 0, 0);
     let iothread = StoppedThread::of_name(program.pid(), "IO main");
     guest.ask(0, 0, IN, 0, 0);
@@ -50,7 +50,7 @@ fn resizing_or_reopening_a_hanging_disk_blocks_its_own_client_only() {
     let shrink = json!({"node-name": "d", "size": MIB / 2});
     for (command, arguments) in [("block_resize", shrink), ("blockdev-reopen", reopen)] {
         let (folder, program, [mut waits, mut client]) = started();
-        let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+        let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
         let iothread = hang(&mut guest, &program);
         waits.send(command, &arguments);
         // Of one client commands are answered in their order.
@@ -84,7 +84,7 @@ fn resizing_or_reopening_a_hanging_disk_blocks_its_own_client_only() {
 #[test]
 fn shutdown_works_while_a_command_waits_for_a_disk() {
     let (folder, program, [mut waits, mut client]) = started();
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     let iothread = hang(&mut guest, &program);
     waits.send("block_resize", &json!({"node-name": "d", "size": MIB / 2}));
     waits.send("query-block", &json!({}));
@@ -154,7 +154,7 @@ fn shutdown_works_while_a_disk_is_being_opened() {
 #[test]
 fn reopening_a_slow_disk_keeps_the_old_file_in_use() {
     let (folder, program, [mut waits, mut client]) = started();
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     let direct = |client: &mut Client| client.node("d")["cache"]["direct"].as_bool().unwrap();
     let before = direct(&mut client);
     let anew = format!(

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use test_support::deadline::{Deadline, eventually};
 
 use crate::client::Client;
-use crate::guest::commands::Data;
-use crate::guest::{BLOCK, DISCARD, FLUSH, Guest, IN, OUT, WRITE_ZEROES};
+use crate::request_driver::commands::Data;
+use crate::request_driver::{BLOCK, DISCARD, FLUSH, RequestDriver, IN, OUT, WRITE_ZEROES};
 use crate::process::Folder;
 use crate::{MIB, start, start_with_disk};
 
@@ -58,7 +58,7 @@ fn action(policy: &str, errno: u32) -> &'static str {
 struct Disk {
     id: String,
     policies: [&'static str; 2],
-    guest: Guest,
+    guest: RequestDriver,
 }
 
 impl Disk {
@@ -115,7 +115,7 @@ fn all_policies(errno: u32, reason: &str) {
     let (program, mut client) = start(&folder, &line);
     let mut disks: Vec<Disk> = Vec::new();
     for (id, policies) in all {
-        let guest = Guest::connect(&folder.join(&id), 1);
+        let guest = RequestDriver::connect(&folder.join(&id), 1);
         disks.push(Disk {
             id,
             policies,
@@ -247,7 +247,7 @@ fn scsi_disk_error_becomes_sense_data() {
         --blockdev blkdebug,node-name=b,image=n,discard=unmap \
         --export vhost-user-scsi,id=e,node-name=b,addr.type=unix,addr.path=e,writable=on";
     let (folder, program, mut client) = start_with_disk(line);
-    let mut guest = Guest::connect_scsi(&folder.join("e"), 1);
+    let mut guest = RequestDriver::connect_scsi(&folder.join("e"), 1);
     eventually("the unit is ready", || {
         guest.command(QUEUE, UNIT, &[0; 6]) == GOOD
     });

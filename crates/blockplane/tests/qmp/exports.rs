@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
 use crate::client::Client;
-use crate::guest::{Guest, IN};
 use crate::process::Folder;
+use crate::request_driver::{IN, RequestDriver};
 use crate::start_with_disk;
 
 const DISKS: &str = "--blockdev null-co,node-name=d,size=1M,read-zeroes=on \
@@ -49,7 +49,7 @@ fn exports_are_added_served_and_removed_and_failed_ones_leave_nothing() {
          blockdev-del node-name=d => Node d is in use by export 'e'"
     ));
     assert_eq!(exports(&mut client), shown);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     client.event("BLOCK_EXPORT_CONNECTED", "e");
     guest.request(0, IN, 3, 0);
     drop(guest);
@@ -62,7 +62,7 @@ fn exports_are_added_served_and_removed_and_failed_ones_leave_nothing() {
 
     // The name is free again. A connected front-end keeps its export, unless that is removed all the same.
     client.execute(ADD);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     for refused in [REMOVE, "block-export-del id=e mode=safe"] {
         let used = client.error_of(refused);
         assert!(used.starts_with("export 'e' still in use"), "{used}");
@@ -76,9 +76,9 @@ fn exports_are_added_served_and_removed_and_failed_ones_leave_nothing() {
 }
 
 /// Removes an export while a request of its guest is in flight.
-fn drain(folder: &Folder, client: &mut Client) -> Guest {
+fn drain(folder: &Folder, client: &mut Client) -> RequestDriver {
     client.execute(ADD);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     guest.ask(0, 0, IN, 0, 0);
     // A request that is only available may stay in the ring.
     eventually("the request is admitted", || {

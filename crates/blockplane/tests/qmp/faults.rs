@@ -3,17 +3,17 @@
 use serde_json::json;
 
 use crate::client::Client;
-use crate::guest::{BLOCK, FLUSH, Guest, IN, OUT};
 use crate::process::{Folder, Process};
+use crate::request_driver::{BLOCK, FLUSH, IN, OUT, RequestDriver};
 use crate::{MIB, start_with_disk};
 
-fn started() -> (Folder, Process, Client, Guest) {
+fn started() -> (Folder, Process, Client, RequestDriver) {
     let (folder, program, client) = start_with_disk(
         "--blockdev file,node-name=d,filename=disk \
          --blockdev blkdebug,node-name=b,image=d,inject-error.0.iotype=write,inject-error.0.errno=28,inject-error.0.sector=8 \
          --export vhost-user-blk,id=e,node-name=b,addr.type=unix,addr.path=e.sock,writable=on,num-queues=2",
     );
-    let guest = Guest::connect(&folder.join("e.sock"), 2);
+    let guest = RequestDriver::connect(&folder.join("e.sock"), 2);
     (folder, program, client, guest)
 }
 
@@ -89,7 +89,7 @@ fn hanging_request_does_not_block_others_or_the_shutdown() {
     guest.ask(1, 0, IN, 1, 0);
     drop(guest);
     let socket = folder.join("e.sock");
-    let mut guest = Guest::connect(&socket, 2);
+    let mut guest = RequestDriver::connect(&socket, 2);
     guest.ask(0, 0, IN, 1, 0);
     guest.request(1, IN, 0, 0);
     program.wait_until_accepting(&socket);

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use test_support::deadline::{Deadline, eventually};
-use test_support::guest::commands::Data;
-use test_support::guest::{Guest, IN, OUT};
+use test_support::request_driver::commands::Data;
+use test_support::request_driver::{RequestDriver, IN, OUT};
 use test_support::verifying::blocks::BLOCK;
 use test_support::verifying::device::{Device, Op};
-use test_support::verifying::guest::Guest as VerifyingGuest;
+use test_support::verifying::guest::VerifyingGuest;
 use test_support::verifying::random::Random;
 use test_support::vhost_user::wire::Wire;
 
@@ -156,10 +156,10 @@ fn until_under_way(client: &mut Client, queues: usize) {
 /// succeed soon, and the exchange waits for the write.
 fn served_while_a_write_is_with_the_old_node(
     kind: &str,
-    connect: fn(&Path) -> Guest,
-    write: fn(&mut Guest),
-    read: fn(&mut Guest) -> u8,
-) -> (Folder, Process, Client, Guest) {
+    connect: fn(&Path) -> RequestDriver,
+    write: fn(&mut RequestDriver),
+    read: fn(&mut RequestDriver) -> u8,
+) -> (Folder, Process, Client, RequestDriver) {
     let folder = Folder::new();
     let (program, mut client) = start_disk(&folder, kind, "");
     client.execute(&format!(
@@ -177,10 +177,10 @@ fn served_while_a_write_is_with_the_old_node(
 }
 
 /// A virtio-blk disk whose write is in flight at the old node while another queue is served.
-fn virtio_disk_with_a_write_with_the_old_node() -> (Folder, Process, Client, Guest) {
+fn virtio_disk_with_a_write_with_the_old_node() -> (Folder, Process, Client, RequestDriver) {
     served_while_a_write_is_with_the_old_node(
         "vhost-user-blk",
-        |socket| Guest::connect(socket, 2),
+        |socket| RequestDriver::connect(socket, 2),
         |guest| guest.ask(0, 0, OUT, 0, 1),
         |guest| guest.status_of(1, IN, 1, 0),
     )
@@ -197,7 +197,7 @@ fn shutdown_works_while_a_node_exchange_waits_for_a_delayed_request() {
 fn front_end_reconnects_while_a_node_exchange_waits_for_a_delayed_request() {
     let (folder, program, mut client, guest) = virtio_disk_with_a_write_with_the_old_node();
     drop(guest);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     assert_eq!(guest.read(0, 0), vec![1; BLOCK]);
     client.answer();
     program.stop();
@@ -209,7 +209,7 @@ fn scsi_disk_is_served_by_the_new_node_while_a_command_is_with_the_old_one() {
     served_while_a_write_is_with_the_old_node(
         "vhost-user-scsi",
         |socket| {
-            let mut guest = Guest::connect_scsi(socket, 2);
+            let mut guest = RequestDriver::connect_scsi(socket, 2);
             assert_eq!(guest.command(2, UNIT, &[0; 6]), 2, "it was switched on");
             guest
         },
@@ -231,12 +231,12 @@ fn shutdown_works_while_a_reopened_disk_waits_for_a_delayed_request() {
     let (program, mut client) = start_disk(&folder, "vhost-user-blk", neighbour);
     client.execute(&format!("{ADD_FILTER} {SLOW_WRITES}"));
     client.reopen(ONTO_FILTER);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
     guest.ask(0, 0, OUT, 0, 1);
     until_under_way(&mut client, 1);
     let no_flush = "driver=file node-name=d filename=disk.img cache.no-flush=true";
     client.send("blockdev-reopen", &reopen_arguments(no_flush));
-    let mut neighbour = Guest::connect(&folder.join("n.sock"), 1);
+    let mut neighbour = RequestDriver::connect(&folder.join("n.sock"), 1);
     let mut other = Client::connect(&folder.join("qmp"));
     eventually("the other queue takes nothing", || {
         guest.ask(1, 0, IN, 1, 0);
@@ -269,8 +269,8 @@ fn requests_to_a_filter_being_removed_do_not_hang() {
     client.execute(&format!(
         "{ADD_FILTER} {SLOW_WRITES} inject-error.1.action=hang inject-error.1.iotype=read"
     ));
-    let mut first = Guest::connect(&folder.join("e.sock"), 2);
-    let mut second = Guest::connect(&folder.join("second.sock"), 1);
+    let mut first = RequestDriver::connect(&folder.join("e.sock"), 2);
+    let mut second = RequestDriver::connect(&folder.join("second.sock"), 1);
     first.request(0, OUT, 1, 7);
     client.reopen(ONTO_FILTER);
     first.ask(0, 0, OUT, 0, 1);
@@ -309,7 +309,7 @@ fn node_graph_rejects_cycles_and_removal_of_nodes_in_use() {
     for (node, is_direct) in [("d", false), ("f", false), ("disk", false), ("other", true)] {
         assert_eq!(client.node(node)["cache"]["direct"], is_direct, "{node}");
     }
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     guest.request(0, OUT, 0, 1);
     program.stop();
 }

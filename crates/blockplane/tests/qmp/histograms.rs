@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::guest::{FLUSH, Guest, IN, OUT, SLOTS};
+use crate::request_driver::{FLUSH, IN, OUT, RequestDriver, SLOTS};
 use crate::start_with_disk;
 
 /// A client sets boundaries of export `e`.
@@ -100,8 +100,8 @@ fn histogram_bins_count_requests_between_boundaries() {
     client.execute(&format!(
         "{SET} boundaries=[1000000,4611686018427387904] boundaries-flush=[]"
     ));
-    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
-    let mut other = Guest::connect(&folder.join("f.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
+    let mut other = RequestDriver::connect(&folder.join("f.sock"), 1);
     for block in 0..5 {
         guest.request(0, OUT, block, 1);
         guest.request(1, IN, block, 0);
@@ -146,7 +146,7 @@ fn histograms_survive_reconnections_and_reopening() {
     let (folder, program, mut client) = start_with_disk(&line);
     client.execute(&format!("{SET} boundaries=[4611686018427387904]"));
     let socket = folder.join("e.sock");
-    let mut guest = Guest::connect(&socket, 2);
+    let mut guest = RequestDriver::connect(&socket, 2);
     guest.request(0, OUT, 0, 1);
     guest.request(1, OUT, 0, 1);
     let base = guest.stop(1);
@@ -156,7 +156,7 @@ fn histograms_survive_reconnections_and_reopening() {
     guest.request(1, OUT, 0, 1);
     drop(guest);
     client.event("BLOCK_EXPORT_DISCONNECTED", "e");
-    let mut guest = Guest::connect(&socket, 1);
+    let mut guest = RequestDriver::connect(&socket, 1);
     guest.request(0, OUT, 0, 1);
     let [_, writes, _] = histograms(&mut client, "e");
     assert_eq!(bins(&writes), [5, 0]);
@@ -166,8 +166,8 @@ fn histograms_survive_reconnections_and_reopening() {
 #[test]
 fn histogram_of_a_busy_guest_lacks_requests_in_flight_only() {
     let (folder, program, mut client) = start_with_disk(LINE);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
-    let submit = |guest: &mut Guest| {
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
+    let submit = |guest: &mut RequestDriver| {
         for queue in [0, 1] {
             guest.ask_all(queue, IN, (0..SLOTS as u64).map(|block| (block, 0)));
         }

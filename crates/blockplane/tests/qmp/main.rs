@@ -70,7 +70,7 @@ mod undisturbed_guest;
 
 use client::Client;
 use process::{Folder, Process};
-use test_support::{guest, process, qmp as client};
+use test_support::{process, qmp as client, request_driver};
 
 const MIB: u64 = 1 << 20;
 

@@ -11,7 +11,7 @@ use test_support::sockets::{connect, read_to_end};
 use test_support::threads::{read_of_each_thread, status_field};
 
 use crate::client::Client;
-use crate::guest::{FLUSH, Guest, IN, OUT};
+use crate::request_driver::{FLUSH, RequestDriver, IN, OUT};
 use crate::process::{Folder, Process, STUCK_AFTER};
 use crate::prometheus_client::{
     Figures, OPENMETRICS, PLAIN, ask, documented_samples, get, has_parser,
@@ -25,8 +25,8 @@ const LINE: &str = "--metrics unix:m --object iothread,id=io0 --object iothread,
 iothread.0=io0,iothread.1=io1";
 
 /// A guest that has done some of everything, and whose queues stand still.
-fn worked(folder: &Folder) -> Guest {
-    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+fn worked(folder: &Folder) -> RequestDriver {
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
     for block in 0..20 {
         guest.request(0, OUT, block, 1);
         guest.request(1, IN, block, 0);
@@ -168,7 +168,7 @@ fn documentation_and_dashboard_name_existing_metrics() {
     let scsi = "--export vhost-user-scsi,id=s,node-name=d,addr.type=unix,addr.path=s.sock";
     let (folder, program, mut client) = start_with_disk(&format!("{LINE} {scsi}"));
     let _guest = worked(&folder);
-    let mut unit = Guest::connect_scsi(&folder.join("s.sock"), 1);
+    let mut unit = RequestDriver::connect_scsi(&folder.join("s.sock"), 1);
     // The first command reports that the unit was switched on.
     for status in [2, 0] {
         let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0];
@@ -203,7 +203,7 @@ fn documentation_and_dashboard_name_existing_metrics() {
 fn slow_or_invalid_metrics_clients_do_not_disturb_others() {
     let (folder, program, _client) = start_with_disk(LINE);
     let socket = folder.join("m");
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     let mut held = Vec::new();
     for index in 0..100 {
         let mut stream = connect(&socket);

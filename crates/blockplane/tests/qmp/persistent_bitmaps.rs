@@ -4,7 +4,7 @@ use std::fs::{self, File};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use test_support::guest::{Guest, OUT};
+use test_support::request_driver::{OUT, RequestDriver};
 use test_support::verifying::blocks::BLOCK;
 
 use crate::bitmaps;
@@ -19,9 +19,9 @@ const LINE: &str = "--blockdev file,node-name=d,filename=disk.img,cache.direct=o
 const ADD: &str = "block-dirty-bitmap-add node=d granularity=4096 persistent=true name";
 
 /// The daemon on the disk and the bitmaps in a folder.
-fn start_on(folder: &Folder) -> (Process, Client, Guest) {
+fn start_on(folder: &Folder) -> (Process, Client, RequestDriver) {
     let (program, client) = start(folder, LINE);
-    let guest = Guest::connect(&folder.join("e.sock"), 1);
+    let guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     (program, client, guest)
 }
 
@@ -31,7 +31,7 @@ fn folder() -> Folder {
     folder
 }
 
-fn write(guest: &mut Guest, blocks: std::ops::Range<u64>) {
+fn write(guest: &mut RequestDriver, blocks: std::ops::Range<u64>) {
     for block in blocks {
         assert_eq!(guest.status_of(0, OUT, block, 1), 0);
     }
@@ -149,7 +149,7 @@ fn bitmaps_of_a_disk_that_changed_without_them_are_inconsistent() {
     let resized = |folder: &Folder| image(folder).unwrap().set_len(2 * MIB).unwrap();
     let written = |folder: &Folder| {
         let (program, _) = start(folder, &LINE.replace(",bitmap-file=bits", ""));
-        let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+        let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
         write(&mut guest, 5..6);
         program.stop();
     };

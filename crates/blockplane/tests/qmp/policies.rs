@@ -6,7 +6,7 @@ use test_support::deadline::{Deadline, eventually, eventually_ok};
 use test_support::mounted_folder::MountedFolder;
 
 use crate::client::Client;
-use crate::guest::{BLOCK, FLUSH, Guest, IN, OUT, SLOTS};
+use crate::request_driver::{BLOCK, FLUSH, RequestDriver, IN, OUT, SLOTS};
 use crate::process::{Folder, Process, words};
 use crate::{MIB, MONITOR, start, start_with_disk};
 
@@ -17,7 +17,7 @@ struct Disk {
     folder: Folder,
     program: Process,
     client: Client,
-    guest: Guest,
+    guest: RequestDriver,
 }
 
 /// A disk with faults, and a policy.
@@ -26,7 +26,7 @@ fn disk(policy: &str) -> Disk {
         "--blockdev file,node-name=d,filename=disk --blockdev blkdebug,node-name=b,image=d \
          --export vhost-user-blk,id=e,node-name=b,addr.type=unix,addr.path=e.sock,writable=on,num-queues=2,{policy}"
     ));
-    let guest = Guest::connect(&folder.join("e.sock"), 2);
+    let guest = RequestDriver::connect(&folder.join("e.sock"), 2);
     Disk {
         folder,
         program,
@@ -129,7 +129,7 @@ fn stopping_queue_returns_the_last_parked_request_to_the_ring() {
     expect_parked(&mut disk.client, 1, "nospace");
     drop(disk.guest);
     expect_parked(&mut disk.client, 0, "ok");
-    let mut guest = Guest::connect(&disk.folder.join("e.sock"), 2);
+    let mut guest = RequestDriver::connect(&disk.folder.join("e.sock"), 2);
     guest.request(1, IN, 0, 0);
     guest.ask(0, 0, OUT, 0, 8);
     expect_parked(&mut disk.client, 1, "nospace");
@@ -205,7 +205,7 @@ fn enospc_policy_hides_a_full_disk_from_the_guest() {
              --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock,writable=on,num-queues=2,werror=enospc"
         );
         let (program, mut client) = start(&folder, &line);
-        let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+        let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
         // Neighbours, which go to the disk together, and of which some have room: 16 of 12 blocks.
         for queue in [0, 1_u8] {
             let blocks = (queue * 8..).take(SLOTS);
@@ -283,7 +283,7 @@ fn failed_requests_and_broken_queues_emit_events() {
         let mut program = Process::spawn(command);
         program.wait_until_accepting(&folder.join("s"));
         let mut client = Client::connect(&folder.join("qmp"));
-        let mut guest = Guest::connect(&folder.join("s"), 2);
+        let mut guest = RequestDriver::connect(&folder.join("s"), 2);
         // Far more errors than events that may be sent.
         for round in 0..50 {
             guest.ask_all(0, OUT, (512..).map(|block| (block, round)).take(SLOTS));

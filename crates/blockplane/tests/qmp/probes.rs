@@ -1,6 +1,6 @@
 //! Tests of tracepoints: commands of a virtio SCSI controller, and a disk's requests beside them.
 
-use crate::guest::{GET_ID, Guest, OUT};
+use crate::request_driver::{GET_ID, RequestDriver, OUT};
 use crate::start_with_disk;
 use test_support::tracer::{Hit, Tracer};
 
@@ -49,8 +49,8 @@ fn probes_fire_for_each_command_and_request() {
         "notify",
     ];
     let (folder, program, _client) = start_with_disk(LINE);
-    let mut guest = Guest::connect_scsi(&folder.join("v.sock"), 2);
-    let mut other = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect_scsi(&folder.join("v.sock"), 2);
+    let mut other = RequestDriver::connect(&folder.join("e.sock"), 1);
     let Some(tracer) = Tracer::attach(&probes, &["traced-scsi", "traced-blk"]) else {
         return;
     };

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use crate::client::Client;
-use crate::guest::{BLOCK, Guest, OUT, SLOTS};
+use crate::request_driver::{BLOCK, RequestDriver, OUT, SLOTS};
 use crate::lock_contender::LockContender;
 use crate::process::{Folder, Process};
 use crate::{MIB, start_with_disk, start_with_images};
@@ -18,7 +18,7 @@ const FILE: &str = "driver=file node-name=d filename=disk";
 #[test]
 fn reopening_a_disk_does_not_disturb_its_guest() {
     let (folder, program, mut client) = start_with_disk(LINE);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
     // Options, and whether they say direct I/O and no flushes.
     let ways = [
         ("cache.direct=false", Some(false), false),
@@ -77,7 +77,7 @@ fn zero_detection_is_turned_on_and_off_under_a_guest() {
         file.sync_all().unwrap();
         file.metadata().unwrap().blocks() * 512
     };
-    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
     let mut write_half = |byte| {
         for block in 0..HALF / BLOCK as u64 {
             guest.request(0, OUT, block, byte);
@@ -123,7 +123,7 @@ fn nodes_are_reopened_all_or_none_and_read_only_without_writers() {
     client.execute(
         "block-export-add type=vhost-user-blk id=e node-name=tail writable=true addr.type=unix addr.path=e.sock",
     );
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     guest.request(0, OUT, 0, 1);
     program.stop();
 }

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
 use crate::client::Client;
-use crate::guest::{BLOCK, Guest, IN, OUT, SLOTS};
 use crate::process::{Folder, Process};
+use crate::request_driver::{BLOCK, IN, OUT, RequestDriver, SLOTS};
 use crate::{MIB, start_with_disk};
 
 /// The status of a request that was refused.
@@ -21,9 +21,9 @@ const LINE: &str = "--blockdev file,node-name=d,filename=disk \
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock,writable=on";
 
 /// A disk of 1 MiB that is served, and its guest.
-fn serve(line: &str) -> (Folder, Process, Client, Guest) {
+fn serve(line: &str) -> (Folder, Process, Client, RequestDriver) {
     let (folder, program, client) = start_with_disk(line);
-    let guest = Guest::connect(&folder.join("e.sock"), 1);
+    let guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     (folder, program, client, guest)
 }
 
@@ -32,7 +32,7 @@ fn resize(client: &mut Client, bytes: u64) {
 }
 
 /// Asks for the last block of a disk of so many bytes, and says what came of it.
-fn last_block(guest: &mut Guest, kind: u32, bytes: u64) -> u8 {
+fn last_block(guest: &mut RequestDriver, kind: u32, bytes: u64) -> u8 {
     guest.status_of(0, kind, bytes / BLOCK as u64 - 1, 7)
 }
 
@@ -83,7 +83,7 @@ fn resize_without_backend_channel_is_visible_in_the_config() {
     assert!((&channel).read(&mut [0]).is_err());
     assert_eq!(last_block(&mut guest, OUT, 2 * MIB), 0);
     drop(guest);
-    let guest = Guest::connect(&folder.join("e.sock"), 1);
+    let guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     resize(&mut client, 4 * MIB);
     assert_eq!(guest.capacity(), 4 * MIB);
     program.stop();

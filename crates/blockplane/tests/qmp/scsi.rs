@@ -6,7 +6,7 @@ use blockplane::operator::sample::Sample;
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
-use crate::guest::{Guest, OUT};
+use crate::request_driver::{RequestDriver, OUT};
 use crate::process::STUCK_AFTER;
 use crate::prometheus_client::{Figures, OPENMETRICS, has_parser};
 use crate::start_with_disk;
@@ -41,7 +41,7 @@ fn write(lba: u32) -> [u8; 10] {
 }
 
 /// Some of everything: to each unit by each queue.
-fn work(guest: &mut Guest) {
+fn work(guest: &mut RequestDriver) {
     for block in 0..10 {
         assert_eq!(guest.command(2, FIRST, &read(block * 8)), 0);
         assert_eq!(guest.command(3, FIRST, &read(block * 8)), 0);
@@ -66,7 +66,7 @@ fn counts(entry: &Value) -> [u64; 4] {
 #[test]
 fn scsi_figures_agree_across_units_queues_and_nodes() {
     let (folder, program, mut client) = start_with_disk(LINE);
-    let mut guest = Guest::connect_scsi(&folder.join("v.sock"), 2);
+    let mut guest = RequestDriver::connect_scsi(&folder.join("v.sock"), 2);
     for unit in [FIRST, SECOND] {
         // The first command reports that the unit was switched on.
         for status in [2, 0] {
@@ -107,7 +107,7 @@ fn scsi_figures_agree_across_units_queues_and_nodes() {
     }
 
     // A node counts what the other export does to it as well.
-    Guest::connect(&folder.join("e.sock"), 1).request(0, OUT, 0, 0);
+    RequestDriver::connect(&folder.join("e.sock"), 1).request(0, OUT, 0, 0);
     let nodes = client.execute("query-blockstats query-nodes=true");
     assert_eq!(counts(&nodes[0]), [20, 0, 0, 0]);
     assert_eq!(counts(&nodes[1]), [0; 4]);

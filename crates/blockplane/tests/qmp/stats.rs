@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use test_support::deadline::eventually_ok;
 
 use crate::client::Client;
-use crate::guest::{FLUSH, Guest, IN, OUT, SLOTS};
+use crate::request_driver::{FLUSH, IN, OUT, RequestDriver, SLOTS};
 use crate::start_with_disk;
 
 const BLOCK: u64 = 4096;
@@ -37,7 +37,7 @@ fn statistics_are_exact_and_survive_reconnections() {
     assert_eq!(numbers(&before["stats"], COUNTS), [0; 6]);
     assert_eq!(before["queues"][1]["running"], false);
 
-    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
     for block in 0..20 {
         guest.request(0, OUT, block, 1);
         guest.request(1, IN, block, 0);
@@ -72,7 +72,7 @@ fn statistics_are_exact_and_survive_reconnections() {
     assert!(running["queues"][0]["notifications"].as_u64().unwrap() >= 21);
     drop(guest);
     client.event("BLOCK_EXPORT_DISCONNECTED", "e");
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     guest.request(0, OUT, 200, 1);
     guest.stop(0);
     let last = client.block_stats("e");
@@ -136,7 +136,7 @@ fn people_see_them(client: &mut Client) {
 #[test]
 fn queues_and_iothreads_count_batches_polls_and_sleeps() {
     let (folder, program, mut client) = start_with_disk(LINE);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
     for block in 0..5 {
         guest.request(0, IN, block, 0);
         guest.ask_all(1, IN, (0..SLOTS as u64).map(|block| (block, 0)));
@@ -174,7 +174,7 @@ fn submitted_requests_are_counted_exactly() {
         --blockdev file,node-name=d,filename=disk,cache.direct=off,aio=io_uring \
         --export vhost-user-blk,id=e,node-name=d,iothread=io0,addr.type=unix,addr.path=e.sock";
     let (folder, program, mut client) = start_with_disk(line);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     for block in 0..21 {
         guest.request(0, IN, block, 0);
     }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use test_support::deadline::eventually_ok;
 
 use crate::client::Client;
-use crate::guest::{BLOCK, Guest, OUT, SLOTS};
 use crate::process::{Folder, Process};
+use crate::request_driver::{BLOCK, OUT, RequestDriver, SLOTS};
 use crate::start_with_disk;
 
 /// A throttled file with an export.
@@ -16,9 +16,9 @@ const LINE: &str = "--object throttle-group,id=g,limits.bps-total=1 \
     --blockdev throttle,node-name=t,throttle-group=g,file=d \
     --export vhost-user-blk,id=e,node-name=t,addr.type=unix,addr.path=e.sock,writable=on";
 
-fn started(line: &str) -> (Folder, Process, Client, Guest) {
+fn started(line: &str) -> (Folder, Process, Client, RequestDriver) {
     let (folder, program, client) = start_with_disk(line);
-    let guest = Guest::connect(&folder.join("e.sock"), 1);
+    let guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     (folder, program, client, guest)
 }
 
@@ -31,7 +31,7 @@ fn throttle_stats(client: &mut Client) -> Value {
 }
 
 /// One request passes, and all others of the queue wait. Each block is written with a byte of its own.
-fn fill_queue(client: &mut Client, guest: &mut Guest) {
+fn fill_queue(client: &mut Client, guest: &mut RequestDriver) {
     guest.ask_all(0, OUT, (0..SLOTS).map(|slot| (slot as u64, byte(slot))));
     guest.watch(0, 0);
     eventually_ok("all others wait", || {
@@ -46,7 +46,7 @@ fn byte(slot: usize) -> u8 {
 }
 
 /// All that was written is in the file, and the guest knows it.
-fn assert_written(folder: &Folder, guest: &mut Guest) {
+fn assert_written(folder: &Folder, guest: &mut RequestDriver) {
     assert_eq!(guest.watch_all(0), [0; SLOTS]);
     let content = std::fs::read(folder.join("disk")).unwrap();
     for slot in 0..SLOTS {

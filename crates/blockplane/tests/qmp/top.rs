@@ -13,8 +13,8 @@ use serde_json::Value;
 use test_support::deadline::eventually_ok;
 use test_support::report::installed;
 
-use crate::guest::{Guest, IN, OUT};
 use crate::process::{Folder, Process, STUCK_AFTER, program, words};
+use crate::request_driver::{IN, OUT, RequestDriver};
 use crate::start_with_disk;
 
 const DISK: &str = "--object iothread,id=io0 --blockdev null-co,node-name=n,size=16M \
@@ -23,7 +23,7 @@ const DISK: &str = "--object iothread,id=io0 --blockdev null-co,node-name=n,size
 #[test]
 fn samples_count_every_request_once() {
     let (folder, program, _client) = start_with_disk(DISK);
-    let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
     guest.request(0, IN, 0, 0);
     let mut monitor = Monitor::connect(&folder.join("qmp"), Some(STUCK_AFTER)).unwrap();
     let mut look = || {
@@ -62,7 +62,7 @@ fn samples_count_every_request_once() {
 #[test]
 fn top_once_prints_a_table_json_a_picture_or_an_error() {
     let (folder, program, _client) = start_with_disk(DISK);
-    let _guest = Guest::connect(&folder.join("e.sock"), 2);
+    let _guest = RequestDriver::connect(&folder.join("e.sock"), 2);
     let table = folder.run("top qmp --once --interval 100ms --queues --svg top.svg");
     let lines: Vec<&str> = table.assert_success().lines().collect();
     assert!(lines[0].contains("1 export, 1 connected"), "{table:?}");

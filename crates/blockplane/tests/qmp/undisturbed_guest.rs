@@ -9,8 +9,8 @@ use rustix::process::Pid;
 use test_support::deadline::Deadline;
 use test_support::threads::status_field;
 
-use crate::guest::{Guest, IN, OUT};
 use crate::process::Folder;
+use crate::request_driver::{IN, OUT, RequestDriver};
 use crate::start_with_images;
 
 /// Blocks that the neighbour writes and reads.
@@ -25,7 +25,7 @@ pub struct UndisturbedGuest {
 impl UndisturbedGuest {
     /// Writes blocks and reads them again, all the time.
     pub fn start(folder: &Folder) -> Self {
-        let mut guest = Guest::connect(&folder.join("neighbour.sock"), 1);
+        let mut guest = RequestDriver::connect(&folder.join("neighbour.sock"), 1);
         let (verified, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (count, end) = (verified.clone(), stop.clone());
         let thread = thread::spawn(move || {
@@ -106,7 +106,7 @@ fn thousand_exports_added_and_removed_leave_nothing() {
             "blockdev-add driver=file node-name=o filename=other
              block-export-add type=vhost-user-blk id=e node-name=o writable=true iothread=a num-queues=2 addr.type=unix addr.path=e.sock",
         );
-        let mut guest = Guest::connect(&folder.join("e.sock"), 2);
+        let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
         guest.request(0, OUT, 1, 7);
         guest.request(1, IN, 1, 0);
         // In flight when its export goes, every other time.

@@ -6,7 +6,7 @@ use test_support::report;
 use test_support::threads::{read_of_each_thread, status_field};
 
 use crate::disk::{Disk, OBJECT, SOCKET, read};
-use crate::guest::{BLOCK, DISCARD, FLUSH, Guest, OUT, WRITE_ZEROES};
+use crate::request_driver::{BLOCK, DISCARD, FLUSH, RequestDriver, OUT, WRITE_ZEROES};
 use crate::load::Load;
 use crate::process::{Folder, Process};
 use crate::{IOERR, MIB, new_disk, serve, start};
@@ -15,14 +15,14 @@ use crate::{IOERR, MIB, new_disk, serve, start};
 const OBJECT_BLOCKS: u64 = OBJECT / BLOCK as u64;
 
 /// Writes one block of each of these objects.
-fn fill_objects(guest: &mut Guest, objects: std::ops::Range<u64>) {
+fn fill_objects(guest: &mut RequestDriver, objects: std::ops::Range<u64>) {
     for object in objects {
         guest.request(0, OUT, object * OBJECT_BLOCKS, 7);
     }
 }
 
 /// Discards or zeroes objects.
-fn clear(guest: &mut Guest, kind: u32, object: u64, objects: u64, unmap: bool) {
+fn clear(guest: &mut RequestDriver, kind: u32, object: u64, objects: u64, unmap: bool) {
     let (first, count) = (object * OBJECT_BLOCKS, objects * OBJECT_BLOCKS);
     assert_eq!(guest.request_range(kind, first, count, unmap), 0);
 }
@@ -52,7 +52,7 @@ fn discards_and_thin_zeroes_free_objects_if_they_may_and_thick_zeroes_allocate_t
     let Some((disk, folder, program, _)) = serve("zeroes", ",discard=unmap", "") else {
         return;
     };
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     fill_objects(&mut guest, 0..8);
     assert_eq!(disk.objects(), (0..8).collect::<Vec<_>>());
     clear(&mut guest, DISCARD, 0, 2, false);
@@ -71,7 +71,7 @@ fn discards_and_thin_zeroes_free_objects_if_they_may_and_thick_zeroes_allocate_t
     program.stop();
 
     let (program, _) = start(&folder, &disk.line_with(",discard=ignore", ""));
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     clear(&mut guest, DISCARD, 4, 1, false);
     clear(&mut guest, WRITE_ZEROES, 5, 1, true);
     assert_eq!(disk.objects(), [4, 5, 6, 7, 8]);
@@ -87,12 +87,12 @@ fn read_only_node_reads_and_takes_no_lock() {
     let Some((disk, folder, program, _)) = serve("read-only", "", "") else {
         return;
     };
-    Guest::connect(&folder.join(SOCKET), 1).request(0, OUT, 3, 9);
+    RequestDriver::connect(&folder.join(SOCKET), 1).request(0, OUT, 3, 9);
     program.stop();
     disk.is_closed();
     let line = disk.line_with(",read-only=on", "");
     let (program, _) = start(&folder, &line.replace(",writable=on", ""));
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     assert_eq!(read(&mut guest, 3), [9; BLOCK]);
     assert_eq!(guest.status_of(0, OUT, 3, 1), IOERR);
     guest.request(0, FLUSH, 0, 0);
@@ -105,7 +105,7 @@ fn snapshot_stays_while_its_image_changes() {
     let Some((disk, folder, program, _)) = serve("changing", "", "") else {
         return;
     };
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 0, 1);
     // The lock stays with the daemon, which makes the snapshot for the tool.
     let name = "changing@before";
@@ -114,7 +114,7 @@ fn snapshot_stays_while_its_image_changes() {
     let of_snapshot = Folder::new();
     let uri = Disk::existing(disk.cluster, name).uri();
     let snapshot = of_snapshot.start(&format!("serve {uri} --socket {SOCKET}"), SOCKET);
-    let mut reader = Guest::connect(&of_snapshot.join(SOCKET), 1);
+    let mut reader = RequestDriver::connect(&of_snapshot.join(SOCKET), 1);
     guest.request(0, OUT, 0, 3);
     assert_eq!(read(&mut reader, 0), [1; BLOCK]);
     assert_eq!(read(&mut guest, 0), [3; BLOCK]);
@@ -130,7 +130,7 @@ fn qemu_img_sees_completed_writes_while_the_guest_has_the_lock() {
     let Some((disk, folder, program, _)) = serve("compared", "", "") else {
         return;
     };
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     let mut expected = vec![0; 1 << 20];
     for (block, byte) in [(0, 1), (17, 2), (255, 3)] {
         guest.request(0, OUT, block, byte);

@@ -10,8 +10,8 @@ use test_support::deadline::eventually;
 
 use crate::MIB;
 use crate::client::Client;
-use crate::guest::{Guest, IN};
 use crate::process::{Folder, Process};
+use crate::request_driver::{IN, RequestDriver};
 
 /// Bytes of an object of the images: small, so that few requests use several.
 pub const OBJECT: u64 = 64 << 10;
@@ -172,7 +172,7 @@ pub fn remove_export(client: &mut Client, node: &str) {
 }
 
 /// A block that is read.
-pub fn read(guest: &mut Guest, block: u64) -> Vec<u8> {
+pub fn read(guest: &mut RequestDriver, block: u64) -> Vec<u8> {
     guest.request(0, IN, block, 0);
     guest.data(0, 0)
 }

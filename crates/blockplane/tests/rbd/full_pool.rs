@@ -5,8 +5,8 @@ use test_support::deadline::{Deadline, eventually};
 
 use crate::client::Client;
 use crate::disk::{SOCKET, export_of, read};
-use crate::guest::{BLOCK, Guest, IN, OUT};
 use crate::process::Folder;
+use crate::request_driver::{BLOCK, IN, OUT, RequestDriver};
 use crate::{MIB, start};
 
 /// Sets the most bytes of a pool; 0 is no limit.
@@ -36,7 +36,7 @@ fn requests_to_a_full_pool_are_parked_and_go_on_when_there_is_space() {
         export_of("d", ",werror=enospc")
     );
     let (program, mut client) = start(&folder, &line);
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     // Each write needs more space than those before.
     let mut blocks = 0..64 * MIB / BLOCK as u64;
     guest.request(0, OUT, blocks.next().unwrap(), 1);

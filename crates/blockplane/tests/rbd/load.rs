@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use test_support::deadline::{Deadline, STUCK_AFTER};
 use test_support::verifying::blocks::BLOCK;
 use test_support::verifying::device::{Device, Op};
-use test_support::verifying::guest::Guest;
+use test_support::verifying::guest::VerifyingGuest;
 use test_support::verifying::random::Random;
 use test_support::vhost_user::wire::Wire;
 
@@ -17,7 +17,7 @@ use crate::process::Process;
 const PATIENCE: u32 = 3;
 
 pub struct Load {
-    guest: Guest,
+    guest: VerifyingGuest,
     wire: Wire,
     random: Random,
 }
@@ -30,11 +30,11 @@ impl Load {
 
     /// The same over a connection that exists.
     pub fn over(stream: UnixStream, queues: usize, bytes: u64) -> Self {
-        let guest = Guest::new(Device::Blk, false, queues, bytes / BLOCK as u64);
+        let guest = VerifyingGuest::new(Device::Blk, false, queues, bytes / BLOCK as u64);
         Self::with_guest(stream, guest)
     }
 
-    fn with_guest(stream: UnixStream, mut guest: Guest) -> Self {
+    fn with_guest(stream: UnixStream, mut guest: VerifyingGuest) -> Self {
         let wire = Wire::new(stream);
         assert_eq!(guest.introduce(&wire, || ()), Ok(()));
         Load {

@@ -3,7 +3,7 @@
 use test_support::deadline::eventually;
 
 use crate::disk::{SOCKET, read};
-use crate::guest::{BLOCK, Guest, IN, OUT};
+use crate::request_driver::{BLOCK, RequestDriver, IN, OUT};
 use crate::load::Load;
 use crate::process::Folder;
 use crate::{IOERR, MIB, new_disk, serve, start};
@@ -18,7 +18,7 @@ fn second_daemon_reads_and_its_writes_are_refused_with_the_holders_address() {
         folders.each_ref().map(|folder| start(folder, &disk.line()));
     let [mut holder, mut other] = folders
         .each_ref()
-        .map(|folder| Guest::connect(&folder.join(SOCKET), 1));
+        .map(|folder| RequestDriver::connect(&folder.join(SOCKET), 1));
     assert_eq!(disk.lock_holder(), None, "nothing was written");
     holder.request(0, OUT, 0, 1);
     let address = disk.lock_holder().expect("a holder");
@@ -112,7 +112,7 @@ fn image_without_the_feature_is_served_with_a_warning_and_refused_with_locking_o
         let folder = Folder::new();
         let options = format!(",locking={locking}");
         let (program, _) = start(&folder, &disk.line_with(&options, ""));
-        let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+        let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
         assert_eq!(guest.status_of(0, OUT, 0, 1), status, "{locking}");
         let log = program.stop().stderr;
         assert!(log.contains("no exclusive lock"), "{log}");
@@ -128,7 +128,7 @@ fn the_first_read_of_an_image_with_a_journal_acquires_the_lock_and_writes_with_i
     disk.cluster.rbd(enable);
     let folder = Folder::new();
     let (program, _) = start(&folder, &disk.line());
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     guest.ask(0, 0, IN, 0, 0);
     guest.ask(0, 1, OUT, 1, 1);
     for slot in [0, 1] {
@@ -139,7 +139,7 @@ fn the_first_read_of_an_image_with_a_journal_acquires_the_lock_and_writes_with_i
     disk.is_closed();
     // librbd would acquire the lock on its own: other clients can take that one.
     let (program, mut client) = start(&folder, &disk.line());
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     assert_eq!(read(&mut guest, 1), [1; BLOCK]);
     let nodes = client.execute("query-named-block-nodes");
     assert_eq!(nodes[0]["rbd"]["lock"], "held");

@@ -6,7 +6,7 @@ use test_support::deadline::{Deadline, eventually};
 
 use crate::client::Client;
 use crate::disk::{Disk, OBJECT, SOCKET, read};
-use crate::guest::{BLOCK, Guest, IN, OUT};
+use crate::request_driver::{BLOCK, IN, OUT, RequestDriver};
 use crate::{IOERR, MIB, new_disk, serve};
 
 /// Puts the client that has the lock on the cluster's blocklist.
@@ -30,7 +30,7 @@ fn no_write_of_a_blocklisted_client_gets_through_and_reopening_connects_again() 
         return;
     };
     client.done("blockdev-add", other.node_json("n"));
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 0, 1);
     for round in 2..4 {
         blocklist_holder(&disk);
@@ -59,7 +59,7 @@ fn parked_requests_of_a_blocklisted_client_are_carried_out_after_reopening() {
     let Some((disk, folder, program, mut client)) = serve("parked", "", policy) else {
         return;
     };
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 0, 1);
     blocklist_holder(&disk);
     // The OSD learns of it with its next map.
@@ -85,7 +85,7 @@ fn image_in_use_is_renamed_cut_and_not_removed_and_one_that_is_gone_is_named() {
     let Some((disk, folder, program, _)) = serve("old-name", "", "") else {
         return;
     };
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 0, 1);
     disk.cluster.rbd(["rename", "old-name", "new-name"]);
     guest.request(0, OUT, 1, 2);

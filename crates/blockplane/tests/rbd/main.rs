@@ -45,7 +45,7 @@ use client::Client;
 use disk::Disk;
 use process::{Folder, Process, words};
 use test_support::ceph::Cluster;
-use test_support::{guest, process, qmp as client};
+use test_support::{process, qmp as client, request_driver};
 
 const MIB: u64 = 1 << 20;
 /// The status of a request that has failed.

@@ -11,8 +11,8 @@ use test_support::threads::read_of_each_thread;
 
 use crate::client::Client;
 use crate::disk::{SOCKET, remove_export};
-use crate::guest::{Guest, OUT};
 use crate::process::Folder;
+use crate::request_driver::{OUT, RequestDriver};
 use crate::{new_disk, start};
 
 /// Nodes that are opened and closed by default.
@@ -58,7 +58,7 @@ fn nodes_that_are_removed_leave_nothing() {
     let cycle = |client: &mut Client, is_used: bool| {
         if is_used {
             disk.add_to(client);
-            let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+            let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
             guest.request(0, OUT, 0, 1);
             drop(guest);
             remove_export(client, "d");

@@ -7,7 +7,7 @@ use serde_json::json;
 use test_support::deadline::eventually;
 
 use crate::disk::{OBJECT, SOCKET, export_of, read};
-use crate::guest::{BLOCK, Guest, IN, OUT};
+use crate::request_driver::{BLOCK, RequestDriver, IN, OUT};
 use crate::load::Load;
 use crate::process::Folder;
 use crate::{IOERR, MIB, new_disk, serve, start};
@@ -16,7 +16,7 @@ use crate::{IOERR, MIB, new_disk, serve, start};
 const CONFIG: u64 = 1 | 1 << 9;
 
 /// The status of a request for the last block of a disk of so many bytes.
-fn last_block(guest: &mut Guest, kind: u32, bytes: u64) -> u8 {
+fn last_block(guest: &mut RequestDriver, kind: u32, bytes: u64) -> u8 {
     guest.status_of(0, kind, bytes / BLOCK as u64 - 1, 7)
 }
 
@@ -32,7 +32,7 @@ fn resize_by_another_client_and_by_a_monitor_reaches_the_guest() {
     let Some((disk, folder, program, mut client)) = serve("resized", "", "") else {
         return;
     };
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     let mut channel = guest.listen(CONFIG);
     let mut assert_size = |bytes: u64| {
         config_change(&mut channel);
@@ -64,7 +64,7 @@ fn image_that_is_only_read_has_its_new_size_when_it_is_reopened() {
     let folder = Folder::new();
     let line = disk.line_with(",read-only=on", "");
     let (program, mut client) = start(&folder, &line.replace("writable=on", "writable=off"));
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     disk.resize(2 * MIB);
     let mut node = disk.node_json("d");
     node["read-only"] = true.into();
@@ -103,7 +103,7 @@ fn resize_that_would_cut_a_window_is_reported_and_the_window_stays() {
         export_of("w", "")
     );
     let (program, mut client) = start(&folder, &line);
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     assert_eq!(last_block(&mut guest, OUT, OBJECT), 0);
     let cut = client.fails("block_resize", json!({"node-name": "d", "size": OBJECT}));
     assert!(cut.starts_with("node 'w' shows bytes"), "{cut}");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::disk::{SOCKET, read};
-use crate::guest::{BLOCK, Guest, OUT};
+use crate::request_driver::{BLOCK, RequestDriver, OUT};
 use crate::process::Folder;
 use crate::upgraded_daemon::Daemon;
 use crate::{new_disk, start};
@@ -51,7 +51,7 @@ fn image_added_by_a_monitor_needs_the_sandbox_to_allow_it() {
     let mut daemon = Daemon::start_in(Folder::new(), "--sandbox on,rbd=allow", &[]);
     disk.add_to(&mut daemon.client());
     for byte in 1..3 {
-        let mut guest = Guest::connect(&daemon.folder.join(SOCKET), 1);
+        let mut guest = RequestDriver::connect(&daemon.folder.join(SOCKET), 1);
         guest.request(0, OUT, 0, byte);
         assert_eq!(read(&mut guest, 0), [byte; BLOCK]);
         drop(guest);

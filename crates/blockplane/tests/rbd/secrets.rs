@@ -6,8 +6,8 @@ use serde_json::json;
 use test_support::ceph::Cluster;
 
 use crate::disk::{SOCKET, add_export, export_of, read, remove_export};
-use crate::guest::{BLOCK, Guest, OUT};
 use crate::process::{Folder, ProcessOutput};
+use crate::request_driver::{BLOCK, OUT, RequestDriver};
 use crate::{new_disk, start_logging};
 
 /// What docs/ceph.md gives to the user of a daemon.
@@ -26,7 +26,7 @@ fn node_with_secret(cluster: &Cluster, image: &str, user: &str) -> String {
 
 /// Writes a block and reads it.
 fn use_disk(folder: &Folder) {
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 1, 5);
     assert_eq!(read(&mut guest, 1), [5; BLOCK]);
 }

@@ -5,7 +5,7 @@ use test_support::deadline::eventually;
 
 use crate::client::Client;
 use crate::disk::{SOCKET, remove_export};
-use crate::guest::{FLUSH, Guest, IN, OUT};
+use crate::request_driver::{FLUSH, RequestDriver, IN, OUT};
 use crate::process::Folder;
 use crate::prometheus_client::{Figures, OPENMETRICS, documented_samples, has_parser};
 use crate::{new_disk, serve, start};
@@ -44,7 +44,7 @@ fn queries_show_the_image_its_cluster_and_its_lock() {
         "connection": 1, "state": "connected", "lock": "released", "in-flight": 0,
     });
     assert_eq!(state(&mut client), expected);
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     guest.request(0, OUT, 0, 1);
     expected["lock"] = "held".into();
     let nodes = client.execute("query-named-block-nodes");
@@ -91,7 +91,7 @@ fn metrics_name_images_and_count_their_requests() {
     let Some((disk, folder, program, mut client)) = serve("measured", "", metrics) else {
         return;
     };
-    let mut guest = Guest::connect(&folder.join(SOCKET), 1);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
     for block in 0..5 {
         guest.request(0, OUT, block, 1);
         guest.request(0, IN, block, 0);

@@ -2,7 +2,7 @@
 
 use crate::blocks::BLOCK;
 use crate::daemon::Daemon;
-use crate::guest::{Guest, OUT, SLOTS};
+use crate::request_driver::{RequestDriver, OUT, SLOTS};
 use crate::process::Folder;
 
 const LINE: &str = "--blockdev file,node-name=d,filename=disk.img,cache.direct=off,bitmap-file=bits \
@@ -20,7 +20,7 @@ fn dirty_bitmaps_are_handed_over_and_miss_no_write() {
         block-dirty-bitmap-add node=d name=b granularity=4096
         block-dirty-bitmap-add node=d name=c granularity=512 disabled=true",
     );
-    let mut guest = Guest::connect(&daemon.folder.join("s"), 1);
+    let mut guest = RequestDriver::connect(&daemon.folder.join("s"), 1);
     let mut written = 0;
     for _ in 0..3 {
         // The new process gets those that the old one has not taken.

@@ -1,7 +1,7 @@
 //! A queue that its front-end has disabled stays so across upgrades, and goes on when it is enabled.
 
 use crate::daemon::Daemon;
-use crate::guest::{BLOCK, Guest, IN, OUT, SLOTS};
+use crate::request_driver::{BLOCK, RequestDriver, IN, OUT, SLOTS};
 use crate::process::Folder;
 
 /// Both queues are on one iothread, which handles messages about the second before it answers a later request of the first.
@@ -14,7 +14,7 @@ fn start() -> Daemon {
 }
 
 /// The other queue works, and this one has taken nothing.
-fn stays_disabled(guest: &mut Guest, round: u8) {
+fn stays_disabled(guest: &mut RequestDriver, round: u8) {
     for slot in 0..SLOTS {
         guest.request(0, OUT, slot as u64, round);
     }
@@ -24,7 +24,7 @@ fn stays_disabled(guest: &mut Guest, round: u8) {
 #[test]
 fn a_disabled_queue_stays_disabled_across_upgrades() {
     let mut daemon = start();
-    let mut guest = Guest::connect(&daemon.folder.join("s"), 2);
+    let mut guest = RequestDriver::connect(&daemon.folder.join("s"), 2);
     guest.request(1, OUT, 100, 7);
     guest.enable(1, false);
     // When this is answered the iothread has handled the message.

@@ -34,6 +34,6 @@ mod scsi;
 mod secrets;
 mod throttle;
 
-use test_support::verifying::{blocks, device, guest as verifying, random};
+use test_support::verifying::{blocks, device, random};
 use test_support::vhost_user::wire;
-use test_support::{guest, process, qmp as client};
+use test_support::{process, qmp as client, request_driver};

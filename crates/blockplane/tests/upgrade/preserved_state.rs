@@ -13,7 +13,7 @@ use test_support::threads::status_field;
 
 use crate::client::Client;
 use crate::daemon::Daemon;
-use crate::guest::Guest;
+use crate::request_driver::RequestDriver;
 use crate::process::{Folder, STUCK_AFTER};
 
 /// Queries all that a monitor says of exports, nodes and iothreads, except what belongs to the process.
@@ -141,7 +141,7 @@ fn upgrade_reports_the_new_process_to_the_service_manager() {
 #[test]
 fn upgrade_keeps_the_size_that_the_guest_knows() {
     let mut daemon = Daemon::with_image("num-queues=1", "");
-    let guest = Guest::connect(&daemon.folder.join("s"), 1);
+    let guest = RequestDriver::connect(&daemon.folder.join("s"), 1);
     assert_eq!(guest.capacity(), 16 << 20);
     let image = daemon.folder.join("disk.img");
     let image = File::options().append(true).open(image).unwrap();

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::client::Client;
 use crate::daemon::Daemon;
-use crate::guest::{BLOCK, Guest, IN, OUT};
+use crate::request_driver::{BLOCK, RequestDriver, IN, OUT};
 use crate::process::Folder;
 use crate::wire::{GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM};
 
@@ -93,7 +93,7 @@ fn properties(client: &mut Client, path: &str) -> Value {
 }
 
 /// All of those whose names begin so.
-fn said(client: &mut Client, name: &str, guest: &Guest) -> Said {
+fn said(client: &mut Client, name: &str, guest: &RequestDriver) -> Said {
     let mut said = Said::new();
     let scsi = format!("{name}-scsi");
     let iothreads = client.done("query-iothreads", json!({}));
@@ -181,8 +181,8 @@ fn round_trip_of_upgrades_keeps_every_setting() {
     let mut daemon = Daemon::start_in(folder, &format!("{PLAIN} {CHANGED} {OTHERS}"), &[]);
     let mut client = daemon.client();
     change_all_settings(&mut client);
-    let plain_guest = Guest::connect(&daemon.folder.join("plain"), 1);
-    let mut guest = Guest::connect(&daemon.folder.join("changed"), 3);
+    let plain_guest = RequestDriver::connect(&daemon.folder.join("plain"), 1);
+    let mut guest = RequestDriver::connect(&daemon.folder.join("changed"), 3);
     let channel = guest.listen(PROTOCOL_FEATURES);
     // Both guests set the mode that their exports do not begin with.
     plain_guest.set_config(WCE, 0);

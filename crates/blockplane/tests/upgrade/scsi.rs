@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 use test_support::deadline::eventually;
+use test_support::verifying::guest::VerifyingGuest;
 
 use crate::blocks::BLOCK;
 use crate::daemon::Daemon;
 use crate::device::{Device, Op};
-use crate::guest::Guest;
-use crate::guest::commands::{Answer, Data};
+use crate::request_driver::RequestDriver;
+use crate::request_driver::commands::{Answer, Data};
 use crate::lock_contender::LockContender;
 use crate::process::Folder;
 use crate::random::Random;
-use crate::verifying;
 use crate::wire::Wire;
 
 const UPGRADES: usize = 10;
@@ -61,7 +61,7 @@ fn under_load(packed: bool, queues: usize, change: impl FnOnce(&mut Daemon) + Se
     );
     let mut daemon = Daemon::start_in(folder, &line, &[]);
     let link = Wire::connect(&daemon.folder.join("s"));
-    let mut guest = verifying::Guest::new(Device::Scsi, packed, queues, BLOCKS);
+    let mut guest = VerifyingGuest::new(Device::Scsi, packed, queues, BLOCKS);
     assert_eq!(guest.introduce(&link, || ()), Ok(()));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -123,7 +123,7 @@ fn controller() -> Daemon {
 
 /// PERSISTENT RESERVE OUT.
 #[track_caller]
-fn out(guest: &mut Guest, unit: (u8, u8), action: u8, key: u64, new_key: u64, kept: bool) {
+fn out(guest: &mut RequestDriver, unit: (u8, u8), action: u8, key: u64, new_key: u64, kept: bool) {
     let mut list = [0; 24];
     list[..8].copy_from_slice(&key.to_be_bytes());
     list[8..16].copy_from_slice(&new_key.to_be_bytes());
@@ -135,7 +135,7 @@ fn out(guest: &mut Guest, unit: (u8, u8), action: u8, key: u64, new_key: u64, ke
 }
 
 /// PERSISTENT RESERVE IN: PRGENERATION, and keys or the reservation.
-fn inside(guest: &mut Guest, unit: (u8, u8), action: u8) -> Vec<u8> {
+fn inside(guest: &mut RequestDriver, unit: (u8, u8), action: u8) -> Vec<u8> {
     let cdb = [0x5e, action, 0, 0, 0, 0, 0, 0, 64, 0];
     let answer = guest.carry_out(QUEUE, unit, &cdb, Data::In(64));
     assert_eq!(answer.status, GOOD, "{answer:?}");
@@ -143,7 +143,7 @@ fn inside(guest: &mut Guest, unit: (u8, u8), action: u8) -> Vec<u8> {
 }
 
 /// All that a unit says of itself and of its reservations, and its mode pages.
-fn said(guest: &mut Guest, unit: (u8, u8)) -> Vec<Vec<u8>> {
+fn said(guest: &mut RequestDriver, unit: (u8, u8)) -> Vec<Vec<u8>> {
     let asked: [&[u8]; 6] = [
         &[0x12, 0, 0, 0, 255, 0],
         &[0x12, 1, 0x80, 0, 255, 0],
@@ -163,7 +163,7 @@ fn said(guest: &mut Guest, unit: (u8, u8)) -> Vec<Vec<u8>> {
 }
 
 /// Sense key and code of the next thing that a unit has to say before it does anything.
-fn attention(guest: &mut Guest, unit: (u8, u8)) -> Option<(u8, u16)> {
+fn attention(guest: &mut RequestDriver, unit: (u8, u8)) -> Option<(u8, u16)> {
     let answer = guest.carry_out(QUEUE, unit, &TEST_UNIT_READY, Data::None);
     let Answer { status, sense, .. } = answer;
     assert_eq!(status == GOOD, sense.is_empty());
@@ -176,7 +176,7 @@ fn attention(guest: &mut Guest, unit: (u8, u8)) -> Option<(u8, u16)> {
 #[test]
 fn upgrade_keeps_the_state_of_scsi_units() {
     let mut daemon = controller();
-    let mut guest = Guest::connect_hearing(&daemon.folder.join("s"), 2);
+    let mut guest = RequestDriver::connect_hearing(&daemon.folder.join("s"), 2);
     let mut client = daemon.client();
     let third = json!({
         "id": "v", "node-name": "c", "target": 3, "serial": "abc", "vendor": "ACME", "product": "ROCKET",
@@ -259,15 +259,15 @@ fn upgrade_keeps_the_state_of_scsi_units() {
 }
 
 /// Takes all that a unit has to report before it is ready.
-fn until_ready(guest: &mut Guest, unit: (u8, u8)) {
+fn until_ready(guest: &mut RequestDriver, unit: (u8, u8)) {
     eventually(format_args!("unit {unit:?} is ready"), || {
         guest.command(QUEUE, unit, &TEST_UNIT_READY) == GOOD
     });
 }
 
 /// A guest that has heard all that there was to hear of a unit.
-fn ready(daemon: &Daemon, unit: (u8, u8)) -> Guest {
-    let mut guest = Guest::connect_scsi(&daemon.folder.join("s"), 1);
+fn ready(daemon: &Daemon, unit: (u8, u8)) -> RequestDriver {
+    let mut guest = RequestDriver::connect_scsi(&daemon.folder.join("s"), 1);
     until_ready(&mut guest, unit);
     guest
 }
@@ -348,7 +348,7 @@ fn upgrade_hands_over_reservations_of_a_controller_without_front_end() {
     client.event("BLOCK_EXPORT_DISCONNECTED", "v");
     drop(client);
     daemon.upgrade();
-    let mut guest = Guest::connect_scsi(&daemon.folder.join("s"), 1);
+    let mut guest = RequestDriver::connect_scsi(&daemon.folder.join("s"), 1);
     assert_eq!(inside(&mut guest, FIRST, 0)[8..16], 0x99u64.to_be_bytes());
     drop(guest);
     daemon.stop();

@@ -5,7 +5,7 @@ use test_support::deadline::eventually_ok;
 
 use crate::client::Client;
 use crate::daemon::Daemon;
-use crate::guest::{Guest, OUT, SLOTS};
+use crate::request_driver::{RequestDriver, OUT, SLOTS};
 use crate::process::Folder;
 
 /// At the start there is no limit.
@@ -19,7 +19,7 @@ fn limits(client: &mut Client, group: &str) -> Value {
 }
 
 /// Requests that wait, once all of the queue but the first do.
-fn fill_queue(client: &mut Client, guest: &mut Guest) {
+fn fill_queue(client: &mut Client, guest: &mut RequestDriver) {
     for slot in 0..SLOTS {
         guest.add(0, slot, OUT, slot as u64, 1);
     }
@@ -42,7 +42,7 @@ fn changed_limits_are_handed_over_and_waiting_requests_do_not_delay_it() {
         "object-add qom-type=throttle-group id=unused limits.bps-read=5 limits.bps-read-max=7
         qom-set path=/objects/g property=limits value.bps-total=1",
     );
-    let mut guest = Guest::connect(&daemon.folder.join("s"), 1);
+    let mut guest = RequestDriver::connect(&daemon.folder.join("s"), 1);
     let expected = ["g", "unused"].map(|group| limits(&mut client, group));
     assert_eq!(expected[0]["iops-total"], 1_000_000);
     for _ in 0..2 {

@@ -7,7 +7,9 @@ use test_support::limited_host::confined::{
     Operation, all_are_allowed, confine, is_inside, on_thread,
 };
 
-use crate::guest::{DISCARD, FLUSH, Guest, WRITE_ZEROES, disk_by, iothread, null_disk};
+use crate::queue_driver::{
+    DISCARD, FLUSH, QueueDriver, WRITE_ZEROES, disk_by, iothread, null_disk,
+};
 use crate::scsi::{Controller, FIRST, disk, threads};
 
 const OPERATIONS: &[Operation] = &[
@@ -38,7 +40,7 @@ fn on_a_control_thread(what: impl FnOnce() + Send) {
 }
 
 /// One request of each kind.
-fn ask_everything(guest: &mut Guest) {
+fn ask_everything(guest: &mut QueueDriver) {
     for block in 0..8 {
         guest.write(block, block, 7);
     }
@@ -59,7 +61,7 @@ fn iothreads_serve_virtio_blk() {
         for (node, _) in &disks {
             let iothread = iothread("test");
             for event_idx in [false, true] {
-                let mut guest = Guest::new(64, event_idx);
+                let mut guest = QueueDriver::new(64, event_idx);
                 let vring = iothread.start_vring(guest.setup(node, 0)).unwrap();
                 ask_everything(&mut guest);
                 assert!(vring.stop().is_some());
@@ -89,7 +91,7 @@ fn iothreads_wait_by_the_clock() {
     on_a_control_thread(|| {
         let node = null_disk(2_000_000);
         let iothread = iothread("test");
-        let mut guest = Guest::new(64, true);
+        let mut guest = QueueDriver::new(64, true);
         let _vring = iothread.start_vring(guest.setup(&node, 0)).unwrap();
         (0..10).for_each(|round| guest.read_once(round));
     });
@@ -111,7 +113,7 @@ fn settings_of_iothreads_change_in_the_sandbox() {
             iothread.set_polling(polling).unwrap();
             iothread.set_aio_max_batch(max).unwrap();
             iothread.set_aio_max_events(128 + max).unwrap();
-            let mut guest = Guest::new(64, true);
+            let mut guest = QueueDriver::new(64, true);
             let vring = iothread.start_vring(guest.setup(&node, 0)).unwrap();
             ask_everything(&mut guest);
             assert!(iothread.cpu_time_ns() > 0);

@@ -11,7 +11,9 @@ use iothread::event_loop::{Epoll, EventLoop, Interest, PollSettings, Poller};
 use iothread::{Message, QueuesRunner};
 use test_support::deadline::Deadline;
 
-use crate::guest::{CARRIERS, Guest, aio_room, disk_by, filter, null_disk, queues_loop};
+use crate::queue_driver::{
+    CARRIERS, QueueDriver, aio_room, disk_by, filter, null_disk, queues_loop,
+};
 
 /// More iterations than an empty queue stays among those that are looked at.
 const LONG: usize = 300;
@@ -51,7 +53,7 @@ impl Loop {
         ))
     }
 
-    fn start(&mut self, guest: &Guest, node: &Arc<Node>) {
+    fn start(&mut self, guest: &QueueDriver, node: &Arc<Node>) {
         let (reply, answer) = channel();
         let setup = Box::new(guest.setup(node, 0));
         let remote = self.0.remote();
@@ -65,7 +67,7 @@ impl Loop {
     }
 
     /// An iteration with a guest that always asks for all that it can; how many answers it got.
-    fn iterate_beside(&mut self, endless: &mut Guest) -> usize {
+    fn iterate_beside(&mut self, endless: &mut QueueDriver) -> usize {
         let answered = endless.take_done().len();
         endless.submit_all();
         self.iterate();
@@ -73,7 +75,7 @@ impl Loop {
     }
 }
 
-fn asks_for_kicks(guest: &Guest) -> bool {
+fn asks_for_kicks(guest: &QueueDriver) -> bool {
     guest.driver.used_flags() == 0
 }
 
@@ -81,8 +83,8 @@ fn asks_for_kicks(guest: &Guest) -> bool {
 fn an_idle_queue_costs_busy_ones_nothing_and_is_served_when_kicked() {
     let disk = null_disk(0);
     let mut looped = Loop::new(128);
-    let mut endless = Guest::new(512, false);
-    let mut others: Vec<_> = (0..50).map(|_| Guest::new(16, false)).collect();
+    let mut endless = QueueDriver::new(512, false);
+    let mut others: Vec<_> = (0..50).map(|_| QueueDriver::new(16, false)).collect();
     endless.submit_all();
     looped.start(&endless, &disk);
     for guest in &mut others {
@@ -118,7 +120,7 @@ fn an_idle_queue_costs_busy_ones_nothing_and_is_served_when_kicked() {
 fn a_queue_with_occasional_requests_stays_active() {
     let disk = null_disk(0);
     let mut looped = Loop::new(128);
-    let (mut endless, mut guest) = (Guest::new(512, false), Guest::new(16, false));
+    let (mut endless, mut guest) = (QueueDriver::new(512, false), QueueDriver::new(16, false));
     looped.start(&endless, &disk);
     looped.iterate_beside(&mut endless);
     looped.start(&guest, &disk);
@@ -139,11 +141,11 @@ fn a_queue_with_occasional_requests_stays_active() {
 fn beside_requests_without_end_an_active_queue_waits_two_iterations() {
     let disk = null_disk(0);
     let mut looped = Loop::new(128);
-    let mut endless: Vec<_> = (0..4).map(|_| Guest::new(1024, false)).collect();
+    let mut endless: Vec<_> = (0..4).map(|_| QueueDriver::new(1024, false)).collect();
     for guest in &endless {
         looped.start(guest, &disk);
     }
-    let mut guest = Guest::new(64, false);
+    let mut guest = QueueDriver::new(64, false);
     looped.start(&guest, &disk);
     for tag in 0..200 {
         guest.read(tag, tag);
@@ -168,7 +170,7 @@ fn shares_room(greedy: &Arc<Node>, patient: &Arc<Node>, what: &str) {
     const REQUESTS: u64 = 400;
     for room in [1, 2, 4] {
         let mut looped = Loop::new(room);
-        let (mut endless, mut guest) = (Guest::new(256, false), Guest::new(64, false));
+        let (mut endless, mut guest) = (QueueDriver::new(256, false), QueueDriver::new(64, false));
         looped.start(&endless, greedy);
         looped.start(&guest, patient);
         let (deadline, mut total) = (Deadline::default(), 0);
@@ -208,12 +210,12 @@ fn many_completions_are_dispatched_in_bounded_parts() {
     // All are due at the same moment.
     let disk = null_disk(2_000_000);
     let mut looped = Loop::new(128);
-    let mut guests: Vec<_> = (0..3).map(|_| Guest::new(1024, false)).collect();
+    let mut guests: Vec<_> = (0..3).map(|_| QueueDriver::new(1024, false)).collect();
     for guest in &mut guests {
         guest.submit_all();
         looped.start(guest, &disk);
     }
-    let asked = guests.iter().map(Guest::in_flight).sum();
+    let asked = guests.iter().map(QueueDriver::in_flight).sum();
     assert!(asked > 1_000);
     let mut answered = 0;
     while answered < asked {

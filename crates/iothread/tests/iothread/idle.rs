@@ -6,7 +6,7 @@ use block::FaultAction;
 use test_support::deadline::eventually;
 use test_support::threads::{status_field, threads_named};
 
-use crate::guest::{CARRIERS, Guest, disk_by, fault, filter, iothread, null_disk};
+use crate::queue_driver::{CARRIERS, QueueDriver, disk_by, fault, filter, iothread, null_disk};
 
 /// What the kernel says about a thread of this process.
 fn about(thread: &str, file: &str) -> String {
@@ -30,10 +30,10 @@ fn after_the_last_request_the_thread_sleeps_and_stays_asleep() {
     let iothread = iothread("idle");
     let [(disk, _folder), (other, _other_folder)] = CARRIERS.map(disk_by);
     let mut guests = [
-        Guest::new(64, false),
-        Guest::new(64, true),
-        Guest::new(64, true),
-        Guest::new(64, true),
+        QueueDriver::new(64, false),
+        QueueDriver::new(64, true),
+        QueueDriver::new(64, true),
+        QueueDriver::new(64, true),
     ];
     let disks = [disk, other, null_disk(0), null_disk(1_000_000)];
     let _vrings: Vec<_> = guests
@@ -74,7 +74,7 @@ fn after_a_delay_that_a_stop_has_cut_short_the_thread_sleeps() {
     let delays = FaultAction::Delay(u64::try_from(delay.as_nanos()).unwrap());
     let (node, _) = filter(&null_disk(0), &[fault(None, delays)]);
     let iothread = iothread("cut");
-    let mut guest = Guest::new(64, false);
+    let mut guest = QueueDriver::new(64, false);
     let setup = guest.setup(&node, 0);
     let stats = setup.stats.clone();
     let vring = iothread.start_vring(setup).unwrap();

@@ -11,7 +11,7 @@ use iothread::event_loop::{
     Runner,
 };
 
-use crate::guest::event;
+use crate::queue_driver::event;
 
 #[derive(Default)]
 struct Recorder {

@@ -16,10 +16,10 @@
 
 mod confined;
 mod fair;
-mod guest;
 mod idle;
 mod iteration;
 mod polling;
+mod queue_driver;
 mod quiet;
 mod scsi;
 mod serve;

@@ -17,7 +17,7 @@ use iothread::event_loop::{Epoll, PollSettings, Remote};
 use test_support::allocations::of_this_thread;
 use test_support::threads::read_of_each_thread;
 
-use crate::guest::{CARRIERS, FLUSH, Guest, disk_by, queues_loop};
+use crate::queue_driver::{CARRIERS, FLUSH, QueueDriver, disk_by, queues_loop};
 
 #[global_allocator]
 static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
@@ -163,7 +163,7 @@ fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> (u64, u64, usi
 }
 
 /// Reads, writes, neighbours that are merged, flushes; the guest sleeps whenever it can.
-fn work(guest: &mut Guest, requests: u64) {
+fn work(guest: &mut QueueDriver, requests: u64) {
     let (mut asked, mut answered) = (0, 0);
     while answered < requests {
         // Batches of all sizes, so that the loop runs full and runs dry.
@@ -210,7 +210,7 @@ fn measured(aio: Aio) -> (u64, u64, usize) {
             remote.waker().wake();
         };
 
-        let mut guests = [Guest::new(256, true), Guest::new(128, false)];
+        let mut guests = [QueueDriver::new(256, true), QueueDriver::new(128, false)];
         for guest in &guests {
             let (reply, answer) = channel();
             let setup = Box::new(guest.setup(&disk, 0));

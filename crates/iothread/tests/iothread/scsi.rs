@@ -16,7 +16,7 @@ use virtqueue::RingFeatures;
 use virtqueue::queue_setup::QueueCommand;
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 
-use crate::guest::{
+use crate::queue_driver::{
     CARRIERS, add_one, counted, disk_by, event, iothread, null_disk, vring_setup, wait_for,
 };
 

@@ -4,9 +4,9 @@ use block::Aio;
 use test_support::deadline::eventually;
 use virtqueue::queue_setup::{QueueCommand, StartError};
 
-use crate::guest::{
-    CARRIERS, Guest, add_one, counted, disk_by, elsewhere, event, file_disk, iothread, null_disk,
-    wait_for,
+use crate::queue_driver::{
+    CARRIERS, QueueDriver, add_one, counted, disk_by, elsewhere, event, file_disk, iothread,
+    null_disk, wait_for,
 };
 
 /// With and without event index, by each engine.
@@ -21,7 +21,7 @@ fn a_queue_without_kicks_is_served() {
     for (event_idx, aio) in forms() {
         let (disk, _folder) = disk_by(aio);
         let iothread = iothread("test");
-        let mut guest = Guest::new(64, event_idx);
+        let mut guest = QueueDriver::new(64, event_idx);
         guest.publish_reads(8);
         let mut setup = guest.setup(&disk, 0);
         setup.queue.descriptors.kick = None;
@@ -38,7 +38,7 @@ fn a_stop_at_any_time_loses_and_repeats_no_request() {
     for (event_idx, aio) in forms() {
         let (disk, _folder) = disk_by(aio);
         let iothread = iothread("test");
-        let mut guest = Guest::at_base(128, event_idx, 65_000);
+        let mut guest = QueueDriver::at_base(128, event_idx, 65_000);
         let mut base = 65_000;
         let (mut asked, mut answered) = (0u64, 0);
         for round in 0..300u64 {
@@ -75,7 +75,7 @@ fn a_stop_at_any_time_loses_and_repeats_no_request() {
 #[test]
 fn a_handle_that_is_dropped_stops_its_queue() {
     let iothread = iothread("test");
-    let guest = Guest::new(64, false);
+    let guest = QueueDriver::new(64, false);
     let node = null_disk(0);
     let setup = guest.setup(&node, 0);
     let memory = std::sync::Arc::downgrade(&setup.queue.memory);
@@ -90,7 +90,7 @@ fn a_handle_that_is_dropped_stops_its_queue() {
 #[test]
 fn commands_to_a_stopped_thread_fail_at_once() {
     let iothread = iothread("test");
-    let mut guest = Guest::new(64, false);
+    let mut guest = QueueDriver::new(64, false);
     let disk = null_disk(20_000_000);
     let vring = iothread.start_vring(guest.setup(&disk, 0)).unwrap();
     guest.read(0, 0);
@@ -106,7 +106,7 @@ fn commands_to_a_stopped_thread_fail_at_once() {
 #[test]
 fn a_queue_that_cannot_start_says_why_and_others_can() {
     let iothread = iothread("test");
-    let mut guest = Guest::new(64, false);
+    let mut guest = QueueDriver::new(64, false);
     let disk = null_disk(0);
 
     let mut setup = guest.setup(&disk, 0);
@@ -130,7 +130,7 @@ fn a_queue_that_cannot_start_says_why_and_others_can() {
 fn descriptors_can_be_replaced_while_the_queue_runs() {
     for event_idx in [false, true] {
         let iothread = iothread("test");
-        let mut guest = Guest::new(64, event_idx);
+        let mut guest = QueueDriver::new(64, event_idx);
         let vring = iothread.start_vring(guest.setup(&null_disk(0), 0)).unwrap();
         for tag in 0..200 {
             // A kick that goes nowhere: the new descriptor makes up for it.
@@ -162,8 +162,8 @@ fn descriptors_can_be_replaced_while_the_queue_runs() {
 fn a_broken_queue_stops_alone() {
     let (disk, _folder) = file_disk();
     let iothread = iothread("test");
-    let mut broken = Guest::new(64, false);
-    let mut good = Guest::new(64, false);
+    let mut broken = QueueDriver::new(64, false);
+    let mut good = QueueDriver::new(64, false);
     let broken_vring = iothread.start_vring(broken.setup(&disk, 0)).unwrap();
     let good_vring = iothread.start_vring(good.setup(&disk, 0)).unwrap();
     for tag in 0..10 {

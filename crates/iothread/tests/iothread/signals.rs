@@ -6,7 +6,7 @@ use block::Node;
 use iothread::event_loop::PollSettings;
 use iothread::{IothreadHandle, IothreadSettings};
 
-use crate::guest::{CARRIERS, Guest, disk_by, null_disk};
+use crate::queue_driver::{CARRIERS, QueueDriver, disk_by, null_disk};
 
 /// A guest that sleeps whenever it has nothing to do, with so many requests in flight.
 fn blocking_guest(
@@ -25,7 +25,7 @@ fn blocking_guest(
         ..IothreadSettings::with_id("test")
     };
     let iothread = IothreadHandle::spawn(settings).unwrap();
-    let mut guest = Guest::new(128, event_idx);
+    let mut guest = QueueDriver::new(128, event_idx);
     let vring = iothread.start_vring(guest.setup(disk, 0)).unwrap();
     let (mut asked, mut answered) = (0, 0);
     while answered < requests {

@@ -15,7 +15,9 @@ use iothread::{
 };
 use test_support::deadline::eventually;
 
-use crate::guest::{add_one, counted, event, fault, filter, iothread, null_disk, queues_loop};
+use crate::queue_driver::{
+    add_one, counted, event, fault, filter, iothread, null_disk, queues_loop,
+};
 
 /// Long enough that a test finds requests in flight. Also flushes take that long.
 const SLOW_NS: u64 = 100_000_000;

@@ -15,9 +15,9 @@ use test_support::threads::status_field;
 use virtqueue::GuestMemory;
 use virtqueue::queue_setup::{QueueCommand, StartError};
 
-use crate::guest::{
-    GET_ID, Guest, IN, OUT, aio_room, counted, disk_by, event, fault, file_disk, filter, null_disk,
-    queues_loop,
+use crate::queue_driver::{
+    GET_ID, IN, OUT, QueueDriver, aio_room, counted, disk_by, event, fault, file_disk, filter,
+    null_disk, queues_loop,
 };
 
 /// A loop that a test runs step by step; its poller never blocks.
@@ -103,7 +103,7 @@ impl SteppedIothread {
     }
 
     /// Iterates until the guest's queue has so many used entries.
-    fn iterate_until(&mut self, guest: &Guest, used: u16) {
+    fn iterate_until(&mut self, guest: &QueueDriver, used: u16) {
         while guest.driver.used_idx() != used {
             self.iterate();
         }
@@ -120,7 +120,7 @@ pub fn started(steps: &mut SteppedIothread, setup: VringSetup) -> u32 {
 #[test]
 fn a_batch_has_one_signal() {
     let mut steps = SteppedIothread::new(128);
-    let mut guest = Guest::new(256, false);
+    let mut guest = QueueDriver::new(256, false);
     guest.publish_reads(60);
     started(&mut steps, guest.setup(&null_disk(0), 0));
     // A disk that is done at once is answered in the iteration that asked it.
@@ -140,7 +140,7 @@ fn a_batch_has_one_signal() {
 fn a_queue_stops_while_requests_wait_for_room() {
     let (disk, _folder) = file_disk();
     let mut steps = SteppedIothread::new(2);
-    let mut guest = Guest::new(64, false);
+    let mut guest = QueueDriver::new(64, false);
     guest.publish_reads(10);
     let source_index = started(&mut steps, guest.setup(&disk, 0));
     let base = steps.stopped(source_index);
@@ -158,7 +158,7 @@ fn a_queue_stops_while_requests_wait_for_room() {
 fn a_queue_that_waits_for_others_to_make_room_stops_at_once() {
     let (disk, _folder) = file_disk();
     let mut steps = SteppedIothread::new(1);
-    let mut guests = [Guest::new(64, false), Guest::new(64, false)];
+    let mut guests = [QueueDriver::new(64, false), QueueDriver::new(64, false)];
     let answers = guests.each_mut().map(|guest| {
         guest.publish_reads(1);
         steps.start(guest.setup(&disk, 0))
@@ -174,7 +174,7 @@ fn a_queue_that_waits_for_others_to_make_room_stops_at_once() {
 #[test]
 fn a_long_queue_gets_its_first_answers_before_its_last_request_is_admitted() {
     let mut steps = SteppedIothread::new(1);
-    let mut guest = Guest::new(512, false);
+    let mut guest = QueueDriver::new(512, false);
     guest.submit_all();
     started(&mut steps, guest.setup(&null_disk(0), 0));
     let used = guest.driver.used_idx();
@@ -189,14 +189,14 @@ fn take_turns(disk: &Arc<Node>, room: u32, queues: usize) {
     const TURNS: usize = 1000;
     let mut steps = SteppedIothread::new(room);
     let mut greedy = Vec::from_iter((0..queues).map(|_| {
-        let guest = Guest::new(512, false);
+        let guest = QueueDriver::new(512, false);
         let setup = guest.setup(disk, 0);
         let stats = setup.stats.clone();
         let source_index = started(&mut steps, setup);
         (guest, source_index, stats)
     }));
     // As indices in rings are counted.
-    let admitted = |(guest, _, stats): &(Guest, u32, Arc<QueueStats>)| {
+    let admitted = |(guest, _, stats): &(QueueDriver, u32, Arc<QueueStats>)| {
         let in_flight = u16::try_from(stats.in_flight().get()).unwrap();
         guest.driver.used_idx().wrapping_add(in_flight)
     };
@@ -256,7 +256,7 @@ fn queues_that_wait_for_room_go_before_those_that_do_not() {
 #[test]
 fn a_queue_stops_while_used_entries_are_unpublished() {
     let mut steps = SteppedIothread::new(2);
-    let mut guest = Guest::new(64, false);
+    let mut guest = QueueDriver::new(64, false);
     guest.ask(7, GET_ID, 0, 0);
     guest.driver.publish();
     let source_index = started(&mut steps, guest.setup(&null_disk(0), 0));
@@ -271,7 +271,7 @@ fn a_queue_stops_while_used_entries_are_unpublished() {
 #[test]
 fn a_queue_stops_before_its_first_iteration() {
     let mut steps = SteppedIothread::new(2);
-    let mut guest = Guest::new(64, false);
+    let mut guest = QueueDriver::new(64, false);
     guest.read(0, 0);
     guest.driver.publish();
     let started = steps.start(guest.setup(&null_disk(0), 0));
@@ -285,7 +285,7 @@ fn a_queue_stops_before_its_first_iteration() {
 fn a_stopping_queue_stops_in_spite_of_further_messages() {
     let (disk, _folder) = file_disk();
     let mut steps = SteppedIothread::new(2);
-    let mut guest = Guest::new(64, false);
+    let mut guest = QueueDriver::new(64, false);
     guest.publish_reads(10);
     let source_index = started(&mut steps, guest.setup(&disk, 0));
     // Its kick, and the engine's descriptor, which stays.
@@ -324,7 +324,7 @@ fn a_stopping_queue_stops_in_spite_of_further_messages() {
 fn a_queue_is_disabled_and_enabled_while_requests_wait_for_room() {
     let (disk, _folder) = file_disk();
     let mut steps = SteppedIothread::new(2);
-    let mut guest = Guest::new(64, false);
+    let mut guest = QueueDriver::new(64, false);
     guest.publish_reads(10);
     let source_index = started(&mut steps, guest.setup(&disk, 0));
     steps.enable(source_index, false);
@@ -346,7 +346,7 @@ fn a_queue_is_disabled_and_enabled_while_requests_wait_for_room() {
 #[test]
 fn a_memory_map_is_kept_as_long_as_its_requests() {
     let mut steps = SteppedIothread::new(2);
-    let mut guest = Guest::new(64, false);
+    let mut guest = QueueDriver::new(64, false);
     let (disk, faults) = filter(&null_disk(0), &[fault(None, FaultAction::Hang)]);
     let mut maps = vec![Arc::downgrade(&guest.memory.guest_memory())];
     guest.publish_reads(2);
@@ -383,7 +383,7 @@ fn a_memory_map_is_kept_as_long_as_its_requests() {
 #[test]
 fn settling_waits_for_admitted_requests_and_not_for_later_ones() {
     let mut steps = SteppedIothread::new(128);
-    let mut guest = Guest::new(256, false);
+    let mut guest = QueueDriver::new(256, false);
     for tag in 0..10 {
         guest.write(tag, tag, 1);
     }
@@ -406,7 +406,7 @@ fn settling_waits_for_admitted_requests_and_not_for_later_ones() {
     assert_eq!(first.count(), 10);
     assert!(guest.in_flight() > 0, "nothing was in flight from later");
     // With nothing in flight the answer comes at once.
-    let idle = Guest::new(16, false);
+    let idle = QueueDriver::new(16, false);
     let source_index = started(&mut steps, idle.setup(&null_disk(0), 0));
     let settled = steps.ask(source_index, QueueCommand::Settle);
     steps.iterate();
@@ -428,8 +428,8 @@ fn fixed_buffers_follow_the_memory_map_under_load() {
     }
     let (disk, _folder) = disk_by(Aio::IoUring);
     let mut steps = SteppedIothread::new(128);
-    let mut guest = Guest::new(64, false);
-    let setup = |guest: &Guest| VringSetup {
+    let mut guest = QueueDriver::new(64, false);
+    let setup = |guest: &QueueDriver| VringSetup {
         fixed_buffers: true,
         ..guest.setup(&disk, 0)
     };

@@ -4,7 +4,7 @@ use block::Aio;
 use engine::FIRST_BATCH;
 use iothread::Message;
 
-use crate::guest::{CARRIERS, Done, Guest, disk_by};
+use crate::queue_driver::{CARRIERS, Done, QueueDriver, disk_by};
 use crate::stepped::{SteppedIothread, started};
 
 /// Requests that are asked at once.
@@ -38,7 +38,7 @@ fn carriers() -> impl Iterator<Item = Aio> {
 }
 
 /// Asks for as much as possible, far apart from each other and from what was asked before.
-fn ask(guest: &mut Guest, write: bool, byte: u8) {
+fn ask(guest: &mut QueueDriver, write: bool, byte: u8) {
     for tag in 0..DEPTH {
         if write {
             guest.write(tag, tag * 16, byte);
@@ -50,7 +50,7 @@ fn ask(guest: &mut Guest, write: bool, byte: u8) {
 }
 
 /// Each request is answered once, and well.
-fn answered(steps: &mut SteppedIothread, guest: &mut Guest, byte: u8) {
+fn answered(steps: &mut SteppedIothread, guest: &mut QueueDriver, byte: u8) {
     let mut done = Vec::new();
     while guest.in_flight() > 0 {
         steps.iterate();
@@ -70,7 +70,7 @@ fn a_batch_limit_holds_for_the_next_submission() {
     for aio in carriers() {
         let (disk, _folder) = disk_by(aio);
         let mut steps = SteppedIothread::new(1024);
-        let mut guest = Guest::new(256, false);
+        let mut guest = QueueDriver::new(256, false);
         ask(&mut guest, true, 1);
         let source_index = started(&mut steps, guest.setup(&disk, 0));
         answered(&mut steps, &mut guest, 1);
@@ -96,14 +96,14 @@ fn unused_engines_are_recreated_with_new_limits() {
     for aio in carriers() {
         let (disk, _folder) = disk_by(aio);
         let mut steps = SteppedIothread::new(2);
-        let mut guest = Guest::new(256, false);
+        let mut guest = QueueDriver::new(256, false);
         ask(&mut guest, true, 1);
         let source_index = started(&mut steps, guest.setup(&disk, 0));
         answered(&mut steps, &mut guest, 1);
         steps.send(Message::SetAioMaxEvents(16));
         let watched = steps.watched();
         // In use, also for another queue.
-        let other = Guest::new(16, false);
+        let other = QueueDriver::new(16, false);
         let second = started(&mut steps, other.setup(&disk, 0));
         assert_eq!(calls_and_limit(&mut steps, aio).1, 2, "{aio:?}");
         for source_index in [source_index, second] {

@@ -53,9 +53,9 @@ struct InflightFile {
     file: OwnedFd,
 }
 
-/// A guest.
+/// A guest that knows what each block of its disk may hold, and its front-end.
 #[derive(Debug)]
-pub struct Guest {
+pub struct VerifyingGuest {
     device: Device,
     packed: bool,
     memory: TestMemory,
@@ -77,13 +77,13 @@ pub struct Guest {
     pub writes: u64,
 }
 
-impl Guest {
+impl VerifyingGuest {
     /// With so many queues for requests, and a disk of so many blocks.
     #[must_use]
     pub fn new(device: Device, packed: bool, queues: usize, blocks: u64) -> Self {
         let memory = TestMemory::new(4 << 20);
         let queue = |_| Queue::new(&memory, packed);
-        Guest {
+        VerifyingGuest {
             device,
             packed,
             queues: (0..device.first_queue() + queues).map(queue).collect(),

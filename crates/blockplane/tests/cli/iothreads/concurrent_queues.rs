@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use crate::guest::{BLOCK, FLUSH, GET_ID, Guest, IN, OUT, SLOTS};
 use crate::process::{Folder, Process};
+use crate::request_driver::{BLOCK, FLUSH, GET_ID, IN, OUT, RequestDriver, SLOTS};
 
 const QUEUES: u32 = 4;
 const BLOCKS: u64 = 64;
 
 /// A disk of [`BLOCKS`] blocks on two iothreads, and its guest; `blockdev` are the driver of its node and further keys.
-fn start(folder: &Folder, blockdev: &str) -> (Process, Guest) {
+fn start(folder: &Folder, blockdev: &str) -> (Process, RequestDriver) {
     folder.image("disk.img", BLOCKS * BLOCK as u64);
     let line = format!(
         "--object iothread,id=a --object iothread,id=b --blockdev {blockdev},node-name=d \
@@ -22,8 +22,8 @@ fn start(folder: &Folder, blockdev: &str) -> (Process, Guest) {
 
 const FILE: &str = "file,filename=disk.img";
 
-fn connect(folder: &Folder) -> Guest {
-    Guest::connect(&folder.join("s"), QUEUES)
+fn connect(folder: &Folder) -> RequestDriver {
+    RequestDriver::connect(&folder.join("s"), QUEUES)
 }
 
 fn byte(round: u64, queue: u32, slot: usize) -> u8 {
@@ -41,7 +41,7 @@ fn queues_and_slots(slots: usize) -> impl Iterator<Item = (u32, usize)> {
 }
 
 /// Begins a write on all queues at once.
-fn begin_writes(guest: &mut Guest, round: u64, slots: usize) {
+fn begin_writes(guest: &mut RequestDriver, round: u64, slots: usize) {
     for (queue, slot) in queues_and_slots(slots) {
         let byte = byte(round, queue, slot);
         guest.ask(queue, slot, OUT, block(queue, slot), byte);

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use test_support::threads::read_of_each_thread;
 
-use crate::guest::{Guest, IN};
 use crate::process::{Folder, Process};
+use crate::request_driver::{IN, RequestDriver};
 
 /// Writes so far, by the names of iothreads.
 fn writes(process: &Process) -> BTreeMap<String, u64> {
@@ -22,7 +22,7 @@ fn writes(process: &Process) -> BTreeMap<String, u64> {
 }
 
 /// The iothreads that serve a queue, as seen.
-fn served_by(process: &Process, guest: &mut Guest, queue: u32) -> Vec<String> {
+fn served_by(process: &Process, guest: &mut RequestDriver, queue: u32) -> Vec<String> {
     let before = writes(process);
     for _ in 0..3 {
         guest.request(queue, IN, 0, 0);
@@ -52,7 +52,7 @@ fn each_queue_is_served_by_its_iothread() {
             mapping => format!("{export},{mapping}"),
         };
         let server = folder.start(&line, "s");
-        let mut guest = Guest::connect(&folder.join("s"), 4);
+        let mut guest = RequestDriver::connect(&folder.join("s"), 4);
         for (queue, iothread) in (0..).zip(wanted) {
             let found = served_by(&server, &mut guest, queue);
             assert_eq!(found, [iothread], "queue {queue} of {options}");

@@ -8,8 +8,8 @@ use test_support::deadline::{Deadline, eventually};
 use test_support::report::{has_io_uring, installed};
 use test_support::threads::threads_named;
 
-use crate::guest::{BLOCK, Guest, IN, SLOTS};
 use crate::process::{Folder, Process};
+use crate::request_driver::{BLOCK, IN, RequestDriver, SLOTS};
 
 /// A file on an iothread with these settings. Its log is that of debugging. `script` is a line of shell before it starts.
 fn start(folder: &Folder, script: &str, iothread: &str, blockdev: &str, export: &str) -> Process {
@@ -28,16 +28,16 @@ fn start(folder: &Folder, script: &str, iothread: &str, blockdev: &str, export: 
 const EXEC: &str = r#"exec "$0" "$@""#;
 
 /// One queue of such a file.
-fn one_queue(folder: &Folder, iothread: &str, blockdev: &str) -> (Process, Guest) {
+fn one_queue(folder: &Folder, iothread: &str, blockdev: &str) -> (Process, RequestDriver) {
     folder.image("disk.img", 64 * BLOCK as u64);
     let iothread = format!(",{iothread}");
     let server = start(folder, EXEC, &iothread, blockdev, "request-merging=off");
-    let guest = Guest::connect(&folder.join("s"), 1);
+    let guest = RequestDriver::connect(&folder.join("s"), 1);
     (server, guest)
 }
 
 /// As many requests as there is room for, shown to the device at once.
-fn all_at_once(guest: &mut Guest) {
+fn all_at_once(guest: &mut RequestDriver) {
     for slot in 0..SLOTS {
         guest.add(0, slot, IN, 2 * slot as u64, 0);
     }

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use crate::guest::{BLOCK, FLUSH, Guest, OUT};
 use crate::process::Folder;
+use crate::request_driver::{BLOCK, FLUSH, OUT, RequestDriver};
 
 const BLOCKS: u64 = 64;
 
@@ -55,7 +55,7 @@ fn next_is_without_flush(folder: &Folder, reconnects: bool) {
          --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on";
     let server = folder.start(line, "s");
     let image = folder.join("disk.img");
-    let mut guest = Guest::connect(&folder.join("s"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("s"), 1);
     guest.request(0, OUT, 1, 7);
     // The kernel may be quick; once it is not.
     for block in 2..10 {
@@ -67,7 +67,7 @@ fn next_is_without_flush(folder: &Folder, reconnects: bool) {
     let base = guest.stop(0);
     if reconnects {
         drop(guest);
-        guest = Guest::connect_without_flush(&folder.join("s"), 1);
+        guest = RequestDriver::connect_without_flush(&folder.join("s"), 1);
     } else {
         guest.negotiate_without_flush();
         guest.start(0, base);
@@ -83,7 +83,7 @@ fn next_is_without_flush(folder: &Folder, reconnects: bool) {
     }
     drop(guest);
     // A driver that can flush does so by itself again.
-    let mut guest = Guest::connect(&folder.join("s"), 1);
+    let mut guest = RequestDriver::connect(&folder.join("s"), 1);
     guest.request(0, OUT, 1, 9);
     guest.request(0, FLUSH, 0, 0);
     assert_eq!(dirty(&image), Some(0), "after a flush");

@@ -13,7 +13,7 @@ use iothread::event_loop::{
     Runner,
 };
 
-use crate::guest::event;
+use crate::queue_driver::event;
 
 /// How much later a thread runs that has to be woken, and how long one look takes while polling.
 pub const WAKE_NS: u64 = 35_000;

@@ -9,7 +9,7 @@ use engine::Errno;
 use iothread::{DeviceCommand, ScsiDisk, VringHandle};
 
 use super::*;
-use crate::guest::{fault, filter};
+use crate::queue_driver::{fault, filter};
 
 const COMPARE_AND_WRITE: u8 = 0x89;
 const SYNCHRONIZE_CACHE: u8 = 0x35;

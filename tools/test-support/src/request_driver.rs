@@ -1,4 +1,4 @@
-//! A guest with several queues in one memory, each with room for some requests of 4 KiB.
+//! A driver with several queues in one memory, each with room for some requests of 4 KiB.
 
 pub mod commands;
 mod ranges;
@@ -75,23 +75,23 @@ struct Queue {
     asked: Vec<Option<u16>>,
 }
 
-/// A guest.
+/// The driver of a device, and its front-end. A test makes each request and waits for it.
 #[derive(Debug)]
-pub struct Guest {
+pub struct RequestDriver {
     wire: Wire,
     memory: TestMemory,
     queues: Vec<Queue>,
 }
 
-impl Guest {
+impl RequestDriver {
     /// Connected to a disk, with that many queues running.
     pub fn connect(socket: &Path, queues: u32) -> Self {
-        Guest::with_features(socket, queues, BLK_FEATURES)
+        RequestDriver::with_features(socket, queues, BLK_FEATURES)
     }
 
     /// The same with a driver that cannot flush, nor set the cache mode.
     pub fn connect_without_flush(socket: &Path, queues: u32) -> Self {
-        Guest::with_features(socket, queues, NO_FEATURES)
+        RequestDriver::with_features(socket, queues, NO_FEATURES)
     }
 
     /// Another driver, which cannot do that, chooses its features. No queue runs.
@@ -101,12 +101,12 @@ impl Guest {
 
     /// The same to a SCSI controller, whose first two queues are not for commands.
     pub fn connect_scsi(socket: &Path, queues: u32) -> Self {
-        Guest::with_features(socket, queues + 2, SCSI_FEATURES)
+        RequestDriver::with_features(socket, queues + 2, SCSI_FEATURES)
     }
 
     /// The same, that hears of events.
     pub fn connect_hearing(socket: &Path, queues: u32) -> Self {
-        Guest::with_features(socket, queues + 2, SCSI_FEATURES | EVENTS)
+        RequestDriver::with_features(socket, queues + 2, SCSI_FEATURES | EVENTS)
     }
 
     /// A guest's front-end that is disconnected when its queue starts.
@@ -114,7 +114,7 @@ impl Guest {
     /// # Panics
     /// If the queue starts.
     pub fn connect_refused(socket: &Path) {
-        let mut guest = Guest::with_features(socket, 0, BLK_FEATURES);
+        let mut guest = RequestDriver::with_features(socket, 0, BLK_FEATURES);
         guest.queues.push(Queue::new(&guest.memory));
         guest.start_refused(0, 0);
     }
@@ -141,7 +141,7 @@ impl Guest {
     }
 
     fn with_features(socket: &Path, queues: u32, features: u64) -> Self {
-        let mut guest = Guest {
+        let mut guest = RequestDriver {
             wire: Wire::connect(socket),
             memory: TestMemory::new(MIN_MEMORY_BYTES.max(u64::from(queues) * QUEUE_BYTES)),
             queues: Vec::new(),

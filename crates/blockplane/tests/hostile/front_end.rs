@@ -10,7 +10,7 @@ use std::path::Path;
 use test_support::deadline::{Deadline, eventually};
 pub use test_support::events::{event, is_readable};
 use test_support::events::{take, wait_for_any};
-pub use test_support::guest::{DISCARD, FLUSH, GET_ID, IN, NO_STATUS, OUT, WRITE_ZEROES};
+pub use test_support::request_driver::{DISCARD, FLUSH, GET_ID, IN, NO_STATUS, OUT, WRITE_ZEROES};
 use test_support::vhost_user::queue;
 use test_support::vhost_user::ring::Ring;
 use virtqueue::RingFeatures;
@@ -67,8 +67,8 @@ impl DerefMut for Queue {
     }
 }
 
-/// A guest.
-pub struct Guest {
+/// A front-end whose rows break the rules, and its guest.
+pub struct HostileFrontEnd {
     pub wire: Wire,
     pub memory: TestMemory,
     pub queues: Vec<Queue>,
@@ -77,10 +77,10 @@ pub struct Guest {
     also: u64,
 }
 
-impl Guest {
+impl HostileFrontEnd {
     /// Connected, and not a word said.
     pub fn connect(socket: &Path) -> Self {
-        Guest {
+        HostileFrontEnd {
             wire: Wire::connect(socket),
             memory: TestMemory::new(MEMORY_BYTES),
             queues: Vec::new(),

@@ -49,7 +49,8 @@ pub struct Done {
     pub byte: u8,
 }
 
-pub struct Guest {
+/// The driver of one queue, on the same memory as the iothread: there is no front-end.
+pub struct QueueDriver {
     pub memory: TestMemory,
     pub driver: DriverRing,
     pub kick: OwnedFd,
@@ -127,14 +128,14 @@ pub fn queues_loop(
     made.unwrap()
 }
 
-impl Guest {
+impl QueueDriver {
     /// With a queue of `size` entries, a request taking three of them.
-    pub fn new(size: u16, event_idx: bool) -> Guest {
-        Guest::at_base(size, event_idx, 0)
+    pub fn new(size: u16, event_idx: bool) -> QueueDriver {
+        QueueDriver::at_base(size, event_idx, 0)
     }
 
     /// The same, with a ring whose indices begin at `base`.
-    pub fn at_base(size: u16, event_idx: bool, base: u16) -> Guest {
+    pub fn at_base(size: u16, event_idx: bool, base: u16) -> QueueDriver {
         let features = RingFeatures {
             event_idx,
             ..RingFeatures::default()
@@ -151,7 +152,7 @@ impl Guest {
                 status: memory.alloc(1, 1),
             })
             .collect();
-        Guest {
+        QueueDriver {
             memory,
             driver,
             kick: event(),

@@ -2,7 +2,7 @@
 
 use virtqueue::testing::Buffer;
 
-use super::{BLOCK, Guest, NO_STATUS};
+use super::{BLOCK, NO_STATUS, RequestDriver};
 
 /// Bytes that describe a range (VIRTIO 1.2, section 5.2.6).
 pub(super) const DESCRIPTOR_BYTES: u32 = 16;
@@ -16,7 +16,7 @@ pub(super) fn descriptor(sector: u64, sectors: u64, flags: u32) -> Vec<u8> {
     [&sector.to_le_bytes()[..], rest.as_flattened()].concat()
 }
 
-impl Guest {
+impl RequestDriver {
     /// Discards or zeroes blocks in one request, from the first to the last; returns the status. `unmap`: zeroes may free the
     /// space.
     #[track_caller]

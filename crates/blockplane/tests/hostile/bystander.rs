@@ -7,7 +7,7 @@ use test_support::deadline::eventually;
 
 use crate::changing_rings::{Meanwhile, repeat_on_thread};
 use crate::daemon::{Daemon, QUIET};
-use crate::guest::Guest;
+use crate::front_end::HostileFrontEnd;
 
 /// Blocks that are written and read in turn.
 const BLOCKS: u64 = 512;
@@ -16,15 +16,15 @@ const BLOCKS: u64 = 512;
 /// after the row was done.
 const ENOUGH: u64 = 3;
 
-pub struct VerifyingGuest {
+pub struct Bystander {
     verified: Arc<AtomicU64>,
     meanwhile: Meanwhile,
 }
 
-impl VerifyingGuest {
+impl Bystander {
     /// Connects to the quiet export, and writes and verifies on a thread until it is stopped.
     pub fn start(daemon: &Daemon) -> Self {
-        let mut guest = Guest::connect(&daemon.socket(QUIET));
+        let mut guest = HostileFrontEnd::connect(&daemon.socket(QUIET));
         guest.ready();
         let verified = Arc::<AtomicU64>::default();
         let counter = verified.clone();
@@ -35,7 +35,7 @@ impl VerifyingGuest {
             assert_eq!(done, Ok(()), "the bystander");
             counter.fetch_add(1, Ordering::Relaxed);
         });
-        VerifyingGuest {
+        Bystander {
             verified,
             meanwhile,
         }

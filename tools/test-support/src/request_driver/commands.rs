@@ -1,8 +1,8 @@
-//! SCSI commands, task management functions and events of that guest.
+//! SCSI commands, task management functions and events of that driver.
 
 use virtqueue::testing::Buffer;
 
-use super::{BLOCK, COMMAND_BYTES, Guest, NO_STATUS, RESPONSE_BYTES};
+use super::{BLOCK, COMMAND_BYTES, NO_STATUS, RESPONSE_BYTES, RequestDriver};
 use crate::vhost_user::wire::{u32_at, u32s};
 
 /// Where the status is in a response, and sense data.
@@ -33,7 +33,7 @@ pub struct Answer {
     pub data: Vec<u8>,
 }
 
-impl Guest {
+impl RequestDriver {
     /// A SCSI command from the first to the last, and its status. Reads and writes have one block.
     #[track_caller]
     pub fn command(&mut self, index: u32, unit: (u8, u8), cdb: &[u8]) -> u8 {
