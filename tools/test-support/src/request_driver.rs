@@ -44,10 +44,9 @@ const MIN_MEMORY_BYTES: u64 = 1 << 20;
 const QUEUE_BYTES: u64 = 128 << 10;
 
 /// `VHOST_USER_F_PROTOCOL_FEATURES`, `VIRTIO_F_VERSION_1`
-const NO_FEATURES: u64 = 1 << 30 | 1 << 32;
-const SCSI_FEATURES: u64 = NO_FEATURES;
+const BASE_FEATURES: u64 = 1 << 30 | 1 << 32;
 /// And `VIRTIO_BLK_F_FLUSH`, `VIRTIO_BLK_F_CONFIG_WCE`
-const BLK_FEATURES: u64 = 1 << 9 | 1 << 11 | SCSI_FEATURES;
+const BLK_FEATURES: u64 = 1 << 9 | 1 << 11 | BASE_FEATURES;
 /// `MQ`, `REPLY_ACK`, `CONFIG`
 const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 9;
 /// A SCSI command, and its response with sense data of the default size (VIRTIO 1.2, section 5.6.6.1).
@@ -91,22 +90,22 @@ impl RequestDriver {
 
     /// The same with a driver that cannot flush, nor set the cache mode.
     pub fn connect_without_flush(socket: &Path, queues: u32) -> Self {
-        RequestDriver::with_features(socket, queues, NO_FEATURES)
+        RequestDriver::with_features(socket, queues, BASE_FEATURES)
     }
 
     /// Another driver, which cannot do that, chooses its features. No queue runs.
     pub fn negotiate_without_flush(&self) {
-        self.must(SET_FEATURES, &u64s(&[NO_FEATURES]), &[]);
+        self.must(SET_FEATURES, &u64s(&[BASE_FEATURES]), &[]);
     }
 
     /// The same to a SCSI controller, whose first two queues are not for commands.
     pub fn connect_scsi(socket: &Path, queues: u32) -> Self {
-        RequestDriver::with_features(socket, queues + 2, SCSI_FEATURES)
+        RequestDriver::with_features(socket, queues + 2, BASE_FEATURES)
     }
 
     /// The same, that hears of events.
     pub fn connect_hearing(socket: &Path, queues: u32) -> Self {
-        RequestDriver::with_features(socket, queues + 2, SCSI_FEATURES | EVENTS)
+        RequestDriver::with_features(socket, queues + 2, BASE_FEATURES | EVENTS)
     }
 
     /// A guest's front-end that is disconnected when its queue starts.
