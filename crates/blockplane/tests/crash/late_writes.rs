@@ -61,7 +61,7 @@ fn writes_that_wait_in_an_osd_do_not_replace_later_ones() {
     };
     cluster.create_image("late", DISK_BYTES);
     let (mut server, mut guest) = (server(Image::on(&cluster, "late")), guest());
-    let mut link = server.introduce(&mut guest);
+    let mut link = server.connect_guest(&mut guest);
     for _ in 0..3 {
         write(&mut guest, &link);
         let late = late_requests(&mut server) + 2;
@@ -72,7 +72,7 @@ fn writes_that_wait_in_an_osd_do_not_replace_later_ones() {
         server.kill();
         server.start();
         cluster.resume_osd();
-        link = server.introduce(&mut guest);
+        link = server.connect_guest(&mut guest);
         guest.ask(0, Op::Read, WRITTEN);
         guest.drains_to(0, &link);
         let last = write(&mut guest, &link);
@@ -93,13 +93,13 @@ fn write_that_arrives_after_its_owners_lock_was_broken_is_refused() {
     let image = Image::rbd(cluster, "fenced", DISK_BYTES);
     let [mut first, mut second] = [(), ()].map(|()| server(image));
     let [mut old, mut new] = [(), ()].map(|()| guest());
-    let link = first.introduce(&mut old);
+    let link = first.connect_guest(&mut old);
     write(&mut old, &link);
     declare_owner_dead(cluster, "fenced");
     first.pause();
     let late = old.ask(0, Op::Write, WRITTEN);
 
-    let new_link = second.introduce(&mut new);
+    let new_link = second.connect_guest(&mut new);
     let last = write(&mut new, &new_link);
     assert_ne!(late, last);
 
@@ -126,12 +126,12 @@ fn lock_of_an_unknown_client_is_waited_for_until_the_cluster_releases_it() {
     };
     let image = Image::rbd(&cluster, "unknown", DISK_BYTES);
     let (mut server, mut guest) = (server(image), guest());
-    let link = server.introduce(&mut guest);
+    let link = server.connect_guest(&mut guest);
     write(&mut guest, &link);
     let (key, _) = record(&cluster, "unknown");
     cluster.rbd(["image-meta", "remove", "unknown", &key]);
     server.kill();
-    let link = server.introduce(&mut guest);
+    let link = server.connect_guest(&mut guest);
     let last = write(&mut guest, &link);
     server.stop();
     assert_written(image, &server, last);

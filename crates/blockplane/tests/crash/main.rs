@@ -20,7 +20,7 @@ mod slow_disk;
 use device::Device;
 use guest::ENTRIES;
 use image::Image;
-use restarts::{DISK_BYTES, Variant, survives};
+use restarts::{DISK_BYTES, Variant, assert_kills_lose_nothing};
 use test_support::ceph::Cluster;
 use test_support::verifying::{blocks, device, guest, random};
 use test_support::vhost_user::wire;
@@ -58,21 +58,21 @@ fn requests_are_recovered_from_rings_larger_than_the_front_end_named() {
             named_ring_size: 8,
             ..variant(packed, 2)
         };
-        survives(variant, Image::File, kills() / 2);
+        assert_kills_lose_nothing(variant, Image::File, kills() / 2);
     }
 }
 
 #[test]
 fn crash_recovery_of_split_queues() {
     for queues in [1, 4] {
-        survives(variant(false, queues), Image::File, kills());
+        assert_kills_lose_nothing(variant(false, queues), Image::File, kills());
     }
 }
 
 #[test]
 fn crash_recovery_of_packed_queues() {
     for queues in [1, 4] {
-        survives(variant(true, queues), Image::File, kills());
+        assert_kills_lose_nothing(variant(true, queues), Image::File, kills());
     }
 }
 
@@ -84,7 +84,7 @@ fn crash_recovery_of_scsi_queues() {
             device: Device::Scsi,
             ..variant(packed, 2)
         };
-        survives(variant, Image::File, kills() / 2);
+        assert_kills_lose_nothing(variant, Image::File, kills() / 2);
     }
 }
 
@@ -101,6 +101,6 @@ fn crash_recovery_on_an_image_of_a_cluster() {
             let image = format!("rbd/{name}");
             cluster.rbd(["config", "image", "set", &image, "rbd_cache", "true"]);
         }
-        survives(variant(packed, queues), image, kills_or(KILLS_ON_CLUSTER));
+        assert_kills_lose_nothing(variant(packed, queues), image, kills_or(KILLS_ON_CLUSTER));
     }
 }

@@ -1,5 +1,5 @@
 //! Requests that wait, after an error, for a disk that hangs or for a limit, when their server ends or their front-end goes: they are
-//! found in the record, and carried out in their order.
+//! in the in-flight region, and resubmitted in their order.
 //!
 //! Their disk has one worker, and they are all of one block: what is in there at the end was written last.
 
@@ -72,7 +72,7 @@ impl Disk {
         let export = export(device, packed);
         let mut server = Server::new(BLOCKS * BLOCK as u64, vec![node], &export);
         let mut guest = VerifyingGuest::new(device, packed, 1, BLOCKS);
-        let link = server.introduce(&mut guest);
+        let link = server.connect_guest(&mut guest);
         // Descriptors are used again in the opposite order: that of their numbers says nothing.
         let queue = guest.request_queues().start;
         for _ in 0..=WRITES {
@@ -88,8 +88,8 @@ impl Disk {
         }
     }
 
-    /// Writes wait, each with a read behind it that is answered.
-    fn writes(&mut self) {
+    /// Makes writes that wait, each with a read behind it that is answered.
+    fn park_writes(&mut self) {
         for write in 1..=WRITES {
             self.last = self.guest.ask(self.queue, Op::Write, WRITTEN);
             self.guest.ask(self.queue, Op::Read, READ);
@@ -97,14 +97,14 @@ impl Disk {
         }
     }
 
-    fn connects(&mut self) {
+    fn reconnect(&mut self) {
         // The last connection ends first: a server has one front-end at a time.
         self.link = Wire::new(self.server.connection());
-        assert_eq!(self.guest.introduce(&self.link, || ()), Ok(()));
+        assert_eq!(self.guest.connect_and_start(&self.link, || ()), Ok(()));
     }
 
-    /// All writes wait after an error.
-    fn wait(&mut self, client: &mut Client) {
+    /// Waits until all writes wait after an error.
+    fn wait_until_parked(&mut self, client: &mut Client) {
         eventually_ok("all writes wait", || {
             let export = client.done("query-block-exports", json!({}))[0].take();
             let all_wait = export["waiting-requests"] == WRITES;
@@ -112,23 +112,23 @@ impl Disk {
         });
     }
 
-    /// The queue stops and goes on while they wait.
-    fn rests(&mut self, client: &mut Client) {
-        self.wait(client);
+    /// Stops and starts the queue while they wait.
+    fn stop_and_restart_queue(&mut self, client: &mut Client) {
+        self.wait_until_parked(client);
         assert_eq!(self.guest.stop(&self.link, 0), Ok(()));
-        assert!(!self.guest.look(), "nothing was answered");
+        assert!(!self.guest.poll_used(), "nothing was answered");
         assert_eq!(self.guest.start(&self.link, 0), Ok(()));
-        self.wait(client);
+        self.wait_until_parked(client);
     }
 
-    fn fixes_disk(&mut self, client: &mut Client) {
+    fn fix_disk(&mut self, client: &mut Client) {
         let nothing: Value = json!({"node-name": "b", "inject-error": []});
         client.done("x-blkdebug-set", nothing);
         client.done("block-export-resume", json!({"id": "e"}));
     }
 
-    /// All is answered, and was done in its order.
-    fn ends(mut self) {
+    /// Waits until all is answered, which was done in its order.
+    fn drain_and_check_image(mut self) {
         self.guest.drains_to(0, &self.link);
         self.server.stop();
         let image = std::fs::read(self.server.folder.join(IMAGE)).unwrap();
@@ -145,21 +145,21 @@ fn parked_requests_survive_a_crash() {
     for packed in [false, true] {
         for end in [Server::kill, Server::stop] {
             let mut disk = Disk::new(packed, NOSPACE);
-            disk.writes();
+            disk.park_writes();
             let mut client = disk.server.client();
-            disk.wait(&mut client);
+            disk.wait_until_parked(&mut client);
             drop(client);
             end(&mut disk.server);
             // Also a server for which nothing is better.
-            disk.connects();
+            disk.reconnect();
             let mut client = disk.server.client();
-            disk.wait(&mut client);
-            assert!(!disk.guest.look(), "nothing was answered");
+            disk.wait_until_parked(&mut client);
+            assert!(!disk.guest.poll_used(), "nothing was answered");
             drop(client);
             end(&mut disk.server);
             disk.server.nodes = vec![node("")];
-            disk.connects();
-            disk.ends();
+            disk.reconnect();
+            disk.drain_and_check_image();
         }
     }
 }
@@ -171,7 +171,7 @@ fn throttled_requests_survive_a_crash() {
             let mut disk = Disk::with_node(Device::Blk, packed, throttled_node());
             disk.guest.ask(disk.queue, Op::Write, READ);
             disk.guest.drains_to(0, &disk.link);
-            disk.writes();
+            disk.park_writes();
             let mut client = disk.server.client();
             eventually_ok("all writes wait", || {
                 let stats = client.done("query-blockstats", json!({}))[0].take();
@@ -181,11 +181,11 @@ fn throttled_requests_survive_a_crash() {
             drop(client);
             end(&mut disk.server);
             // One that throttles them again, and one that does not.
-            disk.connects();
+            disk.reconnect();
             end(&mut disk.server);
             disk.server.nodes = vec![node("")];
-            disk.connects();
-            disk.ends();
+            disk.reconnect();
+            disk.drain_and_check_image();
         }
     }
 }
@@ -194,16 +194,16 @@ fn throttled_requests_survive_a_crash() {
 fn parked_requests_survive_a_reconnection() {
     for packed in [false, true] {
         let mut disk = Disk::new(packed, NOSPACE);
-        disk.writes();
+        disk.park_writes();
         let mut client = disk.server.client();
         for _ in 0..3 {
-            disk.wait(&mut client);
-            disk.connects();
-            assert!(!disk.guest.look(), "nothing was answered");
+            disk.wait_until_parked(&mut client);
+            disk.reconnect();
+            assert!(!disk.guest.poll_used(), "nothing was answered");
         }
-        disk.wait(&mut client);
-        disk.fixes_disk(&mut client);
-        disk.ends();
+        disk.wait_until_parked(&mut client);
+        disk.fix_disk(&mut client);
+        disk.drain_and_check_image();
     }
 }
 
@@ -216,9 +216,9 @@ fn parked_requests_return_to_the_ring_when_their_queue_stops() {
             disk.last = disk.guest.ask(0, Op::Write, WRITTEN);
         }
         let mut client = disk.server.client();
-        disk.rests(&mut client);
-        disk.fixes_disk(&mut client);
-        disk.ends();
+        disk.stop_and_restart_queue(&mut client);
+        disk.fix_disk(&mut client);
+        disk.drain_and_check_image();
     }
 }
 
@@ -227,18 +227,18 @@ fn parked_requests_return_to_the_ring_when_their_queue_stops() {
 fn parked_requests_stay_in_the_inflight_region() {
     for packed in [false, true] {
         let mut disk = Disk::new(packed, NOSPACE);
-        disk.guest.takes_record_along = true;
-        disk.connects();
-        disk.writes();
+        disk.guest.suspends_with_inflight_region = true;
+        disk.reconnect();
+        disk.park_writes();
         let mut client = disk.server.client();
-        disk.rests(&mut client);
+        disk.stop_and_restart_queue(&mut client);
         assert_eq!(disk.guest.stop(&disk.link, 0), Ok(()));
         drop(client);
         // The other end of a migration.
         disk.server.stop();
         disk.server.nodes = vec![node("")];
-        disk.connects();
-        disk.ends();
+        disk.reconnect();
+        disk.drain_and_check_image();
     }
 }
 
@@ -246,15 +246,15 @@ fn parked_requests_stay_in_the_inflight_region() {
 fn unanswered_requests_are_resubmitted_in_order() {
     for packed in [false, true] {
         let mut disk = Disk::new(packed, HANGS);
-        disk.writes();
+        disk.park_writes();
         for _ in 0..3 {
             disk.server.kill();
-            disk.connects();
+            disk.reconnect();
         }
         disk.server.kill();
         disk.server.nodes = vec![node("")];
-        disk.connects();
-        disk.ends();
+        disk.reconnect();
+        disk.drain_and_check_image();
     }
 }
 
@@ -264,20 +264,20 @@ fn recovered_requests_complete_before_a_disabled_queue_stops() {
     for device in [Device::Blk, Device::Scsi] {
         for packed in [false, true] {
             let mut disk = Disk::on_device(device, packed, HANGS);
-            disk.writes();
+            disk.park_writes();
             disk.server.kill();
             disk.server.nodes = vec![node("")];
             disk.guest.stays_disabled = true;
-            disk.connects();
+            disk.reconnect();
             for queue in 0..=disk.queue {
                 assert_eq!(disk.guest.stop(&disk.link, queue), Ok(()));
             }
-            disk.guest.look();
+            disk.guest.poll_used();
             // The first command of a SCSI disk hears that it was powered on, and is asked for again.
             let again = usize::from(device == Device::Scsi);
-            assert_eq!(disk.guest.asked(), again, "the others are answered");
+            assert_eq!(disk.guest.in_flight(), again, "the others are answered");
             if device == Device::Blk {
-                disk.ends();
+                disk.drain_and_check_image();
             }
         }
     }

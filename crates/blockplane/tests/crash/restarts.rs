@@ -53,8 +53,8 @@ impl End {
     }
 }
 
-/// Lets `kills` servers be killed, and then the last one bring all to its end.
-pub fn survives(variant: Variant, image: Image, kills: u32) {
+/// Kills `kills` servers under a guest; then the last one completes all requests, and the image has what was written.
+pub fn assert_kills_lose_nothing(variant: Variant, image: Image, kills: u32) {
     let Variant {
         device,
         packed,
@@ -76,28 +76,28 @@ pub fn survives(variant: Variant, image: Image, kills: u32) {
         // The guest does not know whether anybody is there.
         for _ in 0..random.below(3) {
             guest.ask_some(&mut random);
-            guest.look();
+            guest.poll_used();
         }
         let end = End::choose(&mut random, guest.messages());
         let link = Wire::new(server.connection());
         if let End::KilledWhileConnecting(message) = end {
             let mut messages = 0;
-            let introduced = guest.introduce(&link, || {
+            let started = guest.connect_and_start(&link, || {
                 if messages == message {
                     server.kill();
                 }
                 messages += 1;
             });
-            assert!(introduced == Err(Disconnected) || messages <= message);
+            assert!(started == Err(Disconnected) || messages <= message);
             server.kill();
             killed += 1;
             continue;
         }
-        assert_eq!(guest.introduce(&link, || ()), Ok(()));
+        assert_eq!(guest.connect_and_start(&link, || ()), Ok(()));
         // Often before anything else is done than what was found in flight.
         let enough = random.below(4) * random.below(150);
-        loads(&mut guest, &link, &mut random, enough);
-        spins(Duration::from_micros(random.below(500) as u64));
+        run_load(&mut guest, &link, &mut random, enough);
+        spin(Duration::from_micros(random.below(500) as u64));
         match end {
             End::Disconnected => {}
             End::Terminated => server.stop(),
@@ -105,9 +105,9 @@ pub fn survives(variant: Variant, image: Image, kills: u32) {
                 let all = guest.request_queues();
                 let index = all.start + random.below(all.len());
                 assert_eq!(guest.stop(&link, index), Ok(()));
-                guest.look();
+                guest.poll_used();
                 assert_eq!(guest.start(&link, index), Ok(()));
-                loads(&mut guest, &link, &mut random, 50);
+                run_load(&mut guest, &link, &mut random, 50);
             }
             End::Killed | End::KilledWhileConnecting(_) => {
                 server.kill();
@@ -115,7 +115,7 @@ pub fn survives(variant: Variant, image: Image, kills: u32) {
             }
         }
     }
-    let link = server.introduce(&mut guest);
+    let link = server.connect_guest(&mut guest);
     guest.drains_to(0, &link);
     // All of it once more.
     let queue = guest.request_queues().start;
@@ -125,11 +125,11 @@ pub fn survives(variant: Variant, image: Image, kills: u32) {
     }
     assert!(guest.answers > u64::from(kills) * 10, "little was done");
     server.stop();
-    is_on_disk(&mut guest.blocks, &image.content(&server.folder));
+    assert_image(&mut guest.blocks, &image.content(&server.folder));
 }
 
 /// Asks for more and more, until so much was answered.
-fn loads(guest: &mut VerifyingGuest, link: &Wire, random: &mut Random, answers: usize) {
+fn run_load(guest: &mut VerifyingGuest, link: &Wire, random: &mut Random, answers: usize) {
     let goal = guest.answers + answers as u64;
     let deadline = Deadline::default();
     loop {
@@ -141,23 +141,23 @@ fn loads(guest: &mut VerifyingGuest, link: &Wire, random: &mut Random, answers: 
             "{goal} answers, of which there are {}",
             guest.answers
         ));
-        let some = guest.look();
+        let some = guest.poll_used();
         if !some {
             assert_eq!(guest.sleep(link), Ok(()));
         }
     }
 }
 
-/// What the image holds is what was read.
-fn is_on_disk(blocks: &mut Blocks, image: &[u8]) {
+/// Compares the image with what a read may find.
+fn assert_image(blocks: &mut Blocks, image: &[u8]) {
     for (block, found) in image.chunks(BLOCK).enumerate() {
         let asked = blocks.read_asked(block);
         blocks.read_answered(block, asked, found);
     }
 }
 
-/// Shorter than any sleep is.
-fn spins(time: Duration) {
+/// Waits for a time that may be shorter than any sleep.
+fn spin(time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {
         std::hint::spin_loop();

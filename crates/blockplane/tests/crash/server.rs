@@ -80,9 +80,9 @@ impl Server {
 
     /// A connection of this guest, whose queues run.
     #[track_caller]
-    pub fn introduce(&mut self, guest: &mut VerifyingGuest) -> Wire {
+    pub fn connect_guest(&mut self, guest: &mut VerifyingGuest) -> Wire {
         let link = Wire::new(self.connection());
-        assert_eq!(guest.introduce(&link, || ()), Ok(()));
+        assert_eq!(guest.connect_and_start(&link, || ()), Ok(()));
         link
     }
 

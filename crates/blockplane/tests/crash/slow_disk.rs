@@ -27,9 +27,9 @@ fn server(packed: bool, nodes: Vec<String>) -> Server {
     Server::new(BLOCKS * BLOCK as u64, nodes, &export)
 }
 
-fn guest(packed: bool, takes_record_along: bool) -> VerifyingGuest {
+fn guest(packed: bool, suspends: bool) -> VerifyingGuest {
     let mut guest = VerifyingGuest::new(Device::Blk, packed, 1, BLOCKS);
-    guest.takes_record_along = takes_record_along;
+    guest.suspends_with_inflight_region = suspends;
     guest
 }
 
@@ -37,7 +37,7 @@ fn guest(packed: bool, takes_record_along: bool) -> VerifyingGuest {
 fn connect(server: &mut Server, guest: &mut VerifyingGuest) -> Wire {
     eventually_ok("it is served", || {
         let link = Wire::new(server.connection());
-        guest.introduce(&link, || ()).map(|()| link)
+        guest.connect_and_start(&link, || ()).map(|()| link)
     })
 }
 
@@ -63,8 +63,8 @@ fn queue_with_inflight_region_stops_without_waiting_for_the_disk() {
         assert_eq!(guest.stop(&link, 0), Err(Disconnected));
         // Messages are answered meanwhile.
         let link = Wire::new(server.connection());
-        assert_eq!(guest.introduce(&link, || ()), Err(Disconnected));
-        assert!(!guest.look(), "nothing was answered");
+        assert_eq!(guest.connect_and_start(&link, || ()), Err(Disconnected));
+        assert!(!guest.poll_used(), "nothing was answered");
         server.kill();
         let link = connect(&mut server, &mut guest);
         guest.drains_to(0, &link);
@@ -93,15 +93,15 @@ fn late_request_is_answered_once_after_a_reconnection() {
 /// It may go on elsewhere with what it believes to be done.
 #[test]
 fn queue_without_inflight_region_waits_for_the_disk_to_stop() {
-    for (keeps, takes_along) in [(true, false), (false, true)] {
+    for (uses_inflight_region, suspends) in [(true, false), (false, true)] {
         let mut server = server(false, vec![node(SLOW_S)]);
-        let mut guest = guest(false, takes_along);
-        guest.keeps_record = keeps;
+        let mut guest = guest(false, suspends);
+        guest.uses_inflight_region = uses_inflight_region;
         let link = connect(&mut server, &mut guest);
         guest.ask(0, Op::Read, 3);
         wait_for_late(&mut server);
         assert_eq!(guest.stop(&link, 0), Ok(()));
-        assert!(guest.look(), "it was answered");
+        assert!(guest.poll_used(), "it was answered");
         server.stop();
     }
 }

@@ -44,7 +44,7 @@ impl Load {
             let mut wire = Wire::connect(&socket);
             let mut guest = VerifyingGuest::new(device, false, QUEUES, blocks);
             guest.blocks.history = Some(Vec::new());
-            guest.introduce(&wire, || ()).unwrap();
+            guest.connect_and_start(&wire, || ()).unwrap();
             let queues = guest.request_queues();
             for turn in 0u64.. {
                 if ends.load(Ordering::SeqCst) {
@@ -55,8 +55,8 @@ impl Load {
                 let queue = usize::try_from(turn).unwrap() % QUEUES + queues.start;
                 guest.ask(queue, Op::Write, block);
                 let left = random.below(12);
-                while guest.asked() > left {
-                    if !guest.look() && guest.sleep(&wire).is_err() {
+                while guest.in_flight() > left {
+                    if !guest.poll_used() && guest.sleep(&wire).is_err() {
                         assert!(reconnects, "the server has hung up");
                         wire = reconnect(&mut guest, &socket);
                     }
@@ -96,7 +96,7 @@ fn reconnect(guest: &mut VerifyingGuest, socket: &Path) -> Wire {
     loop {
         let stream = eventually_ok("there is a server again", || try_connect(socket));
         let wire = Wire::new(stream);
-        match guest.introduce(&wire, || ()) {
+        match guest.connect_and_start(&wire, || ()) {
             Ok(()) => return wire,
             Err(Disconnected) => deadline.pause("the server stays"),
         }

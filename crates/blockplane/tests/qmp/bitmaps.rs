@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
-use test_support::request_driver::{RequestDriver, OUT};
+use test_support::request_driver::{OUT, RequestDriver};
 use test_support::verifying::blocks::BLOCK;
 use test_support::verifying::device::{Device, Op};
 use test_support::verifying::guest::VerifyingGuest;
@@ -65,7 +65,7 @@ impl Load {
             let mut random = Random(7);
             let wire = Wire::connect(&socket);
             let mut guest = VerifyingGuest::new(device, false, QUEUES, BLOCKS);
-            guest.introduce(&wire, || ()).unwrap();
+            guest.connect_and_start(&wire, || ()).unwrap();
             let queues = guest.request_queues();
             // 17 and the number of blocks have no common factor.
             for turn in 0..BLOCKS {

@@ -62,11 +62,11 @@ impl Load {
             let mut random = Random(42);
             let wire = Wire::connect(&socket);
             let mut guest = VerifyingGuest::new(device, false, QUEUES, BLOCKS);
-            guest.introduce(&wire, || ()).unwrap();
+            guest.connect_and_start(&wire, || ()).unwrap();
             while !seen.load(Ordering::Relaxed) {
                 guest.ask_some(&mut random);
                 let deadline = Deadline::default();
-                while !guest.look() {
+                while !guest.poll_used() {
                     deadline.check("an answer");
                     guest.sleep(&wire).unwrap();
                 }

@@ -36,7 +36,7 @@ impl Load {
 
     fn with_guest(stream: UnixStream, mut guest: VerifyingGuest) -> Self {
         let wire = Wire::new(stream);
-        assert_eq!(guest.introduce(&wire, || ()), Ok(()));
+        assert_eq!(guest.connect_and_start(&wire, || ()), Ok(()));
         Load {
             guest,
             wire,
@@ -60,7 +60,7 @@ impl Load {
         while self.guest.answers < goal {
             self.guest.ask_some(&mut self.random);
             deadline.check(format_args!("{} of {goal} answers", self.guest.answers));
-            if !self.guest.look() {
+            if !self.guest.poll_used() {
                 assert_eq!(self.guest.sleep(&self.wire), Ok(()));
             }
         }
@@ -83,7 +83,7 @@ impl Load {
 
     /// Makes as many requests as there is room for, and waits for none. Answers that have come are taken before.
     pub fn fill(&mut self) {
-        self.guest.look();
+        self.guest.poll_used();
         self.guest.ask_some(&mut self.random);
     }
 
@@ -99,7 +99,7 @@ impl Load {
         for index in self.guest.request_queues() {
             assert_eq!(self.guest.stop(&self.wire, index), Ok(()));
         }
-        self.guest.look();
+        self.guest.poll_used();
     }
 
     /// Reads everything once more.

@@ -62,7 +62,7 @@ fn under_load(packed: bool, queues: usize, change: impl FnOnce(&mut Daemon) + Se
     let mut daemon = Daemon::start_in(folder, &line, &[]);
     let link = Wire::connect(&daemon.folder.join("s"));
     let mut guest = VerifyingGuest::new(Device::Scsi, packed, queues, BLOCKS);
-    assert_eq!(guest.introduce(&link, || ()), Ok(()));
+    assert_eq!(guest.connect_and_start(&link, || ()), Ok(()));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (done, daemon) = (&done, &mut daemon);
@@ -73,7 +73,7 @@ fn under_load(packed: bool, queues: usize, change: impl FnOnce(&mut Daemon) + Se
         let mut random = Random(5);
         while !done.load(Ordering::Relaxed) {
             guest.ask_some(&mut random);
-            if !guest.look() {
+            if !guest.poll_used() {
                 assert_eq!(guest.sleep(&link), Ok(()), "the front-end is disconnected");
             }
         }

@@ -60,13 +60,13 @@ pub struct VerifyingGuest {
     packed: bool,
     memory: TestMemory,
     queues: Vec<Queue>,
-    record: Option<InflightFile>,
-    /// It keeps one.
-    pub keeps_record: bool,
-    /// The size of a ring as it says it when it asks for the record, and when it passes it on; the rings may have more entries.
+    inflight_file: Option<InflightFile>,
+    /// It asks the server for an in-flight region.
+    pub uses_inflight_region: bool,
+    /// The size of a ring as it says it when it asks for the region, and when it passes it on; the rings may have more entries.
     pub named_ring_size: u16,
-    /// `GET_VRING_BASE_INFLIGHT`: a queue that stops leaves what waits in the record.
-    pub takes_record_along: bool,
+    /// `GET_VRING_BASE_INFLIGHT`: a queue that stops leaves what waits in the region.
+    pub suspends_with_inflight_region: bool,
     /// Its queues are started, and not enabled.
     pub stays_disabled: bool,
     /// What its disk may hold.
@@ -88,10 +88,10 @@ impl VerifyingGuest {
             packed,
             queues: (0..device.first_queue() + queues).map(queue).collect(),
             memory,
-            record: None,
-            keeps_record: true,
+            inflight_file: None,
+            uses_inflight_region: true,
             named_ring_size: ENTRIES,
-            takes_record_along: false,
+            suspends_with_inflight_region: false,
             stays_disabled: false,
             blocks: Blocks::new(blocks),
             answers: 0,
@@ -105,23 +105,23 @@ impl VerifyingGuest {
         5 + self.queues.len()
     }
 
-    /// Connects to a server that does not know this guest. `before_each` message something may happen.
+    /// Connects to a server that does not know this guest, and starts its queues. `before_each` message something may happen.
     ///
     /// # Errors
     /// [`Disconnected`].
-    pub fn introduce(
+    pub fn connect_and_start(
         &mut self,
         wire: &Wire,
         mut before_each: impl FnMut(),
     ) -> Result<(), Disconnected> {
         before_each();
-        let takes_along = u64::from(self.takes_record_along) << 20;
-        wire.begin_session(PROTOCOL_FEATURES | takes_along)?;
+        let suspends = u64::from(self.suspends_with_inflight_region) << 20;
+        wire.begin_session(PROTOCOL_FEATURES | suspends)?;
         before_each();
         let packed = if self.packed { RING_PACKED } else { 0 };
         let features = self.device.features() | packed;
         wire.must(SET_FEATURES, &u64s(&[features]), &[])?;
-        if self.keeps_record && self.record.is_none() {
+        if self.uses_inflight_region && self.inflight_file.is_none() {
             let queues = u16::try_from(self.queues.len()).unwrap();
             let named = self.named_ring_size.to_ne_bytes();
             let numbers = [queues.to_ne_bytes(), named, [0; 2], [0; 2]];
@@ -129,11 +129,11 @@ impl VerifyingGuest {
             let (mut payload, file) = wire.query_file(GET_INFLIGHT_FD, &wanted)?;
             // As QEMU does: of the answer it keeps the file and its size.
             payload[18..20].copy_from_slice(&named);
-            self.record = Some(InflightFile { payload, file });
+            self.inflight_file = Some(InflightFile { payload, file });
         }
-        if let Some(record) = &self.record {
+        if let Some(inflight) = &self.inflight_file {
             before_each();
-            wire.must(SET_INFLIGHT_FD, &record.payload, &[record.file.as_fd()])?;
+            wire.must(SET_INFLIGHT_FD, &inflight.payload, &[inflight.file.as_fd()])?;
         }
         before_each();
         wire.share_memory(&self.memory)?;
@@ -227,11 +227,11 @@ impl VerifyingGuest {
             Op::Write => self.memory.write(room.data, &bytes(block, value)),
             _ => self.memory.fill(room.data, 8, 0xee),
         }
-        self.hand_over(index, slot, op, block, value);
+        self.add_to_ring(index, slot, op, block, value);
         value
     }
 
-    fn hand_over(&mut self, index: usize, slot: usize, op: Op, block: usize, value: u64) {
+    fn add_to_ring(&mut self, index: usize, slot: usize, op: Op, block: usize, value: u64) {
         let queue = &mut self.queues[index];
         let buffers = self
             .device
@@ -245,8 +245,8 @@ impl VerifyingGuest {
         });
     }
 
-    /// Takes what was answered, and looks whether it is right. True: something was.
-    pub fn look(&mut self) -> bool {
+    /// Takes used entries, and checks the answers. True: there were some.
+    pub fn poll_used(&mut self) -> bool {
         let mut some = false;
         for index in self.request_queues() {
             // Names are used again, so not before all of them are known.
@@ -287,7 +287,7 @@ impl VerifyingGuest {
                 let PendingRequest {
                     op, block, value, ..
                 } = asked;
-                self.hand_over(index, slot, op, block, value);
+                self.add_to_ring(index, slot, op, block, value);
                 self.queues[index].virtqueue.submit();
             }
         }
@@ -298,18 +298,21 @@ impl VerifyingGuest {
     #[track_caller]
     pub fn drains_to(&mut self, left: usize, wire: &Wire) {
         let deadline = Deadline::default();
-        while self.asked() > left {
+        while self.in_flight() > left {
             // Those that are answered with "again" are asked for once more.
-            deadline.check(format_args!("{left} of {} requests are left", self.asked()));
-            if !self.look() {
+            deadline.check(format_args!(
+                "{left} of {} requests are left",
+                self.in_flight()
+            ));
+            if !self.poll_used() {
                 assert_eq!(self.sleep(wire), Ok(()));
             }
         }
     }
 
-    /// Requests that are not answered.
+    /// Counts requests that are not answered.
     #[must_use]
-    pub fn asked(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         let asked = self.queues.iter().flat_map(|queue| &queue.asked);
         asked.flatten().count()
     }
