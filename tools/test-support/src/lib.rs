@@ -22,14 +22,20 @@ pub mod events;
 pub mod fds;
 #[cfg(feature = "limited-host")]
 pub mod limited_host;
+#[cfg(feature = "process")]
+pub mod lock_contender;
 #[cfg(feature = "lsi-chip")]
 pub mod lsi_chip;
 #[cfg(any(feature = "limited-host", feature = "process"))]
 pub mod mounted_folder;
+#[cfg(feature = "process")]
+pub mod nbd_server;
 #[cfg(all(feature = "process", target_arch = "x86_64"))]
 pub mod probes;
 #[cfg(feature = "process")]
 pub mod process;
+#[cfg(feature = "qmp")]
+pub mod prometheus_client;
 #[cfg(feature = "qmp")]
 pub mod qmp;
 pub mod report;
@@ -40,9 +46,13 @@ pub mod reserved_port;
 #[cfg(feature = "process")]
 pub mod sockets;
 #[cfg(feature = "process")]
+pub mod stopped_thread;
+#[cfg(feature = "process")]
 pub mod threads;
 #[cfg(all(feature = "process", target_arch = "x86_64"))]
 pub mod tracer;
+#[cfg(feature = "qmp")]
+pub mod upgraded_daemon;
 #[cfg(feature = "vhost-user")]
 pub mod verifying;
 #[cfg(feature = "vfio-user")]

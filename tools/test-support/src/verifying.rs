@@ -5,4 +5,6 @@
 pub mod blocks;
 pub mod device;
 pub mod guest;
+pub mod load;
 pub mod random;
+pub mod recording_writer;

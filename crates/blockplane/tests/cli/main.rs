@@ -28,16 +28,13 @@ mod serve_device;
 mod service;
 mod shutdown;
 mod socket;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../qmp/stopped_thread.rs"]
-mod stopped_thread;
 mod tracing;
 
 use test_support::vhost_user::wire::{GET_FEATURES, GET_QUEUE_NUM};
 use test_support::{process, request_driver};
 
-use request_driver::RequestDriver;
 use process::Folder;
+use request_driver::RequestDriver;
 
 /// A guest of the export at a socket of the folder, with so many queues, whose driver wants no features.
 fn front_end(folder: &Folder, socket: &str, queues: u32) -> RequestDriver {

@@ -5,9 +5,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 
 use test_support::deadline::Deadline;
+use test_support::stopped_thread::StoppedThread;
 
 use crate::process::{Folder, Process, STUCK_AFTER, text, words};
-use crate::stopped_thread::StoppedThread;
 
 const LINE: &str = "--object iothread,id=io0 --blockdev null-co,node-name=d,size=1M \
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,iothread=io0";

@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 use test_support::report;
 use test_support::verifying::blocks::BLOCK;
 use test_support::verifying::device::Device;
+use test_support::verifying::recording_writer::{
+    BUSY_EXPORT, RecordingWriter, assert_is_of_one_moment,
+};
 
 use crate::client::Client;
 use crate::ends::assert_holds_all_writes;
-use crate::load::{BUSY_EXPORT, Load, assert_is_of_one_moment};
 use crate::process::{Folder, Process};
 use crate::{
     MIB, MODES, add_bitmap, assert_same_content, begin_backup, begin_mirror, bitmap, complete,
@@ -195,7 +197,7 @@ fn copy_of_a_disk_that_ends_within_a_block_is_complete() {
 }
 
 /// A guest that writes without a pause, on a file system that shares extents.
-fn start_busy(folder: &Folder) -> (Process, Client, Load) {
+fn start_busy(folder: &Folder) -> (Process, Client, RecordingWriter) {
     const BUSY_BYTES: u64 = 8 * MIB;
     folder.image("fs/disk.img", BUSY_BYTES);
     folder.image("fs/copy.img", BUSY_BYTES);
@@ -204,8 +206,8 @@ fn start_busy(folder: &Folder) -> (Process, Client, Load) {
          --blockdev file,node-name=copy,filename=fs/copy.img,discard=unmap {BUSY_EXPORT}"
     );
     let (program, client) = start(folder, &line);
-    let load = Load::begin(folder, Device::Blk, BUSY_BYTES);
-    load.goes_on(2 * BUSY_BYTES / BLOCK as u64);
+    let load = RecordingWriter::start(folder, Device::Blk, BUSY_BYTES);
+    load.wait_for_progress(2 * BUSY_BYTES / BLOCK as u64);
     (program, client, load)
 }
 
@@ -223,11 +225,11 @@ fn backup_by_cloning_of_a_busy_disk_is_of_one_moment() {
             begin_backup(&mut client, "full", json!({"speed": speed}));
             let before = load.now();
             succeeded(&mut client);
-            load.goes_on(100);
+            load.wait_for_progress(100);
             let content = std::fs::read(folder.join("fs/copy.img")).unwrap();
             (content, after, before)
         });
-        let writes = load.end();
+        let writes = load.stop();
         for (content, after, before) in copies {
             assert_is_of_one_moment(&content, &writes, after, before);
         }
@@ -244,12 +246,12 @@ fn guest_that_writes_goes_over_to_a_clone_of_its_disk() {
         };
         let (program, mut client, load) = start_busy(&folder);
         begin_mirror(&mut client, json!({"copy-mode": mode, "speed": 16 * MIB}));
-        load.goes_on(100);
+        load.wait_for_progress(100);
         client.execute("block-job-set-speed device=j speed=0");
         client.wait_for_event("BLOCK_JOB_READY");
         complete(&mut client);
-        load.goes_on(100);
-        let writes = load.end();
+        load.wait_for_progress(100);
+        let writes = load.stop();
         assert_holds_all_writes(&folder, "fs/copy.img", &writes);
         program.stop();
     }

@@ -3,9 +3,9 @@
 use serde_json::json;
 use test_support::verifying::blocks::{BLOCK, Write, bytes};
 use test_support::verifying::device::Device;
+use test_support::verifying::recording_writer::{BUSY_EXPORT, RecordingWriter};
 
 use crate::client::Client;
-use crate::load::{BUSY_EXPORT, Load};
 use crate::process::{Folder, Process};
 use crate::{
     EXPORT, MIB, MODES, add_bitmap, assert_no_jobs, begin_backup, bitmap, cancel, copy,
@@ -15,10 +15,10 @@ use crate::{
 const BYTES: u64 = 8 * MIB;
 
 /// A guest that writes without a pause.
-fn start_busy(folder: &Folder) -> (Process, Client, Load) {
+fn start_busy(folder: &Folder) -> (Process, Client, RecordingWriter) {
     let (program, client) = start_with_disks(folder, BYTES, BUSY_EXPORT);
-    let load = Load::begin(folder, Device::Blk, BYTES);
-    load.goes_on(100);
+    let load = RecordingWriter::start(folder, Device::Blk, BYTES);
+    load.wait_for_progress(100);
     (program, client, load)
 }
 
@@ -56,10 +56,10 @@ fn jobs_of_a_busy_disk_are_cancelled_at_any_time() {
         assert!(event["data"].get("error").is_none(), "{event}");
         cancelled += u32::from(event["event"] == "BLOCK_JOB_CANCELLED");
         assert_no_jobs(&mut client);
-        load.goes_on(20);
+        load.wait_for_progress(20);
     }
     assert!(cancelled > 0);
-    let writes = load.end();
+    let writes = load.stop();
     program.stop();
     assert_holds_all_writes(&folder, "disk.img", &writes);
 }
@@ -72,8 +72,8 @@ fn job_ends_with_the_daemon() {
         let folder = Folder::new();
         let (program, mut client, load) = start_busy(&folder);
         client.done(command, copy("full", others));
-        load.goes_on(100);
-        let writes = load.end();
+        load.wait_for_progress(100);
+        let writes = load.stop();
         program.stop();
         client.wait_for_event("BLOCK_JOB_CANCELLED");
         assert_holds_all_writes(&folder, "disk.img", &writes);

@@ -30,28 +30,18 @@ mod create;
 mod ends;
 mod errors;
 mod first_run;
-mod load;
 mod mirror;
 mod moment;
 mod nbd_target;
 mod own_exports;
 mod pace;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../nbd_client/servers.rs"]
-mod servers;
 mod several_disks;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../qmp/stopped_thread.rs"]
-mod stopped_thread;
 mod switch_over;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../upgrade/daemon.rs"]
-mod upgraded_daemon;
 mod waits;
 
 use client::Client;
-use request_driver::RequestDriver;
 use process::{Folder, Process};
+use request_driver::RequestDriver;
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
 use test_support::{process, qmp as client, request_driver};
@@ -91,7 +81,11 @@ fn start_with_disks(folder: &Folder, bytes: u64, further: &str) -> (Process, Cli
 }
 
 /// The same, with a guest. An export of a node is among these options, or else of the first file.
-fn start_with_guest(folder: &Folder, bytes: u64, further: &str) -> (Process, Client, RequestDriver) {
+fn start_with_guest(
+    folder: &Folder,
+    bytes: u64,
+    further: &str,
+) -> (Process, Client, RequestDriver) {
     let export = match further.contains("addr.path=e.sock") {
         true => "",
         false => EXPORT,

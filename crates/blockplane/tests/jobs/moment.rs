@@ -4,12 +4,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use serde_json::{Value, json};
+use test_support::upgraded_daemon::Daemon;
 use test_support::verifying::device::Device;
+use test_support::verifying::recording_writer::{QUEUES, RecordingWriter, assert_is_of_one_moment};
 
 use crate::client::Client;
-use crate::load::{Load, QUEUES, assert_is_of_one_moment};
 use crate::process::Folder;
-use crate::upgraded_daemon::Daemon;
 use crate::{MIB, bitmap, succeeded};
 
 const BYTES: u64 = 8 * MIB;
@@ -60,13 +60,13 @@ fn copy_base(folder: &Folder, target: usize) {
 }
 
 /// Kills the daemon in the middle of a slow backup. Its bitmap cannot be used any more.
-fn interrupt_by_kill(daemon: &mut Daemon, load: &Load, line: &str) {
+fn interrupt_by_kill(daemon: &mut Daemon, load: &RecordingWriter, line: &str) {
     let mut slow = incremental(INTERRUPTED);
     slow["speed"] = (1 << 16).into();
     daemon.client().done("blockdev-backup", slow);
-    load.goes_on(300);
+    load.wait_for_progress(300);
     daemon.kill_and_restart(line);
-    load.goes_on(300);
+    load.wait_for_progress(300);
     let mut client = daemon.client();
     assert_eq!(bitmap(&mut client, "disk", "b")["inconsistent"], true);
     let refused = client.fails("blockdev-backup", incremental(INTERRUPTED));
@@ -82,8 +82,8 @@ fn each_backup_is_of_one_moment(kind: &str, device: Device, options: &str, fault
     (0..BACKUPS).for_each(|index| folder.image(&format!("t{index}.img"), BYTES));
     let line = line(kind, options);
     let mut daemon = Daemon::start_in(folder, &line, &[]);
-    let load = Load::begin_with(&daemon.folder, device, BYTES, faults);
-    load.goes_on(5000);
+    let load = RecordingWriter::start_with(&daemon.folder, device, BYTES, faults);
+    load.wait_for_progress(5000);
     let mut moments = Vec::new();
     let mut is_full = true;
     for index in 0..BACKUPS {
@@ -103,13 +103,13 @@ fn each_backup_is_of_one_moment(kind: &str, device: Device, options: &str, fault
         assert_eq!(data["len"], data["offset"], "{data}");
         moments.push((index, after, before));
         is_full = false;
-        load.goes_on(300);
+        load.wait_for_progress(300);
         if faults {
             daemon.upgrade();
-            load.goes_on(300);
+            load.wait_for_progress(300);
         }
     }
-    let writes = load.end();
+    let writes = load.stop();
     for (index, after, before) in moments {
         let content = std::fs::read(daemon.folder.join(&format!("t{index}.img"))).unwrap();
         assert_is_of_one_moment(&content, &writes, after, before);

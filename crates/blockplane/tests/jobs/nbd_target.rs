@@ -7,11 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
+use test_support::nbd_server::NbdServer;
 
 use crate::client::Client;
-use crate::request_driver::OUT;
 use crate::process::{Folder, Process};
-use crate::servers::Server;
+use crate::request_driver::OUT;
 use crate::{
     MIB, add_bitmap, assert_same_content, await_progress, begin_backup, begin_mirror, bitmap,
     cancel, copy, failed, start, start_with_disks, start_with_guest, succeeded,
@@ -20,9 +20,9 @@ use crate::{
 const BYTES: u64 = 8 * MIB;
 
 /// qemu-nbd with an image `there.img` of so many bytes; `None`, with a report, if it is not installed.
-pub fn start_qemu_nbd(folder: &Folder, bytes: u64) -> Option<Server> {
+pub fn start_qemu_nbd(folder: &Folder, bytes: u64) -> Option<NbdServer> {
     folder.image("there.img", bytes);
-    Server::qemu_nbd(folder, "", &folder.join("there.img"))
+    NbdServer::qemu_nbd(folder, "", &folder.join("there.img"))
 }
 
 /// Another daemon with such an image, as the export `there` on the socket `nbd`, and its URI.
@@ -37,13 +37,13 @@ pub fn start_daemon(folder: &Folder, bytes: u64) -> (Process, String) {
 }
 
 /// Arguments of `blockdev-add` for the node `there` on the server's export.
-fn node(server: &Server, reconnect_delay: u32) -> Value {
+fn node(server: &NbdServer, reconnect_delay: u32) -> Value {
     let address = json!({"type": "unix", "path": server.socket()});
     json!({"driver": "nbd", "node-name": "there", "server": address, "reconnect-delay": reconnect_delay})
 }
 
 /// Kills a server and starts it again.
-fn restart(server: &mut Server) {
+fn restart(server: &mut NbdServer) {
     server.kill();
     server.start();
 }
@@ -185,7 +185,7 @@ fn backup_to_a_server_with_large_blocks_has_whole_ones() {
          blocksize-error-policy=error",
         folder.join("base.img").display()
     );
-    let Some(server) = Server::nbdkit(&folder, &filters) else {
+    let Some(server) = NbdServer::nbdkit(&folder, &filters) else {
         return;
     };
     let (program, mut client, mut guest) = start_with_guest(&folder, BYTES, "");
@@ -203,12 +203,12 @@ fn backup_to_a_server_with_large_blocks_has_whole_ones() {
 }
 
 /// nbdkit with this script as its disk.
-fn start_script(folder: &Folder, script: &str) -> Option<Server> {
+fn start_script(folder: &Folder, script: &str) -> Option<NbdServer> {
     let script = script.replace("FOLDER", &folder.path().display().to_string());
     let path = folder.join("script");
     write(&path, format!("#!/bin/sh\n{script}")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    Server::nbdkit(folder, &format!("sh {}", path.display()))
+    NbdServer::nbdkit(folder, &format!("sh {}", path.display()))
 }
 
 /// A server that takes writes, and fails when it flushes as long as the file `bad` exists.

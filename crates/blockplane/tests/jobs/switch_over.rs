@@ -3,10 +3,12 @@
 
 use serde_json::json;
 use test_support::verifying::device::Device;
+use test_support::verifying::recording_writer::{
+    BUSY_EXPORT, RecordingWriter, assert_is_of_one_moment,
+};
 
 use crate::client::Client;
 use crate::ends::assert_holds_all_writes;
-use crate::load::{BUSY_EXPORT, Load, assert_is_of_one_moment};
 use crate::nbd_target::start_daemon;
 use crate::process::{Folder, Process};
 use crate::{MIB, MODES, await_progress, begin_mirror, complete, exported_node, start, succeeded};
@@ -14,7 +16,7 @@ use crate::{MIB, MODES, await_progress, begin_mirror, complete, exported_node, s
 const BYTES: u64 = 8 * MIB;
 
 /// Two empty disks of so many bytes, of which the first one is exported on two iothreads.
-fn started(folder: &Folder, bytes: u64) -> (Process, Client, Load) {
+fn started(folder: &Folder, bytes: u64) -> (Process, Client, RecordingWriter) {
     folder.image("disk.img", bytes);
     folder.image("copy.img", bytes);
     let line = format!(
@@ -22,23 +24,28 @@ fn started(folder: &Folder, bytes: u64) -> (Process, Client, Load) {
          --blockdev file,node-name=copy,filename=copy.img,cache.direct=off {BUSY_EXPORT}"
     );
     let (program, client) = start(folder, &line);
-    let load = Load::begin(folder, Device::Blk, bytes);
-    load.goes_on(100);
+    let load = RecordingWriter::start(folder, Device::Blk, bytes);
+    load.wait_for_progress(100);
     (program, client, load)
 }
 
 /// Has the guest go over from the first node to the second one and back, so many times, and ends at the second.
-fn go_over(client: &mut Client, load: &Load, mut names: [&'static str; 2], rounds: usize) {
+fn go_over(
+    client: &mut Client,
+    load: &RecordingWriter,
+    mut names: [&'static str; 2],
+    rounds: usize,
+) {
     assert_eq!(rounds % 2, 1);
     for round in 0..rounds {
         let mode = MODES[round % 2];
         let disks = json!({"device": names[0], "target": names[1], "copy-mode": mode});
         begin_mirror(client, disks);
         client.wait_for_event("BLOCK_JOB_READY");
-        load.goes_on(50);
+        load.wait_for_progress(50);
         complete(client);
         names.swap(0, 1);
-        load.goes_on(50);
+        load.wait_for_progress(50);
     }
     assert_eq!(exported_node(client), names[0]);
     client.done("blockdev-del", json!({"node-name": names[1]}));
@@ -49,7 +56,7 @@ fn guest_that_writes_goes_over_to_the_target_and_back() {
     let folder = Folder::new();
     let (program, mut client, load) = started(&folder, BYTES);
     go_over(&mut client, &load, ["disk", "copy"], 51);
-    let writes = load.end();
+    let writes = load.stop();
     assert_holds_all_writes(&folder, "copy.img", &writes);
     program.stop();
 }
@@ -64,7 +71,7 @@ fn guest_that_writes_goes_over_to_an_nbd_server_and_back() {
         json!({"driver": "nbd", "node-name": "remote", "server": address, "export": "there"});
     client.done("blockdev-add", node);
     go_over(&mut client, &load, ["disk", "remote"], 15);
-    let writes = load.end();
+    let writes = load.stop();
     program.stop();
     server.stop();
     assert_holds_all_writes(&remote, "there.img", &writes);
@@ -79,7 +86,7 @@ fn writes_to_holes_while_the_disk_is_mirrored_are_in_the_target() {
         begin_mirror(&mut client, json!({"copy-mode": mode, "speed": 32 * MIB}));
         // As much as the disk has.
         await_progress(&mut client, BYTES);
-        let writes = load.end();
+        let writes = load.stop();
         client.execute("block-job-set-speed device=j speed=0");
         client.wait_for_event("BLOCK_JOB_READY");
         complete(&mut client);
@@ -95,13 +102,13 @@ fn mirror_that_ends_without_a_switch_over_is_a_copy_of_one_moment() {
         let (program, mut client, load) = started(&folder, BYTES);
         begin_mirror(&mut client, json!({"copy-mode": mode}));
         client.wait_for_event("BLOCK_JOB_READY");
-        load.goes_on(200);
+        load.wait_for_progress(200);
         let after = load.now();
         client.execute("block-job-cancel device=j");
         succeeded(&mut client);
         let before = load.now();
-        load.goes_on(200);
-        let writes = load.end();
+        load.wait_for_progress(200);
+        let writes = load.stop();
         let content = std::fs::read(folder.join("copy.img")).unwrap();
         assert_is_of_one_moment(&content, &writes, after, before);
         assert_holds_all_writes(&folder, "disk.img", &writes);
@@ -134,8 +141,8 @@ fn mirrors_of_a_busy_disk_are_cancelled_at_any_time() {
         assert_eq!(exported_node(&mut client), names[0]);
     }
     assert!(switched < 30, "some were cancelled");
-    load.goes_on(100);
-    let writes = load.end();
+    load.wait_for_progress(100);
+    let writes = load.stop();
     assert_holds_all_writes(&folder, &format!("{}.img", names[0]), &writes);
     program.stop();
 }

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
+use test_support::stopped_thread::StoppedThread;
 
 use crate::client::Client;
-use crate::request_driver::{RequestDriver, IN, OUT};
 use crate::nbd_target::start_qemu_nbd;
 use crate::process::{Folder, Process};
-use crate::stopped_thread::StoppedThread;
+use crate::request_driver::{IN, OUT, RequestDriver};
 use crate::{
     EXPORT, MIB, assert_has, await_progress, begin_backup, copy, job, set_faults, start_with_disks,
     start_with_guest,

@@ -1,13 +1,13 @@
 //! Live upgrades, reopened and removed nodes, and devices that stop while the server is silent.
 
 use serde_json::json;
+use test_support::nbd_server::NbdServer;
 use test_support::sockets;
+use test_support::upgraded_daemon::Daemon;
+use test_support::verifying::load::VerifyingLoad;
 
-use crate::request_driver::{BLOCK, RequestDriver, IN, NO_STATUS, OUT};
-use crate::load::Load;
 use crate::process::Folder;
-use crate::servers::Server;
-use crate::upgraded_daemon::Daemon;
+use crate::request_driver::{BLOCK, IN, NO_STATUS, OUT, RequestDriver};
 use crate::{MIB, SOCKET, line, one_connection_server, start};
 
 #[test]
@@ -18,7 +18,7 @@ fn upgrades_under_load_lose_nothing_at_a_server_with_one_connection() {
     };
     let mut daemon = Daemon::start_in(Folder::new(), &line(&server, "", ",num-queues=2"), &[]);
     let stream = sockets::connect(&daemon.folder.join(SOCKET));
-    let mut load = Load::over(sockets::limited(stream), 2, MIB);
+    let mut load = VerifyingLoad::over(sockets::limited(stream), 2, MIB);
     for _ in 0..2 {
         load.run(200);
         std::thread::scope(|scope| {
@@ -64,7 +64,7 @@ fn a_reopened_node_keeps_its_connection() {
 #[test]
 fn a_device_stops_within_a_bound_while_the_server_is_silent() {
     let folder = Folder::new();
-    let Some(server) = Server::nbdkit(&folder, "memory 1M") else {
+    let Some(server) = NbdServer::nbdkit(&folder, "memory 1M") else {
         return;
     };
     let (program, mut client) = start(&folder, &line(&server, ",reconnect-delay=3600", ""));

@@ -2,12 +2,12 @@
 
 use std::net::{TcpListener, TcpStream};
 
+use test_support::nbd_server::NbdServer;
 use test_support::report;
+use test_support::verifying::load::VerifyingLoad;
 
-use crate::request_driver::{BLOCK, DISCARD, FLUSH, RequestDriver, IN, OUT, WRITE_ZEROES};
-use crate::load::Load;
 use crate::process::{Folder, Process};
-use crate::servers::Server;
+use crate::request_driver::{BLOCK, DISCARD, FLUSH, IN, OUT, RequestDriver, WRITE_ZEROES};
 use crate::{MIB, SOCKET, failed_requests, file_server, line, start, words};
 
 #[test]
@@ -18,7 +18,7 @@ fn a_file_behind_nbdkit_holds_what_the_front_end_has_written() {
     };
     let uri = format!("nbd+unix:///?socket={}", server.socket().display());
     let mut program = folder.start(&format!("serve {uri} --socket {SOCKET}"), SOCKET);
-    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
+    let mut load = VerifyingLoad::connect(&mut program, &folder.join(SOCKET), 2, MIB);
     load.run(3000);
     load.drain();
     program.stop();
@@ -28,7 +28,7 @@ fn a_file_behind_nbdkit_holds_what_the_front_end_has_written() {
 #[test]
 fn discards_and_zeroes_reach_the_server() {
     let folder = Folder::new();
-    let Some(server) = Server::nbdkit(&folder, "memory 1M") else {
+    let Some(server) = NbdServer::nbdkit(&folder, "memory 1M") else {
         return;
     };
     let (program, _) = start(&folder, &line(&server, ",discard=unmap", ""));
@@ -50,7 +50,7 @@ fn discards_and_zeroes_reach_the_server() {
 #[test]
 fn a_server_over_tcp_is_reached_from_the_sandbox_also_again() {
     let folder = Folder::new();
-    let Some(_unix) = Server::nbdkit(&folder, "memory 1M") else {
+    let Some(_unix) = NbdServer::nbdkit(&folder, "memory 1M") else {
         return;
     };
     // Any free port: the kernel chooses one, and the test closes it again.
@@ -89,7 +89,7 @@ fn smallest_block_of_a_server_is_that_of_guests_and_of_clients() {
     let folder = Folder::new();
     let plugin = "--filter=blocksize-policy memory 1M blocksize-minimum=4096 blocksize-preferred=4096 \
                   blocksize-maximum=1M blocksize-error-policy=error";
-    let Some(server) = Server::nbdkit(&folder, plugin) else {
+    let Some(server) = NbdServer::nbdkit(&folder, plugin) else {
         return;
     };
     let output = folder.run(&line(&server, "", ""));

@@ -13,20 +13,13 @@
 
 mod changes;
 mod data;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../rbd/load.rs"]
-mod load;
 mod outages;
 mod refusals;
-mod servers;
 mod tls;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../upgrade/daemon.rs"]
-mod upgraded_daemon;
 
 use client::Client;
 use process::{Folder, Process, words};
-use servers::Server;
+use test_support::nbd_server::NbdServer;
 use test_support::{process, qmp as client, request_driver};
 
 const MIB: u64 = 1 << 20;
@@ -48,7 +41,7 @@ fn start(folder: &Folder, line: &str) -> (Process, Client) {
 
 /// A node `d` on the default export of a server's socket, with more options of it that begin with a comma, and a writable export
 /// of it with more options.
-fn line(server: &Server, node: &str, export: &str) -> String {
+fn line(server: &NbdServer, node: &str, export: &str) -> String {
     format!(
         "--blockdev nbd,node-name=d,server.type=unix,server.path={}{node} --export \
          vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path={SOCKET},writable=on{export}",
@@ -65,14 +58,14 @@ fn failed_requests(client: &mut Client) -> u64 {
 }
 
 /// A file `image` of 1 MiB in a folder, behind nbdkit.
-fn file_server(folder: &Folder) -> Option<Server> {
+fn file_server(folder: &Folder) -> Option<NbdServer> {
     folder.image("image", MIB);
     let image = folder.join("image");
-    Server::nbdkit(folder, &format!("file {}", image.display()))
+    NbdServer::nbdkit(folder, &format!("file {}", image.display()))
 }
 
 /// The same behind qemu-nbd, which allows one connection.
-fn one_connection_server(folder: &Folder) -> Option<Server> {
+fn one_connection_server(folder: &Folder) -> Option<NbdServer> {
     folder.image("image", MIB);
-    Server::qemu_nbd(folder, "--shared 1", &folder.join("image"))
+    NbdServer::qemu_nbd(folder, "--shared 1", &folder.join("image"))
 }

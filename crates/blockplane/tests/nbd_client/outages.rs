@@ -4,11 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use test_support::deadline::eventually;
+use test_support::nbd_server::NbdServer;
+use test_support::verifying::load::VerifyingLoad;
 
-use crate::request_driver::{RequestDriver, IN};
-use crate::load::Load;
 use crate::process::Folder;
-use crate::servers::Server;
+use crate::request_driver::{IN, RequestDriver};
 use crate::{MIB, SOCKET, failed_requests, file_server, line, one_connection_server, start};
 
 /// Kills the server of the file `image` so many times while a front-end with two queues writes, and starts it again after a while.
@@ -16,13 +16,13 @@ use crate::{MIB, SOCKET, failed_requests, file_server, line, one_connection_serv
 #[track_caller]
 pub fn assert_kills_are_a_pause(
     folder: &Folder,
-    server: &mut Server,
+    server: &mut NbdServer,
     line: &str,
     kills: u32,
     downtime: Duration,
 ) {
     let (mut program, mut client) = start(folder, line);
-    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
+    let mut load = VerifyingLoad::connect(&mut program, &folder.join(SOCKET), 2, MIB);
     for _ in 0..kills {
         load.run(500);
         load.fill();

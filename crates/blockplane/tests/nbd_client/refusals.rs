@@ -1,10 +1,10 @@
 //! Exports that cannot be served: the error says why, and what to do.
 
 use serde_json::json;
+use test_support::nbd_server::NbdServer;
 
 use crate::client::Client;
 use crate::process::{Folder, Process};
-use crate::servers::Server;
 use crate::{SOCKET, line, one_connection_server, start, words};
 
 const ONE_CONNECTION: &str = "whose server allows one connection";
@@ -26,7 +26,7 @@ fn an_export_that_cannot_be_served_is_named_with_the_reason() {
     let error =
         "cannot open export 'x' of /nonexistent/socket: cannot connect: No such file or directory";
     assert_fails(&folder, &nowhere, &[error]);
-    let Some(server) = Server::nbdkit(&folder, "--readonly memory 1M") else {
+    let Some(server) = NbdServer::nbdkit(&folder, "--readonly memory 1M") else {
         return;
     };
     let socket = server.socket().display();
@@ -47,7 +47,7 @@ fn an_export_that_cannot_be_served_is_named_with_the_reason() {
 #[test]
 fn opening_waits_for_a_server_that_starts_later() {
     let folder = Folder::new();
-    let Some(mut server) = Server::nbdkit(&folder, "memory 1M") else {
+    let Some(mut server) = NbdServer::nbdkit(&folder, "memory 1M") else {
         return;
     };
     server.kill();

@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use test_support::certificates::{Authority, Side};
+use test_support::nbd_server::NbdServer;
 use test_support::report;
 
 use crate::outages::assert_kills_are_a_pause;
 use crate::process::{Folder, Process};
-use crate::servers::Server;
 use crate::{MIB, SOCKET, start};
 
 /// Certificates in `server` and `client`. `None`: there is no openssl.
@@ -21,17 +21,17 @@ fn certificates(folder: &Folder) -> Option<Authority> {
 }
 
 /// nbdkit with TLS and this plugin.
-fn nbdkit(folder: &Folder, plugin: &str) -> Option<Server> {
+fn nbdkit(folder: &Folder, plugin: &str) -> Option<NbdServer> {
     let certificates = folder.join("server");
     let tls = format!(
         "--tls=require --tls-certificates={} --tls-verify-peer",
         certificates.display()
     );
-    Server::nbdkit(folder, &format!("{tls} {plugin}"))
+    NbdServer::nbdkit(folder, &format!("{tls} {plugin}"))
 }
 
 /// A disk of a server with the certificates of a folder.
-fn line(server: &Server, certificates: &str, node: &str, export: &str) -> String {
+fn line(server: &NbdServer, certificates: &str, node: &str, export: &str) -> String {
     let object = format!("--object tls-creds-x509,id=tls0,dir={certificates},endpoint=client");
     let node = format!(",tls-creds=tls0,tls-hostname=localhost{node}");
     format!("{object} {}", crate::line(server, &node, export))
@@ -146,7 +146,7 @@ fn servers_that_are_not_the_right_ones_are_refused() {
     };
     fails_with(&line(&expired, "client", "", ""), "certificate has expired");
     drop(expired);
-    let Some(plain) = Server::nbdkit(&folder, "memory 1M") else {
+    let Some(plain) = NbdServer::nbdkit(&folder, "memory 1M") else {
         return;
     };
     fails_with(

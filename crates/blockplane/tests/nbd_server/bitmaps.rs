@@ -2,13 +2,13 @@
 
 use nbd::wire::{NbdErrno, command, command_flag};
 use serde_json::{Value, json};
+use test_support::upgraded_daemon::Daemon;
 
 use crate::client::Client;
 use crate::clients::run_if_installed;
 use crate::process::{Folder, Process, STUCK_AFTER};
 use crate::raw_client::{RawClient, request};
 use crate::status_client::{Ranges, StatusClient};
-use crate::upgraded_daemon::Daemon;
 use crate::{MIB, SERVER, disk_line, remove_export, serve, start};
 
 const KIB: u64 = 1 << 10;

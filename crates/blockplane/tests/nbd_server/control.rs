@@ -2,10 +2,10 @@
 
 use nbd::wire::{NbdErrno, command};
 use serde_json::{Value, json};
+use test_support::stopped_thread::StoppedThread;
 
 use crate::process::{Folder, STUCK_AFTER};
 use crate::raw_client::RawClient;
-use crate::stopped_thread::StoppedThread;
 use crate::{MIB, disk_line, remove_export, serve, start};
 
 const DISK: &str = "--blockdev null-co,node-name=d,size=1M,read-zeroes=on";

@@ -4,15 +4,17 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use serde_json::{Value, json};
+use test_support::upgraded_daemon::Daemon;
 use test_support::verifying::blocks::{BLOCK, Write};
 use test_support::verifying::device::Device;
+use test_support::verifying::recording_writer::{
+    BUSY_EXPORT, RecordingWriter, assert_is_of_one_moment,
+};
 
 use crate::client::Client;
 use crate::clients::run_if_installed as run;
-use crate::load::{BUSY_EXPORT, Load, assert_is_of_one_moment};
 use crate::process::Folder;
 use crate::raw_client::RawClient;
-use crate::upgraded_daemon::Daemon;
 use crate::{MIB, SERVER, cancel_job, keep_old_data, remove_export};
 
 pub const BYTES: u64 = 8 * MIB;
@@ -34,7 +36,7 @@ impl Backup {
     }
 
     /// Lets clients see the disk as of now, and what has changed since the last backup. Returns what the moment lies between.
-    pub fn begin(self, client: &mut Client, load: &Load) -> (u64, u64) {
+    pub fn begin(self, client: &mut Client, load: &RecordingWriter) -> (u64, u64) {
         let mut new = bitmap(self.number);
         new["granularity"] = BLOCK.into();
         new["persistent"] = self.has_persistent_bitmap.into();
@@ -154,8 +156,8 @@ fn backups_of_a_slow_disk_have_what_is_written_around_their_moment() {
          --blockdev blkdebug,node-name=disk,image=image,\
 inject-error.0.iotype=write,inject-error.0.action=delay,inject-error.0.delay-ns=3000000";
     let daemon = Daemon::start_in(folder(), &line(disk), &[]);
-    let load = Load::begin(&daemon.folder, Device::Blk, BYTES);
-    load.goes_on(500);
+    let load = RecordingWriter::start(&daemon.folder, Device::Blk, BYTES);
+    load.wait_for_progress(500);
     let mut moments = Vec::new();
     let mut client = daemon.client();
     for number in 0..=3 {
@@ -165,13 +167,13 @@ inject-error.0.iotype=write,inject-error.0.action=delay,inject-error.0.delay-ns=
             has_persistent_bitmap: false,
         };
         moments.push((number, backup.begin(&mut client, &load)));
-        load.goes_on(300);
+        load.wait_for_progress(300);
         if backup.pull(&daemon.folder).is_none() {
             return;
         }
         backup.end(&mut client);
-        load.goes_on(300);
+        load.wait_for_progress(300);
     }
-    assert_backups_are_of_their_moments(&daemon.folder, &moments, &load.end());
+    assert_backups_are_of_their_moments(&daemon.folder, &moments, &load.stop());
     daemon.stop();
 }

@@ -2,16 +2,16 @@
 
 use nbd::wire::command;
 use serde_json::json;
+use test_support::upgraded_daemon::Daemon;
 use test_support::verifying::device::Device;
+use test_support::verifying::recording_writer::{RecordingWriter, assert_is_of_one_moment};
 
 use crate::client::Client;
 use crate::incremental::{
     BYTES, Backup, assert_backups_are_of_their_moments, bitmap, copy, folder, line,
 };
-use crate::load::{Load, assert_is_of_one_moment};
 use crate::process::Folder;
 use crate::raw_client::{RawClient, request};
-use crate::upgraded_daemon::Daemon;
 
 /// The backup that the kill interrupts.
 const INTERRUPTED: usize = 2;
@@ -24,8 +24,8 @@ fn after_a_kill_during_a_pull_bitmaps_are_inconsistent_and_the_next_backup_is_a_
     let line =
         line("--blockdev file,node-name=disk,filename=disk.img,bitmap-file=bits,cache.direct=off");
     let mut daemon = Daemon::start_in(folder(), &line, &[]);
-    let load = Load::begin_with(&daemon.folder, Device::Blk, BYTES, true);
-    load.goes_on(500);
+    let load = RecordingWriter::start_with(&daemon.folder, Device::Blk, BYTES, true);
+    load.wait_for_progress(500);
     let (mut moments, mut killed) = (Vec::new(), None);
     for number in 0..=LAST {
         let backup = Backup {
@@ -35,7 +35,7 @@ fn after_a_kill_during_a_pull_bitmaps_are_inconsistent_and_the_next_backup_is_a_
         };
         let mut client = daemon.client();
         let moment = backup.begin(&mut client, &load);
-        load.goes_on(300);
+        load.wait_for_progress(300);
         if number == INTERRUPTED {
             let Some(_waiting) = pull_half(backup, &daemon.folder) else {
                 return;
@@ -46,7 +46,7 @@ fn after_a_kill_during_a_pull_bitmaps_are_inconsistent_and_the_next_backup_is_a_
             let disk = std::fs::read(daemon.folder.join("disk.img")).unwrap();
             killed = Some((disk, after, before));
             daemon.restart(&line);
-            load.goes_on(300);
+            load.wait_for_progress(300);
             remove_inconsistent_bitmaps(&mut daemon.client());
             continue;
         }
@@ -55,12 +55,12 @@ fn after_a_kill_during_a_pull_bitmaps_are_inconsistent_and_the_next_backup_is_a_
             return;
         }
         backup.end(&mut client);
-        load.goes_on(300);
+        load.wait_for_progress(300);
         // The bitmap that records goes to the new process.
         daemon.upgrade();
     }
     let end = load.now();
-    let writes = load.end();
+    let writes = load.stop();
     let (disk, after, before) = killed.unwrap();
     assert_is_of_one_moment(&disk, &writes, after, before);
     assert_backups_are_of_their_moments(&daemon.folder, &moments, &writes);

@@ -24,20 +24,11 @@ mod how_to;
 mod incremental;
 mod killed;
 mod limits;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../jobs/load.rs"]
-mod load;
 mod raw_client;
 mod requests;
 mod snapshots;
 mod status_client;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../qmp/stopped_thread.rs"]
-mod stopped_thread;
 mod tls;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../upgrade/daemon.rs"]
-mod upgraded_daemon;
 mod upgrades;
 
 use client::Client;

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use test_support::certificates::{Authority, Side};
 use test_support::deadline::eventually;
 use test_support::report;
+use test_support::upgraded_daemon::Daemon;
 
 use crate::client::Client;
 use crate::clients::{noise, run, run_if_installed};
 use crate::process::{Folder, Process, STUCK_AFTER};
 use crate::raw_client::RawClient;
-use crate::upgraded_daemon::Daemon;
 use crate::{MIB, start};
 
 /// A folder with an image `disk`, certificates of the server in `server`, and of a client in `client`. `None`: there is no openssl, or

@@ -1,8 +1,9 @@
 //! Live upgrades: the server and its exports go on, and clients connect again.
 
+use test_support::upgraded_daemon::Daemon;
+
 use crate::process::{Folder, STUCK_AFTER};
 use crate::raw_client::RawClient;
-use crate::upgraded_daemon::Daemon;
 use crate::{MIB, disk_line};
 
 #[test]

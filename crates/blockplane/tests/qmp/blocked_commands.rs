@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
+use test_support::stopped_thread::StoppedThread;
 
 use crate::client::{Client, arguments, reopen_arguments};
-use crate::request_driver::{RequestDriver, IN};
 use crate::process::{Folder, Process};
-use crate::stopped_thread::StoppedThread;
+use crate::request_driver::{IN, RequestDriver};
 use crate::{MIB, start_with_images};
 
 const LINE: &str = "--blockdev file,node-name=d,filename=disk \

@@ -10,9 +10,9 @@
 //! - `human_monitor`: QEMU's human monitor commands.
 //! - `stats`: statistics that agree with what a guest did.
 //! - `histograms`: latency histograms with boundaries that a client chose.
-//! - `metrics`: Prometheus metrics (`prometheus_client`), which must not disturb guests.
+//! - `metrics`: Prometheus metrics, which must not disturb guests.
 //! - `tuning`: iothreads, and settings that are changed under load and checked in the kernel.
-//! - `reopen`: nodes that get other options while guests use them; image locks are never released meanwhile (`lock_contender` tries).
+//! - `reopen`: nodes that get other options while guests use them; image locks are never released meanwhile (a `LockContender` tries).
 //! - `resize`: disks that grow and shrink while guests use them.
 //! - `secrets`: keys and passwords, which no answer and no log line shows.
 //! - `throttle`: limits that are changed while requests wait, and ends that do not wait for them.
@@ -21,7 +21,7 @@
 //! - `policies`: failed requests are parked, ignored or reported, and late ones are reported; events of them, and of broken queues.
 //! - `error_policies`: every policy with every kind of request and error, and sense data of SCSI disks.
 //! - `undisturbed_guest`: a guest on another export that must not notice any of this.
-//! - `blocked_commands`: a disk that hangs blocks only its own commands (`stopped_thread` stops a thread that serves or opens one).
+//! - `blocked_commands`: a disk that hangs blocks only its own commands (a `StoppedThread` serves or opens one).
 //! - `many_clients`: many clients at once, one of which never reads; a client that does not read for a while gets every event.
 //! - `probes`: USDT probes of guests' requests.
 //! - `random_commands`: a client that sends random commands, valid and invalid.
@@ -44,8 +44,6 @@ mod faults;
 mod filters_in_use;
 mod histograms;
 mod human_monitor;
-#[allow(dead_code, reason = "shared with another suite")]
-mod lock_contender;
 mod many_clients;
 mod metrics;
 mod nodes;
@@ -53,7 +51,6 @@ mod persistent_bitmaps;
 mod policies;
 #[cfg(target_arch = "x86_64")]
 mod probes;
-mod prometheus_client;
 mod qemu_comparison;
 mod random_commands;
 mod reopen;
@@ -62,7 +59,6 @@ mod scsi;
 mod secrets;
 mod shell;
 mod stats;
-mod stopped_thread;
 mod throttle;
 mod top;
 mod tuning;

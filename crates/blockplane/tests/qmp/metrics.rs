@@ -7,15 +7,15 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 use test_support::deadline::{Deadline, eventually};
+use test_support::prometheus_client::{
+    Figures, OPENMETRICS, PLAIN, ask, documented_samples, get, has_parser,
+};
 use test_support::sockets::{connect, read_to_end};
 use test_support::threads::{read_of_each_thread, status_field};
 
 use crate::client::Client;
-use crate::request_driver::{FLUSH, RequestDriver, IN, OUT};
 use crate::process::{Folder, Process, STUCK_AFTER};
-use crate::prometheus_client::{
-    Figures, OPENMETRICS, PLAIN, ask, documented_samples, get, has_parser,
-};
+use crate::request_driver::{FLUSH, IN, OUT, RequestDriver};
 use crate::{start, start_with_disk};
 
 /// One export of three queues on two iothreads, over a disk of 256 blocks.

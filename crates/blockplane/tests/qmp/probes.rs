@@ -1,8 +1,9 @@
 //! Tests of tracepoints: commands of a virtio SCSI controller, and a disk's requests beside them.
 
-use crate::request_driver::{GET_ID, RequestDriver, OUT};
-use crate::start_with_disk;
 use test_support::tracer::{Hit, Tracer};
+
+use crate::request_driver::{GET_ID, OUT, RequestDriver};
+use crate::start_with_disk;
 
 /// Their names are no other test's.
 const LINE: &str = "--blockdev null-co,node-name=a,size=1M --blockdev null-co,node-name=b,size=1M \

@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use test_support::lock_contender::LockContender;
+
 use crate::client::Client;
-use crate::request_driver::{BLOCK, RequestDriver, OUT, SLOTS};
-use crate::lock_contender::LockContender;
 use crate::process::{Folder, Process};
+use crate::request_driver::{BLOCK, OUT, RequestDriver, SLOTS};
 use crate::{MIB, start_with_disk, start_with_images};
 
 const LINE: &str = "--blockdev file,node-name=d,filename=disk \

@@ -5,10 +5,10 @@ use blockplane::operator::interval_load::DaemonLoad;
 use blockplane::operator::sample::Sample;
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
+use test_support::prometheus_client::{Figures, OPENMETRICS, has_parser};
 
-use crate::request_driver::{RequestDriver, OUT};
 use crate::process::STUCK_AFTER;
-use crate::prometheus_client::{Figures, OPENMETRICS, has_parser};
+use crate::request_driver::{OUT, RequestDriver};
 use crate::start_with_disk;
 
 const TEST_UNIT_READY: [u8; 6] = [0; 6];

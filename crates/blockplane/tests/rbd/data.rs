@@ -4,11 +4,11 @@ use std::process::Command;
 
 use test_support::report;
 use test_support::threads::{read_of_each_thread, status_field};
+use test_support::verifying::load::VerifyingLoad;
 
 use crate::disk::{Disk, OBJECT, SOCKET, read};
-use crate::request_driver::{BLOCK, DISCARD, FLUSH, RequestDriver, OUT, WRITE_ZEROES};
-use crate::load::Load;
 use crate::process::{Folder, Process};
+use crate::request_driver::{BLOCK, DISCARD, FLUSH, OUT, RequestDriver, WRITE_ZEROES};
 use crate::{IOERR, MIB, new_disk, serve, start};
 
 /// Blocks of an object.
@@ -34,7 +34,7 @@ fn served_image_holds_what_the_front_end_has_written() {
     };
     let folder = Folder::new();
     let mut program = folder.start(&format!("serve {} --socket {SOCKET}", disk.uri()), SOCKET);
-    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
+    let mut load = VerifyingLoad::connect(&mut program, &folder.join(SOCKET), 2, MIB);
     load.run(2000);
     // Also those of Ceph's libraries.
     for thread in read_of_each_thread(program.pid(), "status") {

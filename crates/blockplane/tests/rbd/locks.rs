@@ -1,11 +1,11 @@
 //! One writer at a time: a second host is refused, a crashed daemon's successor goes on, and a migration moves the lock.
 
 use test_support::deadline::eventually;
+use test_support::verifying::load::VerifyingLoad;
 
 use crate::disk::{SOCKET, read};
-use crate::request_driver::{BLOCK, RequestDriver, IN, OUT};
-use crate::load::Load;
 use crate::process::Folder;
+use crate::request_driver::{BLOCK, IN, OUT, RequestDriver};
 use crate::{IOERR, MIB, new_disk, serve, start};
 
 #[test]
@@ -54,7 +54,7 @@ fn lock_of_a_killed_daemon_is_broken_by_its_successor() {
     let Some((disk, folder, mut program, _)) = serve("killed", "", "") else {
         return;
     };
-    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 1, MIB);
+    let mut load = VerifyingLoad::connect(&mut program, &folder.join(SOCKET), 1, MIB);
     load.run(100);
     load.fill();
     let dead = disk.lock_holder().expect("a holder");
@@ -78,7 +78,7 @@ fn lock_moves_to_the_destination_of_a_migration_when_the_source_stops() {
     let Some((disk, folder, mut source, _)) = serve("migrated", "", "") else {
         return;
     };
-    let mut load = Load::connect(&mut source, &folder.join(SOCKET), 1, MIB);
+    let mut load = VerifyingLoad::connect(&mut source, &folder.join(SOCKET), 1, MIB);
     load.run(200);
     let holder = disk.lock_holder();
     let there = Folder::new();

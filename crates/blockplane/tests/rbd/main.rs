@@ -23,23 +23,16 @@
 mod data;
 mod disk;
 mod full_pool;
-mod load;
 mod locks;
 mod lost_images;
 mod many_images;
 mod osd_faults;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../qmp/prometheus_client.rs"]
-mod prometheus_client;
 mod resize;
 mod sandbox;
 mod secrets;
 mod seen;
 mod unreachable;
 mod upgrade;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../upgrade/daemon.rs"]
-mod upgraded_daemon;
 
 use client::Client;
 use disk::Disk;

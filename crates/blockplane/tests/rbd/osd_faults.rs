@@ -5,10 +5,10 @@
 use rustix::process::Signal;
 use test_support::ceph::{Auth, Cluster, ClusterOptions, ObjectStore};
 use test_support::deadline::eventually;
+use test_support::verifying::load::VerifyingLoad;
 
 use crate::client::Client;
 use crate::disk::{Disk, SOCKET};
-use crate::load::Load;
 use crate::process::Folder;
 use crate::seen::{output_of, state};
 use crate::{MIB, start};
@@ -51,7 +51,7 @@ fn killed_osds_and_restarted_monitors_are_a_pause() {
     let line = Disk::create(&cluster, "faulty").line_with("", ",num-queues=2");
     let folder = Folder::new();
     let (mut program, mut client) = start(&folder, &line);
-    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
+    let mut load = VerifyingLoad::connect(&mut program, &folder.join(SOCKET), 2, MIB);
     for _ in 0..kills() {
         load.run(300);
         load.fill();
@@ -77,7 +77,7 @@ fn paused_cluster_is_reported_fails_no_requests_and_does_not_keep_the_daemon_fro
     let line = Disk::create(&cluster, "paused").line_with("", ",request-timeout=1");
     let folder = Folder::new();
     let (mut program, mut client) = start(&folder, &line);
-    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 1, MIB);
+    let mut load = VerifyingLoad::connect(&mut program, &folder.join(SOCKET), 1, MIB);
     load.run(300);
     cluster.pause_osd();
     load.fill();

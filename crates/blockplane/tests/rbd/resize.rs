@@ -5,11 +5,11 @@ use std::os::unix::net::UnixStream;
 
 use serde_json::json;
 use test_support::deadline::eventually;
+use test_support::verifying::load::VerifyingLoad;
 
 use crate::disk::{OBJECT, SOCKET, export_of, read};
-use crate::request_driver::{BLOCK, RequestDriver, IN, OUT};
-use crate::load::Load;
 use crate::process::Folder;
+use crate::request_driver::{BLOCK, IN, OUT, RequestDriver};
 use crate::{IOERR, MIB, new_disk, serve, start};
 
 /// `MQ`, `CONFIG`.
@@ -79,7 +79,7 @@ fn image_shrinks_under_load_and_keeps_data_below_its_end() {
     let Some((disk, folder, mut program, _)) = serve("shrinking", "", ",num-queues=2") else {
         return;
     };
-    let mut load = Load::connect(&mut program, &folder.join(SOCKET), 2, MIB);
+    let mut load = VerifyingLoad::connect(&mut program, &folder.join(SOCKET), 2, MIB);
     for bytes in [2 * MIB, MIB, 2 * MIB, MIB + BLOCK as u64, MIB] {
         load.run(200);
         load.fill();

@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use test_support::upgraded_daemon::Daemon;
+
 use crate::disk::{SOCKET, read};
-use crate::request_driver::{BLOCK, RequestDriver, OUT};
 use crate::process::Folder;
-use crate::upgraded_daemon::Daemon;
+use crate::request_driver::{BLOCK, OUT, RequestDriver};
 use crate::{new_disk, start};
 
 /// A keyring may be in /etc, or beside the configuration.

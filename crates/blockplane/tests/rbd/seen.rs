@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
+use test_support::prometheus_client::{Figures, OPENMETRICS, documented_samples, has_parser};
 
 use crate::client::Client;
 use crate::disk::{SOCKET, remove_export};
-use crate::request_driver::{FLUSH, RequestDriver, IN, OUT};
 use crate::process::Folder;
-use crate::prometheus_client::{Figures, OPENMETRICS, documented_samples, has_parser};
+use crate::request_driver::{FLUSH, IN, OUT, RequestDriver};
 use crate::{new_disk, serve, start};
 
 /// The member `rbd` of the node `d`.

@@ -7,11 +7,11 @@ use std::thread;
 
 use test_support::deadline::eventually;
 use test_support::sockets;
+use test_support::upgraded_daemon::Daemon;
+use test_support::verifying::load::VerifyingLoad;
 
 use crate::disk::SOCKET;
-use crate::load::Load;
 use crate::process::Folder;
-use crate::upgraded_daemon::Daemon;
 use crate::{MIB, new_disk};
 
 /// Upgrades under load by default.
@@ -33,7 +33,7 @@ fn upgrades_under_load_lose_nothing_and_leave_one_client() {
     );
     let mut daemon = Daemon::start_in(Folder::new(), &line, &[]);
     let stream = sockets::connect(&daemon.folder.join(SOCKET));
-    let mut load = Load::over(sockets::limited(stream), 2, MIB);
+    let mut load = VerifyingLoad::over(sockets::limited(stream), 2, MIB);
     load.run(50);
     daemon.upgrade();
     // The old process has ended, and closed the image before: the cluster would wait for it whenever the lock changes hands.

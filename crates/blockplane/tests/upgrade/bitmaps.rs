@@ -1,9 +1,10 @@
 //! Dirty bitmaps are handed over with all bits, and record in the new process from its first request on.
 
+use test_support::upgraded_daemon::Daemon;
+
 use crate::blocks::BLOCK;
-use crate::daemon::Daemon;
-use crate::request_driver::{RequestDriver, OUT, SLOTS};
 use crate::process::Folder;
+use crate::request_driver::{OUT, RequestDriver, SLOTS};
 
 const LINE: &str = "--blockdev file,node-name=d,filename=disk.img,cache.direct=off,bitmap-file=bits \
     --blockdev raw,node-name=w,file=d,offset=8192 \

@@ -1,8 +1,9 @@
 //! A queue that its front-end has disabled stays so across upgrades, and goes on when it is enabled.
 
-use crate::daemon::Daemon;
-use crate::request_driver::{BLOCK, RequestDriver, IN, OUT, SLOTS};
+use test_support::upgraded_daemon::Daemon;
+
 use crate::process::Folder;
+use crate::request_driver::{BLOCK, IN, OUT, RequestDriver, SLOTS};
 
 /// Both queues are on one iothread, which handles messages about the second before it answers a later request of the first.
 fn start() -> Daemon {

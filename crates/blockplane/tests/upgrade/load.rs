@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::json;
 use test_support::deadline::eventually_ok;
+use test_support::lock_contender::LockContender;
+use test_support::upgraded_daemon::Daemon;
 
-use crate::daemon::Daemon;
-use crate::lock_contender::LockContender;
 use crate::process::program;
 
 const UPGRADES: usize = 20;

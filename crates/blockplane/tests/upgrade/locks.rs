@@ -1,7 +1,8 @@
 //! Locks of files that are handed over: no other process gets one meanwhile.
 
-use crate::daemon::Daemon;
-use crate::lock_contender::LockContender;
+use test_support::lock_contender::LockContender;
+use test_support::upgraded_daemon::Daemon;
+
 use crate::process::Folder;
 
 const UPGRADES: usize = 5;

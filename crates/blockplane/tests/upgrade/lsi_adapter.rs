@@ -2,7 +2,8 @@
 
 use std::os::unix::net::UnixStream;
 
-use crate::daemon::Daemon;
+use test_support::upgraded_daemon::Daemon;
+
 use crate::process::Folder;
 
 #[test]

@@ -18,13 +18,8 @@
 )]
 
 mod bitmaps;
-#[allow(dead_code, reason = "shared with other suites")]
-mod daemon;
 mod disabled_queues;
 mod load;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../qmp/lock_contender.rs"]
-mod lock_contender;
 mod locks;
 mod lsi_adapter;
 mod preserved_state;

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use test_support::deadline::{Deadline, eventually};
 use test_support::sockets::connect;
 use test_support::threads::status_field;
+use test_support::upgraded_daemon::Daemon;
 
 use crate::client::Client;
-use crate::daemon::Daemon;
-use crate::request_driver::RequestDriver;
 use crate::process::{Folder, STUCK_AFTER};
+use crate::request_driver::RequestDriver;
 
 /// Queries all that a monitor says of exports, nodes and iothreads, except what belongs to the process.
 fn query_state(client: &mut Client) -> Vec<Value> {

@@ -1,6 +1,7 @@
 //! Tests of live upgrades that are refused.
 
-use crate::daemon::Daemon;
+use test_support::upgraded_daemon::Daemon;
+
 use crate::process::{Folder, program};
 
 #[test]

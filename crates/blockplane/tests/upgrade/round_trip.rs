@@ -10,11 +10,11 @@ use std::os::unix::net::UnixStream;
 
 use options::reference;
 use serde_json::{Map, Value, json};
+use test_support::upgraded_daemon::Daemon;
 
 use crate::client::Client;
-use crate::daemon::Daemon;
-use crate::request_driver::{BLOCK, RequestDriver, IN, OUT};
 use crate::process::Folder;
+use crate::request_driver::{BLOCK, IN, OUT, RequestDriver};
 use crate::wire::{GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM};
 
 const MIB: u64 = 1 << 20;

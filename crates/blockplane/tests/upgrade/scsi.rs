@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 use test_support::deadline::eventually;
+use test_support::lock_contender::LockContender;
+use test_support::upgraded_daemon::Daemon;
 use test_support::verifying::guest::VerifyingGuest;
 
 use crate::blocks::BLOCK;
-use crate::daemon::Daemon;
 use crate::device::{Device, Op};
-use crate::request_driver::RequestDriver;
-use crate::request_driver::commands::{Answer, Data};
-use crate::lock_contender::LockContender;
 use crate::process::Folder;
 use crate::random::Random;
+use crate::request_driver::RequestDriver;
+use crate::request_driver::commands::{Answer, Data};
 use crate::wire::Wire;
 
 const UPGRADES: usize = 10;

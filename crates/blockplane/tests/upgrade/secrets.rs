@@ -3,8 +3,8 @@
 use std::fs;
 
 use serde_json::json;
+use test_support::upgraded_daemon::Daemon;
 
-use crate::daemon::Daemon;
 use crate::process::Folder;
 
 /// A key as Ceph writes it.

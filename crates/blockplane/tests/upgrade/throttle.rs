@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually_ok;
+use test_support::upgraded_daemon::Daemon;
 
 use crate::client::Client;
-use crate::daemon::Daemon;
-use crate::request_driver::{RequestDriver, OUT, SLOTS};
 use crate::process::Folder;
+use crate::request_driver::{OUT, RequestDriver, SLOTS};
 
 /// At the start there is no limit.
 const LINE: &str = "--object throttle-group,id=g,limits.iops-size=4096,limits.iops-total=1000000 \

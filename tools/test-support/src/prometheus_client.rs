@@ -6,11 +6,13 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use test_support::sockets::{connect, read_to_end};
 
 use crate::process::Process;
+use crate::sockets::{connect, read_to_end};
 
+/// The format of OpenMetrics.
 pub const OPENMETRICS: &str = "application/openmetrics-text";
+/// The plain format of Prometheus.
 pub const PLAIN: &str = "text/plain";
 
 /// The one that Debian's packages belong to.
@@ -31,7 +33,7 @@ pub fn has_parser() -> bool {
     python.args(["-c", "import prometheus_client.openmetrics.parser"]);
     let is_there = python.output().is_ok_and(|output| output.status.success());
     if !is_there {
-        test_support::report::not_run("no python3-prometheus-client");
+        crate::report::not_run("no python3-prometheus-client");
     }
     is_there
 }
@@ -65,9 +67,12 @@ pub fn documented_samples() -> Vec<(String, Vec<String>)> {
     documented
 }
 
-/// An answer: its head, and its body.
+/// An answer of HTTP.
+#[derive(Debug)]
 pub struct Answer {
+    /// The status line and the headers.
     pub head: String,
+    /// Its body.
     pub body: String,
 }
 
@@ -93,6 +98,7 @@ pub fn ask(mut stream: impl Read + Write, request: &str) -> Answer {
 }
 
 /// All samples of a moment.
+#[derive(Debug)]
 pub struct Figures(Vec<(String, Value, f64)>);
 
 impl Figures {

@@ -4,25 +4,26 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use test_support::deadline::{Deadline, STUCK_AFTER};
-use test_support::verifying::blocks::BLOCK;
-use test_support::verifying::device::{Device, Op};
-use test_support::verifying::guest::VerifyingGuest;
-use test_support::verifying::random::Random;
-use test_support::vhost_user::wire::Wire;
-
+use crate::deadline::{Deadline, STUCK_AFTER};
 use crate::process::Process;
+use super::blocks::BLOCK;
+use super::device::{Device, Op};
+use super::guest::VerifyingGuest;
+use super::random::Random;
+use crate::vhost_user::wire::Wire;
 
 /// How long a fault may last: longer than any other wait.
 const PATIENCE: u32 = 3;
 
-pub struct Load {
+/// A [`VerifyingGuest`] with requests of all kinds, on the calling thread.
+#[derive(Debug)]
+pub struct VerifyingLoad {
     guest: VerifyingGuest,
     wire: Wire,
     random: Random,
 }
 
-impl Load {
+impl VerifyingLoad {
     /// A front-end with so many queues, on a disk of so many bytes, which are zero.
     pub fn connect(program: &mut Process, socket: &Path, queues: usize, bytes: u64) -> Self {
         Self::over(program.connection(socket), queues, bytes)
@@ -37,7 +38,7 @@ impl Load {
     fn with_guest(stream: UnixStream, mut guest: VerifyingGuest) -> Self {
         let wire = Wire::new(stream);
         assert_eq!(guest.connect_and_start(&wire, || ()), Ok(()));
-        Load {
+        VerifyingLoad {
             guest,
             wire,
             random: Random(0x5eed),
@@ -46,7 +47,7 @@ impl Load {
 
     /// The same front-end at another server. Until then it stays connected to this one, which was killed or whose queues have stopped.
     pub fn move_to(self, program: &mut Process, socket: &Path) -> Self {
-        let Load { guest, wire, .. } = self;
+        let VerifyingLoad { guest, wire, .. } = self;
         let load = Self::with_guest(program.connection(socket), guest);
         drop(wire);
         load

@@ -1,22 +1,23 @@
-//! Servers of others: nbdkit and qemu-nbd, each on a socket in a folder of the test.
+//! NBD servers of others: nbdkit and qemu-nbd, each on a socket in a folder of the test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
-use test_support::report;
 
 use crate::process::{Folder, Process, await_killed, words};
+use crate::report;
 
 /// A server, which can be killed and started again.
-pub struct Server {
+#[derive(Debug)]
+pub struct NbdServer {
     /// The program with its arguments.
     line: String,
     socket: PathBuf,
     process: Option<Process>,
 }
 
-impl Server {
+impl NbdServer {
     /// nbdkit with these filters and this plugin; `None`, with a report, if it is not installed.
     pub fn nbdkit(folder: &Folder, plugin: &str) -> Option<Self> {
         let socket = folder.join("nbd.sock");
@@ -36,7 +37,7 @@ impl Server {
         if !report::installed(program) {
             return None;
         }
-        let mut server = Server {
+        let mut server = NbdServer {
             line,
             socket,
             process: None,
@@ -45,6 +46,8 @@ impl Server {
         Some(server)
     }
 
+    /// The socket that it listens on.
+    #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -75,6 +78,7 @@ impl Server {
         self.process.as_ref().unwrap().pause();
     }
 
+    /// Has it go on after a [`pause`](Self::pause).
     pub fn resume(&self) {
         self.process.as_ref().unwrap().signal(Signal::CONT);
     }

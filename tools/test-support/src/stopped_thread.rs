@@ -3,7 +3,8 @@
 use std::{fs, io};
 
 use rustix::process::Pid;
-use test_support::deadline::Deadline;
+
+use crate::deadline::Deadline;
 
 /// A thread that is stopped until it is resumed or dropped.
 pub struct StoppedThread(i32);

@@ -6,16 +6,18 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
-use test_support::deadline::{eventually, eventually_ok};
 
-use crate::client::Client;
+use crate::deadline::{eventually, eventually_ok};
 use crate::process::{Folder, Process, ProcessOutput, program, words};
+use crate::qmp::Client;
 
 /// The name that it is started by: in the test's folder, so that another program can take its place.
 const PROGRAM: &str = "bp";
 
-/// In a folder of its own, with a monitor at `qmp` and a pidfile at `pid`.
+/// A daemon in a folder of its own, with a monitor at `qmp` and a pidfile at `pid`.
+#[derive(Debug)]
 pub struct Daemon {
+    /// Its folder.
     pub folder: Folder,
     /// The first of the processes.
     first: Option<Process>,
@@ -72,11 +74,15 @@ impl Daemon {
         Self::start_in(folder, &line, &[])
     }
 
+    /// The process that serves now.
+    #[must_use]
     pub fn pid(&self) -> Pid {
         let text = std::fs::read_to_string(self.folder.join("pid")).unwrap();
         Pid::from_raw(text.trim().parse().unwrap()).unwrap()
     }
 
+    /// A client of its monitor.
+    #[must_use]
     pub fn client(&self) -> Client {
         Client::connect(&self.folder.join("qmp"))
     }
@@ -161,21 +167,24 @@ impl Daemon {
         std::fs::rename(new, program).unwrap();
     }
 
+    /// From now on there is no program to upgrade to.
     pub fn remove_program(&self) {
         std::fs::remove_file(self.folder.join(PROGRAM)).unwrap();
     }
 
+    /// Undoes [`replace_program`](Self::replace_program) and [`remove_program`](Self::remove_program).
     pub fn restore_program(&self) {
         let _ = std::fs::remove_file(self.folder.join(PROGRAM));
         symlink(program(), self.folder.join(PROGRAM)).unwrap();
     }
 
     /// Verified load, until it ends by itself.
-    pub fn load(&self, queues: u16, seconds: u32) -> Load {
+    #[must_use]
+    pub fn load(&self, queues: u16, seconds: u32) -> BenchLoad {
         let line = format!(
             "run s --verify --pattern randrw --destroy-data --depth 16 --time {seconds}s --queues {queues}"
         );
-        Load(Process::spawn(self.folder.measuring(&line)))
+        BenchLoad(Process::spawn(self.folder.measuring(&line)))
     }
 
     /// Ends it in good order: nothing is left behind but what it was given.
@@ -225,10 +234,11 @@ impl Drop for Daemon {
     }
 }
 
-/// A front-end that writes, reads and compares.
-pub struct Load(Process);
+/// A `blockplane-bench` that writes, reads and compares.
+#[derive(Debug)]
+pub struct BenchLoad(Process);
 
-impl Load {
+impl BenchLoad {
     /// Nothing was lost, and it was never disconnected.
     #[track_caller]
     pub fn ended_well(self) -> ProcessOutput {

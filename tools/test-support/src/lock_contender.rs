@@ -9,11 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::fs::{FlockOperation, flock};
-use test_support::deadline::Deadline;
+
+use crate::deadline::Deadline;
 
 /// Bytes of an image that all who use it have locked, also those that only read: they read, and prevent writing and resizing.
 const IMAGE_BYTES: [i64; 3] = [100, 201, 203];
 
+/// A thread that tries to lock a file until it gets the lock or is dropped.
+#[derive(Debug)]
 pub struct LockContender {
     path: PathBuf,
     attempts: Arc<AtomicU64>,

@@ -5,36 +5,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use test_support::deadline::{Deadline, eventually, eventually_ok};
-use test_support::process::Folder;
-use test_support::sockets::try_connect;
-use test_support::verifying::blocks::{BLOCK, Blocks, Moment, Write, bytes};
-use test_support::verifying::device::{Device, Op};
-use test_support::verifying::guest::VerifyingGuest;
-use test_support::verifying::random::Random;
-use test_support::vhost_user::wire::{Disconnected, Wire};
+use super::blocks::{BLOCK, Blocks, Moment, Write, bytes};
+use super::device::{Device, Op};
+use super::guest::VerifyingGuest;
+use super::random::Random;
+use crate::deadline::{Deadline, eventually, eventually_ok};
+use crate::process::Folder;
+use crate::sockets::try_connect;
+use crate::vhost_user::wire::{Disconnected, Wire};
 
+/// Its queues.
 pub const QUEUES: usize = 4;
 
 /// Options of an export of the node `disk` to such a guest, on two iothreads.
 pub const BUSY_EXPORT: &str = "--object iothread,id=io0 --object iothread,id=io1 --export vhost-user-blk,id=e,node-name=disk,\
 writable=on,num-queues=4,iothread.0=io0,iothread.1=io1,addr.type=unix,addr.path=e.sock";
 
-/// A guest on a thread.
-pub struct Load {
+/// A guest on a thread that writes, and records its writes.
+#[derive(Debug)]
+pub struct RecordingWriter {
     now: Arc<AtomicU64>,
     end: Arc<AtomicBool>,
     thread: JoinHandle<Blocks>,
 }
 
-impl Load {
-    /// Begins to write to a disk of so many bytes behind the socket `e.sock`, in an order in which no block is written twice at once.
-    pub fn begin(folder: &Folder, device: Device, bytes: u64) -> Self {
-        Self::begin_with(folder, device, bytes, false)
+impl RecordingWriter {
+    /// Writes to a disk of so many bytes behind the socket `e.sock`, in an order in which no block is written twice at once.
+    pub fn start(folder: &Folder, device: Device, bytes: u64) -> Self {
+        Self::start_with(folder, device, bytes, false)
     }
 
     /// The same; `reconnects`: the front-end connects again when its server was killed.
-    pub fn begin_with(folder: &Folder, device: Device, bytes: u64, reconnects: bool) -> Self {
+    pub fn start_with(folder: &Folder, device: Device, bytes: u64, reconnects: bool) -> Self {
         let (socket, blocks) = (folder.join("e.sock"), bytes / BLOCK as u64);
         let now = Arc::new(AtomicU64::new(0));
         let end = Arc::new(AtomicBool::new(false));
@@ -66,16 +68,17 @@ impl Load {
             guest.drains_to(0, &wire);
             guest.blocks
         });
-        Load { now, end, thread }
+        RecordingWriter { now, end, thread }
     }
 
     /// The moment up to which everything has happened.
+    #[must_use]
     pub fn now(&self) -> Moment {
         self.now.load(Ordering::SeqCst)
     }
 
     /// Waits until so many things have happened in addition.
-    pub fn goes_on(&self, count: u64) {
+    pub fn wait_for_progress(&self, count: u64) {
         let until = self.now() + count;
         eventually("the guest writes", || {
             assert!(!self.thread.is_finished(), "the guest has failed");
@@ -83,8 +86,8 @@ impl Load {
         });
     }
 
-    /// All writes.
-    pub fn end(self) -> Vec<Write> {
+    /// Ends it, and returns all writes.
+    pub fn stop(self) -> Vec<Write> {
         self.end.store(true, Ordering::SeqCst);
         self.thread.join().unwrap().history.unwrap()
     }
