@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::deadline::Deadline;
-
-use crate::blocks::{BLOCK, Blocks};
-use crate::device::{Device, Op};
+use crate::blocks::BLOCK;
+use crate::device::Device;
 use crate::guest::VerifyingGuest;
 use crate::image::Image;
 use crate::random::Random;
@@ -96,7 +94,7 @@ pub fn assert_kills_lose_nothing(variant: Variant, image: Image, kills: u32) {
         assert_eq!(guest.connect_and_start(&link, || ()), Ok(()));
         // Often before anything else is done than what was found in flight.
         let enough = random.below(4) * random.below(150);
-        run_load(&mut guest, &link, &mut random, enough);
+        guest.run_load(&link, &mut random, enough as u64);
         spin(Duration::from_micros(random.below(500) as u64));
         match end {
             End::Disconnected => {}
@@ -107,7 +105,7 @@ pub fn assert_kills_lose_nothing(variant: Variant, image: Image, kills: u32) {
                 assert_eq!(guest.stop(&link, index), Ok(()));
                 guest.poll_used();
                 assert_eq!(guest.start(&link, index), Ok(()));
-                run_load(&mut guest, &link, &mut random, 50);
+                guest.run_load(&link, &mut random, 50);
             }
             End::Killed | End::KilledWhileConnecting(_) => {
                 server.kill();
@@ -116,44 +114,10 @@ pub fn assert_kills_lose_nothing(variant: Variant, image: Image, kills: u32) {
         }
     }
     let link = server.connect_guest(&mut guest);
-    guest.drains_to(0, &link);
-    // All of it once more.
-    let queue = guest.request_queues().start;
-    for block in 0..guest.blocks.count() {
-        guest.ask(queue, Op::Read, block);
-        guest.drains_to(0, &link);
-    }
+    guest.read_all(&link);
     assert!(guest.answers > u64::from(kills) * 10, "little was done");
     server.stop();
-    assert_image(&mut guest.blocks, &image.content(&server.folder));
-}
-
-/// Asks for more and more, until so much was answered.
-fn run_load(guest: &mut VerifyingGuest, link: &Wire, random: &mut Random, answers: usize) {
-    let goal = guest.answers + answers as u64;
-    let deadline = Deadline::default();
-    loop {
-        guest.ask_some(random);
-        if guest.answers >= goal {
-            return;
-        }
-        deadline.check(format_args!(
-            "{goal} answers, of which there are {}",
-            guest.answers
-        ));
-        let some = guest.poll_used();
-        if !some {
-            assert_eq!(guest.sleep(link), Ok(()));
-        }
-    }
-}
-
-/// Compares the image with what a read may find.
-fn assert_image(blocks: &mut Blocks, image: &[u8]) {
-    for (block, found) in image.chunks(BLOCK).enumerate() {
-        let asked = blocks.read_asked(block);
-        blocks.read_answered(block, asked, found);
-    }
+    guest.assert_image(&image.content(&server.folder));
 }
 
 /// Waits for a time that may be shorter than any sleep.

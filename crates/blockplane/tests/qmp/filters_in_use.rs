@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use test_support::deadline::{Deadline, eventually};
+use test_support::deadline::eventually;
 use test_support::request_driver::commands::Data;
-use test_support::request_driver::{RequestDriver, IN, OUT};
+use test_support::request_driver::{IN, OUT, RequestDriver};
 use test_support::verifying::blocks::BLOCK;
-use test_support::verifying::device::{Device, Op};
+use test_support::verifying::device::Device;
 use test_support::verifying::guest::VerifyingGuest;
-use test_support::verifying::random::Random;
+use test_support::verifying::load::VerifyingLoad;
 use test_support::vhost_user::wire::Wire;
 
 use crate::client::{Client, reopen_arguments};
@@ -59,24 +59,11 @@ impl Load {
         let ends = Arc::new(AtomicBool::new(false));
         let (seen, socket) = (ends.clone(), folder.join("e.sock"));
         let thread = std::thread::spawn(move || {
-            let mut random = Random(42);
-            let wire = Wire::connect(&socket);
-            let mut guest = VerifyingGuest::new(device, false, QUEUES, BLOCKS);
-            guest.connect_and_start(&wire, || ()).unwrap();
-            while !seen.load(Ordering::Relaxed) {
-                guest.ask_some(&mut random);
-                let deadline = Deadline::default();
-                while !guest.poll_used() {
-                    deadline.check("an answer");
-                    guest.sleep(&wire).unwrap();
-                }
-            }
-            guest.drains_to(0, &wire);
-            for block in 0..guest.blocks.count() {
-                guest.ask(guest.request_queues().start, Op::Read, block);
-                guest.drains_to(0, &wire);
-            }
-            guest.answers
+            let guest = VerifyingGuest::new(device, false, QUEUES, BLOCKS);
+            let mut load = VerifyingLoad::with_guest(Wire::connect(&socket), guest);
+            load.run_until(|| seen.load(Ordering::Relaxed));
+            load.read_all();
+            load.answers()
         });
         Load { ends, thread }
     }

@@ -29,6 +29,6 @@ mod scsi;
 mod secrets;
 mod throttle;
 
-use test_support::verifying::{blocks, device, random};
+use test_support::verifying::{blocks, device};
 use test_support::vhost_user::wire;
 use test_support::{process, qmp as client, request_driver};

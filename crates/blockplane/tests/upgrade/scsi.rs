@@ -9,11 +9,11 @@ use test_support::deadline::eventually;
 use test_support::lock_contender::LockContender;
 use test_support::upgraded_daemon::Daemon;
 use test_support::verifying::guest::VerifyingGuest;
+use test_support::verifying::load::VerifyingLoad;
 
 use crate::blocks::BLOCK;
-use crate::device::{Device, Op};
+use crate::device::Device;
 use crate::process::Folder;
-use crate::random::Random;
 use crate::request_driver::RequestDriver;
 use crate::request_driver::commands::{Answer, Data};
 use crate::wire::Wire;
@@ -60,9 +60,9 @@ fn under_load(packed: bool, queues: usize, change: impl FnOnce(&mut Daemon) + Se
          iothread.0=io0,iothread.1=io1,num-queues={queues},packed={on}"
     );
     let mut daemon = Daemon::start_in(folder, &line, &[]);
-    let link = Wire::connect(&daemon.folder.join("s"));
-    let mut guest = VerifyingGuest::new(Device::Scsi, packed, queues, BLOCKS);
-    assert_eq!(guest.connect_and_start(&link, || ()), Ok(()));
+    let wire = Wire::connect(&daemon.folder.join("s"));
+    let guest = VerifyingGuest::new(Device::Scsi, packed, queues, BLOCKS);
+    let mut load = VerifyingLoad::with_guest(wire, guest);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (done, daemon) = (&done, &mut daemon);
@@ -70,19 +70,9 @@ fn under_load(packed: bool, queues: usize, change: impl FnOnce(&mut Daemon) + Se
             let _ends = Ends(done);
             change(daemon);
         });
-        let mut random = Random(5);
-        while !done.load(Ordering::Relaxed) {
-            guest.ask_some(&mut random);
-            if !guest.poll_used() {
-                assert_eq!(guest.sleep(&link), Ok(()), "the front-end is disconnected");
-            }
-        }
+        load.run_until(|| done.load(Ordering::Relaxed));
     });
-    guest.drains_to(0, &link);
-    for block in 0..guest.blocks.count() {
-        guest.ask(guest.request_queues().start, Op::Read, block);
-        guest.drains_to(0, &link);
-    }
+    load.read_all();
     daemon.stop();
 }
 

@@ -1,21 +1,61 @@
-//! A front-end that writes, reads and compares, and that knows what the image may hold in the end.
+//! Load of a guest that verifies what it reads: requests of all kinds in all of its queues.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::deadline::{Deadline, STUCK_AFTER};
-use crate::process::Process;
 use super::blocks::BLOCK;
 use super::device::{Device, Op};
 use super::guest::VerifyingGuest;
 use super::random::Random;
+use crate::deadline::{Deadline, STUCK_AFTER};
+use crate::process::Process;
 use crate::vhost_user::wire::Wire;
 
 /// How long a fault may last: longer than any other wait.
 const PATIENCE: u32 = 3;
 
-/// A [`VerifyingGuest`] with requests of all kinds, on the calling thread.
+impl VerifyingGuest {
+    /// Makes requests until so many more are answered. Others are in flight then.
+    #[track_caller]
+    pub fn run_load(&mut self, wire: &Wire, random: &mut Random, answers: u64) {
+        let goal = self.answers + answers;
+        let deadline = Deadline::after(PATIENCE * STUCK_AFTER);
+        loop {
+            self.ask_some(random);
+            if self.answers >= goal {
+                return;
+            }
+            deadline.check(format_args!("{} of {goal} answers", self.answers));
+            if !self.poll_used() {
+                assert_eq!(self.sleep(wire), Ok(()));
+            }
+        }
+    }
+
+    /// Waits until all requests are answered, and reads every block once more.
+    #[track_caller]
+    pub fn read_all(&mut self, wire: &Wire) {
+        self.drains_to(0, wire);
+        let queue = self.request_queues().start;
+        for block in 0..self.blocks.count() {
+            self.ask(queue, Op::Read, block);
+            self.drains_to(0, wire);
+        }
+    }
+
+    /// Compares the content of the image, read by other means while no request is in flight, with what a read may find.
+    #[track_caller]
+    pub fn assert_image(&mut self, image: &[u8]) {
+        assert_eq!(image.len(), self.blocks.count() * BLOCK);
+        for (block, found) in image.chunks(BLOCK).enumerate() {
+            let asked = self.blocks.read_asked(block);
+            self.blocks.read_answered(block, asked, found);
+        }
+    }
+}
+
+/// A [`VerifyingGuest`] and its server, with load on the calling thread.
 #[derive(Debug)]
 pub struct VerifyingLoad {
     guest: VerifyingGuest,
@@ -32,11 +72,11 @@ impl VerifyingLoad {
     /// The same over a connection that exists.
     pub fn over(stream: UnixStream, queues: usize, bytes: u64) -> Self {
         let guest = VerifyingGuest::new(Device::Blk, false, queues, bytes / BLOCK as u64);
-        Self::with_guest(stream, guest)
+        Self::with_guest(Wire::new(stream), guest)
     }
 
-    fn with_guest(stream: UnixStream, mut guest: VerifyingGuest) -> Self {
-        let wire = Wire::new(stream);
+    /// The same with a guest that no server knows.
+    pub fn with_guest(wire: Wire, mut guest: VerifyingGuest) -> Self {
         assert_eq!(guest.connect_and_start(&wire, || ()), Ok(()));
         VerifyingLoad {
             guest,
@@ -46,9 +86,10 @@ impl VerifyingLoad {
     }
 
     /// The same front-end at another server. Until then it stays connected to this one, which was killed or whose queues have stopped.
+    #[must_use]
     pub fn move_to(self, program: &mut Process, socket: &Path) -> Self {
         let VerifyingLoad { guest, wire, .. } = self;
-        let load = Self::with_guest(program.connection(socket), guest);
+        let load = Self::with_guest(Wire::new(program.connection(socket)), guest);
         drop(wire);
         load
     }
@@ -56,15 +97,7 @@ impl VerifyingLoad {
     /// Makes requests until so many more are answered.
     #[track_caller]
     pub fn run(&mut self, answers: u64) {
-        let goal = self.guest.answers + answers;
-        let deadline = Deadline::after(PATIENCE * STUCK_AFTER);
-        while self.guest.answers < goal {
-            self.guest.ask_some(&mut self.random);
-            deadline.check(format_args!("{} of {goal} answers", self.guest.answers));
-            if !self.guest.poll_used() {
-                assert_eq!(self.guest.sleep(&self.wire), Ok(()));
-            }
-        }
+        self.guest.run_load(&self.wire, &mut self.random, answers);
     }
 
     /// Makes requests until a condition holds; returns the longest time without a write that was answered.
@@ -103,25 +136,22 @@ impl VerifyingLoad {
         self.guest.poll_used();
     }
 
-    /// Reads everything once more.
+    /// Waits until all requests are answered, and reads every block once more.
     #[track_caller]
     pub fn read_all(&mut self) {
-        self.drain();
-        let queue = self.guest.request_queues().start;
-        for block in 0..self.guest.blocks.count() {
-            self.guest.ask(queue, Op::Read, block);
-            self.drain();
-        }
+        self.guest.read_all(&self.wire);
     }
 
     /// Compares the content of the image, read by other means, with what it may be.
     #[track_caller]
     pub fn assert_content(mut self, content: &[u8]) {
         self.drain();
-        assert_eq!(content.len(), self.guest.blocks.count() * BLOCK);
-        for (block, found) in content.chunks(BLOCK).enumerate() {
-            let asked = self.guest.blocks.read_asked(block);
-            self.guest.blocks.read_answered(block, asked, found);
-        }
+        self.guest.assert_image(content);
+    }
+
+    /// Requests that were answered so far.
+    #[must_use]
+    pub fn answers(&self) -> u64 {
+        self.guest.answers
     }
 }
