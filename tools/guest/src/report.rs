@@ -85,7 +85,7 @@ impl Report {
         &self.steps
     }
 
-    /// Of so many writers of `crashes.sh` the first that has not written anything.
+    /// Of so many writers of `verified_rounds.sh` the first that has not written anything.
     #[must_use]
     pub fn idle_writer(&self, writers: u16) -> Option<u16> {
         (0..writers).find(|writer| {

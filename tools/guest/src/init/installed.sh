@@ -1,5 +1,5 @@
 # A guest that booted from its own disk. At first it makes a file system, fills it, and works while the server is killed; when it
-# boots again, it finds all that. Asks `crashes`.
+# boots again, it finds all that. Asks `verified_rounds`.
 # The partitions: what the firmware and the boot loader read; the file system; a raw one for rounds of writes.
 
 files_partition=2
@@ -58,7 +58,7 @@ else
     step mount_rw
     step write_files
     step unmount
-    step crashes
+    step verified_rounds
     step verify
     step keep_rounds
 fi

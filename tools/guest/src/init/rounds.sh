@@ -22,14 +22,14 @@ load() {
     echo $round > "/tmp/rounds-$1"
 }
 
-crashes() {
+verified_rounds() {
     writers=$((2 * $(nproc)))
     pids=
     for writer in $(seq 0 $((writers - 1))); do
         load "$writer" $((writer % $(nproc))) &
         pids="$pids $!"
     done
-    ask crashes
+    ask verified_rounds
     touch /tmp/stop
     for pid in $pids; do wait "$pid"; done
     for writer in $(seq 0 $((writers - 1))); do

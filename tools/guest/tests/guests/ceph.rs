@@ -13,7 +13,7 @@ use crate::{AT_WORK, disk, kill_again_and_again, serve};
 const SIZE_BYTES: u64 = 128 << 20;
 /// Pieces of the pattern that `resize.sh` writes.
 const CHUNK_BYTES: usize = 4 << 20;
-/// Of the beginning of a disk, which `crashes.sh` writes.
+/// Of the beginning of a disk, which `verified_rounds.sh` writes.
 const ROUNDS_BYTES: usize = 32 << 20;
 const QUEUES: u16 = 2;
 /// For ten moves, each of which takes seconds where nothing else runs.
@@ -58,7 +58,7 @@ fn guest_boots_from_an_image_that_is_snapshotted_and_resized_under_it() {
         return;
     };
     let (folder, on_disk) = disk(SIZE_BYTES);
-    guest::boot_disk(&on_disk.disk, SIZE_BYTES, "resize,crashes", None).unwrap();
+    guest::boot_disk(&on_disk.disk, SIZE_BYTES, "resize,verified_rounds", None).unwrap();
     let path = on_disk.disk.to_str().unwrap();
     cluster.rbd(["import", "--no-progress", path, "rbd/boot"]);
     let server = serve(&options(cluster, "boot", SIZE_BYTES));
@@ -68,7 +68,7 @@ fn guest_boots_from_an_image_that_is_snapshotted_and_resized_under_it() {
         let resize = ["resize", "--no-progress", "--allow-shrink", "--size", &size];
         cluster.rbd(resize.into_iter().chain(["rbd/boot"]));
     };
-    let report = Boot::new(&server, "resize,crashes")
+    let report = Boot::new(&server, "resize,verified_rounds")
         .from_disk()
         .reconnecting()
         .run_asking(|question, _| match question {
@@ -126,7 +126,7 @@ fn guest_moves_between_daemons_of_one_image_under_load() {
     options.locking = Some("on");
     let first = serve(&options);
     let mut destination = None;
-    let report = Boot::new(&first, "crashes")
+    let report = Boot::new(&first, "verified_rounds")
         .qemu(QemuVersion::V11_1)
         .limit(MOVES_LIMIT)
         .run_asking(|_, guest| {
@@ -156,7 +156,7 @@ fn upgrade_moves_the_lock_of_an_image() {
     let mut options = options(cluster, "upgraded", SIZE_BYTES);
     options.monitor = true;
     let server = serve(&options);
-    let report = Boot::new(&server, "crashes")
+    let report = Boot::new(&server, "verified_rounds")
         .run_asking(|_, _| {
             for _ in 0..2 {
                 thread::sleep(AT_WORK);

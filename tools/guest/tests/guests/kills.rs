@@ -11,12 +11,12 @@ const SIZE_BYTES: u64 = 64 << 20;
 /// Queues, and so processors.
 const QUEUES: u16 = 2;
 
-fn survives(packed: bool, kills: u64) {
+fn assert_kills_go_unnoticed(packed: bool, kills: u64) {
     let (_folder, mut options) = disk(SIZE_BYTES);
     options.num_queues = QUEUES;
     options.packed = packed;
     let server = serve(&options);
-    let report = Boot::new(&server, "crashes")
+    let report = Boot::new(&server, "verified_rounds")
         .reconnecting()
         .run_asking(|_, _| kill_again_and_again(&server, kills))
         .unwrap();
@@ -27,13 +27,13 @@ fn survives(packed: bool, kills: u64) {
 #[test]
 #[ignore = "full run only"]
 fn twenty_kills_go_unnoticed_by_the_guest() {
-    survives(false, 20);
+    assert_kills_go_unnoticed(false, 20);
 }
 
 #[test]
 #[ignore = "full run only"]
 fn twenty_kills_go_unnoticed_by_a_guest_with_packed_queues() {
-    survives(true, 20);
+    assert_kills_go_unnoticed(true, 20);
 }
 
 /// Upgrades the server so often under a guest at work.
@@ -54,7 +54,7 @@ fn upgrades_go_unnoticed_by_the_guest() {
     options.num_queues = QUEUES;
     options.monitor = true;
     let server = serve(&options);
-    let report = Boot::new(&server, "crashes")
+    let report = Boot::new(&server, "verified_rounds")
         .run_asking(|_, _| upgrade_again_and_again(&server, 5))
         .unwrap();
     assert_eq!(report.idle_writer(2 * QUEUES), None);

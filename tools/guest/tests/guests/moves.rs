@@ -45,7 +45,7 @@ fn while_at_work(
     inflight_migration: bool,
     mut act: impl FnMut(&mut RunningGuest<'_>, &[Server; 2]),
 ) {
-    let mut boot = Boot::new(&servers[0], "crashes").qemu(QemuVersion::V11_1);
+    let mut boot = Boot::new(&servers[0], "verified_rounds").qemu(QemuVersion::V11_1);
     if inflight_migration {
         boot = boot.inflight_migration();
     }

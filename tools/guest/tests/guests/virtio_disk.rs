@@ -29,8 +29,8 @@ fn disk_written_through_packed_queues_is_read_through_split_ones() {
         assert_eq!(std::fs::metadata(&options.disk).unwrap().len(), bytes);
     };
     let mut occupied = Vec::new();
-    // `crashes` looks for errors in the kernel's log, where NBD may leave some on a busy machine.
-    let scenarios = "crashes,nbd,resize,hot_plug,discard,first_boot";
+    // `verified_rounds` looks for errors in the kernel's log, where NBD may leave some on a busy machine.
+    let scenarios = "verified_rounds,nbd,resize,hot_plug,discard,first_boot";
     let written = Boot::new(&server, scenarios)
         .run_asking(|question, guest| match question {
             "grow" => resize(2 * SIZE_BYTES),
@@ -39,7 +39,7 @@ fn disk_written_through_packed_queues_is_read_through_split_ones() {
             "unplug" => second_disk.unplug(guest),
             "gone" => second_disk.remove(guest),
             // QEMU does not connect again: the upgraded server has the connection of the one before.
-            "crashes" => upgrade_again_and_again(&server, 2),
+            "verified_rounds" => upgrade_again_and_again(&server, 2),
             // Of `discard`, which looks at what the image takes.
             name => occupied.push((name.to_owned(), server.allocated_bytes().unwrap())),
         })
