@@ -46,7 +46,7 @@ fn succeeded(output: &Output) -> String {
 }
 
 #[test]
-fn library() {
+fn qemu_qmp_library_drives_the_monitor() {
     let Some(programs) = programs() else {
         return;
     };
@@ -63,7 +63,7 @@ fn library() {
 }
 
 #[test]
-fn shell() {
+fn qmp_shell_drives_the_monitor() {
     let Some(programs) = programs() else {
         return;
     };

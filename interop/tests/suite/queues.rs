@@ -37,23 +37,23 @@ fn verify(queue: &mut Queue, model: &Model) {
 }
 
 #[test]
-fn all_busy() {
+fn busy_queues_keep_their_data_apart() {
     for count in [1, 2, 4, 8] {
         let image = Image::new(DISK_BYTES);
-        all_busy_with(&image, count, &Setup::image(&image));
+        assert_busy_queues_keep_their_data_apart(&image, count, &Setup::image(&image));
     }
 }
 
 #[test]
-fn all_busy_on_three_iothreads() {
+fn busy_queues_on_three_iothreads_keep_their_data_apart() {
     for is_direct in [true, false] {
         let image = Image::new(DISK_BYTES);
         let setup = Setup::path("file", &image.path(), is_direct).iothreads(3);
-        all_busy_with(&image, 16, &setup);
+        assert_busy_queues_keep_their_data_apart(&image, 16, &setup);
     }
 }
 
-fn all_busy_with(image: &Image, count: usize, setup: &Setup) {
+fn assert_busy_queues_keep_their_data_apart(image: &Image, count: usize, setup: &Setup) {
     let server = setup.clone().queues(count).start();
     let mut disk = connect(&server, Client::new(ARENA).queues(count));
     assert_eq!(disk.property("max-queues"), count as u64);

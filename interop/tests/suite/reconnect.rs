@@ -32,7 +32,7 @@ fn abandon_writes(disk: &mut Disk, seed: u64) {
 }
 
 #[test]
-fn with_requests_in_flight() {
+fn client_that_leaves_requests_in_flight_does_not_harm_the_next() {
     let mut rig = Rig::new();
     let mut known = vec![ZEROES];
     for round in 1..=8 {
@@ -53,7 +53,7 @@ fn with_requests_in_flight() {
 }
 
 #[test]
-fn twenty_times() {
+fn clients_in_turn_read_what_others_wrote() {
     let image = Image::new(DISK_BYTES);
     let server = Setup::image(&image).queues(2).start();
     let mut random = Random::new(70);
@@ -92,7 +92,7 @@ fn announcing(size: u32) -> [u8; 12] {
 }
 
 #[test]
-fn half_a_message() {
+fn half_a_message_does_not_disturb_the_next_client() {
     let image = Image::new(DISK_BYTES);
     let server = Setup::image(&image).start();
     let parts = (0..GET_FEATURES.len()).map(|bytes| GET_FEATURES[..bytes].to_vec());
@@ -107,7 +107,7 @@ fn half_a_message() {
 
 /// The second one waits or is refused; the first one is not harmed by either.
 #[test]
-fn two_clients() {
+fn second_client_does_not_harm_the_first() {
     let Rig {
         mut disk,
         server,
@@ -133,7 +133,7 @@ fn two_clients() {
 
 /// With a client, which has requests in flight or none, or has sent a part of a message.
 #[test]
-fn sigterm() {
+fn sigterm_ends_a_server_whatever_its_client_does() {
     let image = Image::new(DISK_BYTES);
     let server = Setup::image(&image).queues(4).start();
     let mut disk = connect(&server, Client::new(ARENA).queues(4));
@@ -168,7 +168,7 @@ fn sigterm() {
 
 /// What was written before the server ended is there when it is back.
 #[test]
-fn restarted_server() {
+fn restarted_server_has_what_was_written() {
     let image = Image::new(DISK_BYTES);
     let mut models: Vec<Model> = Vec::new();
     for i in 0..5 {

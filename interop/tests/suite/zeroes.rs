@@ -88,7 +88,7 @@ fn odd_sectors() {
 
 /// Zeroing and discarding while other sectors are written and read.
 #[test]
-fn among_writes() {
+fn zeroes_and_discards_among_writes_change_their_sectors_only() {
     let mut rig = Rig::new();
     let mut model = exercise(&mut rig.disk, WRITTEN, 44);
     let mut random = Random::new(44);

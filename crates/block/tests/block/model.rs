@@ -152,7 +152,7 @@ fn property(node: &Arc<Node>, cases: u32) {
 }
 
 #[test]
-fn files() {
+fn requests_to_files_match_the_model() {
     for folder in [Some(folder()), tmpfs_folder()].iter().flatten() {
         let path = image(folder, "disk", LEN as u64);
         for how in ways(&path) {
@@ -162,7 +162,7 @@ fn files() {
 }
 
 #[test]
-fn a_file_on_large_blocks() {
+fn requests_to_a_file_on_large_blocks_match_the_model() {
     let Some((folder, _disk)) = large_block_folder() else {
         return;
     };
@@ -174,7 +174,7 @@ fn a_file_on_large_blocks() {
 }
 
 #[test]
-fn devices() {
+fn requests_to_devices_match_the_model() {
     for block in [512, 4096] {
         let Some(disk) = LoopDevice::new(LEN as u64, block) else {
             return;
@@ -187,7 +187,7 @@ fn devices() {
 
 /// Two windows, and a filter without rules between them. The file or the topmost node detects zeroes.
 #[test]
-fn nodes_above_a_file() {
+fn requests_through_nodes_above_a_file_match_the_model() {
     let begin = 2 * LEN + 4608;
     let folders = [Some(folder()), tmpfs_folder()];
     for folder in folders.iter().flatten() {
