@@ -18,8 +18,8 @@
 //! - `throttle`: limits that are changed while requests wait, and ends that do not wait for them.
 //! - `shell`: `blockplane qmp` and `blockplane info`.
 //! - `top`: `blockplane top` agrees with what guests did.
-//! - `policies`: failed requests are parked, ignored or reported, and late ones are reported; events of them, and of broken queues.
-//! - `error_policies`: every policy with every kind of request and error, and sense data of SCSI disks.
+//! - `failed_and_late_requests`: failed requests are parked, ignored or reported, and late ones are reported; events of them, and of broken queues.
+//! - `error_policy_matrix`: every policy with every kind of request and error, and sense data of SCSI disks.
 //! - `undisturbed_guest`: a guest on another export that must not notice any of this.
 //! - `blocked_commands`: a disk that hangs blocks only its own commands (a `StoppedThread` serves or opens one).
 //! - `many_clients`: many clients at once, one of which never reads; a client that does not read for a while gets every event.
@@ -38,8 +38,9 @@ mod bitmap_comparison;
 mod bitmaps;
 mod blocked_commands;
 mod chardev;
-mod error_policies;
+mod error_policy_matrix;
 mod exports;
+mod failed_and_late_requests;
 mod faults;
 mod filters_in_use;
 mod histograms;
@@ -48,7 +49,6 @@ mod many_clients;
 mod metrics;
 mod nodes;
 mod persistent_bitmaps;
-mod policies;
 #[cfg(target_arch = "x86_64")]
 mod probes;
 mod qemu_comparison;

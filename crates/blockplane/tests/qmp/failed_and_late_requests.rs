@@ -6,8 +6,8 @@ use test_support::deadline::{Deadline, eventually, eventually_ok};
 use test_support::mounted_folder::MountedFolder;
 
 use crate::client::Client;
-use crate::request_driver::{BLOCK, FLUSH, RequestDriver, IN, OUT, SLOTS};
 use crate::process::{Folder, Process, words};
+use crate::request_driver::{BLOCK, FLUSH, IN, OUT, RequestDriver, SLOTS};
 use crate::{MIB, MONITOR, start, start_with_disk};
 
 /// What a request that failed has for its status.

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use test_support::deadline::{Deadline, eventually};
 
 use crate::client::Client;
-use crate::request_driver::commands::Data;
-use crate::request_driver::{BLOCK, DISCARD, FLUSH, RequestDriver, IN, OUT, WRITE_ZEROES};
 use crate::process::Folder;
+use crate::request_driver::commands::Data;
+use crate::request_driver::{BLOCK, DISCARD, FLUSH, IN, OUT, RequestDriver, WRITE_ZEROES};
 use crate::{MIB, start, start_with_disk};
 
 const READ_POLICIES: [&str; 3] = ["report", "ignore", "stop"];
