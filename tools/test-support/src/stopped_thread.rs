@@ -1,10 +1,11 @@
 //! A thread of a child process that ptrace(2) has stopped: a new one before it runs, or one that runs.
 
-use std::{fs, io};
+use std::io;
 
 use rustix::process::Pid;
 
 use crate::deadline::Deadline;
+use crate::threads::threads_named;
 
 /// A thread that is stopped until it is resumed or dropped.
 pub struct StoppedThread(i32);
@@ -32,13 +33,9 @@ impl StoppedThread {
 
     /// The thread of this name of a child process.
     pub fn of_name(process: Pid, name: &str) -> Self {
-        let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-        let has_name = |folder: &fs::DirEntry| {
-            let found = fs::read_to_string(folder.path().join("comm")).unwrap();
-            found.trim_end() == name
-        };
-        let folder = threads.map(Result::unwrap).find(has_name).unwrap();
-        let thread = folder.file_name().to_str().unwrap().parse().unwrap();
+        let folder = threads_named(process, name).swap_remove(0);
+        let thread = folder.file_name().unwrap().to_str().unwrap();
+        let thread = thread.parse().unwrap();
         ptrace(libc::PTRACE_SEIZE, thread, 0, 0);
         ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0);
         stopped(thread);
