@@ -1,25 +1,29 @@
 //! `cargo xtask ci`: what every change must pass, or with `--full` what takes longer as well, and tables of where the time went.
 //!
 //! Two lanes run side by side. One builds the product and runs its test programs, which wait for much of their time: for deadlines,
-//! processes, disks. The other one meanwhile builds and runs what is compiled in other ways: the simulator, models of threads, the
-//! interoperability suite. A failing step does not hide what the others would report; a step whose input could not be built counts as
-//! failed.
+//! processes, disks. The other one meanwhile builds and runs what is compiled in other ways (the simulator, models of threads,
+//! the interoperability suite), then the lints. A failing step does not hide what the others would report; a step whose input could
+//! not be built counts as failed.
+//!
+//! Clippy as the compiler of the tests' build was measured: that build took a quarter longer, and the slowest tests wait for it.
 
-mod messages;
+mod commit_seed;
 mod missing;
 mod output;
 mod programs;
 mod repeat;
 mod seeds;
 mod steps;
+mod test_programs;
 mod time_limit;
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::mpsc::{Sender, channel};
 
 use crate::{cargo, cargo_in, planted, root, tidy};
-use messages::TestProgram;
 use steps::Steps;
+use test_programs::TestProgram;
 
 const USAGE: &str = "\
 usage: cargo xtask ci [--full]
@@ -60,6 +64,8 @@ pub(crate) fn ci(mut arguments: impl Iterator<Item = String>) -> ExitCode {
         let interop = run_other_builds(&steps, extent);
         let is_built = is_built.recv().unwrap_or(false);
         steps.tests("interoperability suite", interop.filter(|_| is_built));
+        // Also the simulator, and so the product with the simulator's seams: half the time of one run for each.
+        lint(&steps, "lints", &root(), &["--workspace"]);
     });
     if extent == Extent::Full {
         full(&steps);
@@ -112,20 +118,27 @@ fn run_other_builds(steps: &Steps, extent: Extent) -> Option<Vec<TestProgram>> {
 
 /// What is run before a release only.
 fn full(steps: &Steps) {
-    let mut traced = cargo(&["test", "--no-run", "--lib", "--package", "iothread"]);
-    traced.args(["--features", "latency-trace"]);
-    let programs = steps.build("latency trace, build", traced);
+    let traced = ["--package", "iothread", "--features", "latency-trace"];
+    lint(steps, "latency trace, lints", &root(), &traced);
+    let mut tests = cargo(&["test", "--no-run", "--lib"]);
+    tests.args(traced);
+    let programs = steps.build("latency trace, build", tests);
     steps.tests("latency trace, tests", programs);
-    lint(steps, "models of threads, lints", "interleavings");
-    lint(steps, "fuzzing, lints", "fuzz");
+    // The lines that the simulator replaces.
+    let shipped = ["--workspace", "--exclude", "sim"];
+    lint(steps, "lints without the simulator", &root(), &shipped);
+    for folder in ["interop", "interleavings", "fuzz"] {
+        let name = format!("{folder}, lints");
+        lint(steps, &name, &root().join(folder), &["--release"]);
+    }
     steps.command("fuzzing", xtask(&["fuzz", "--time", "30m", "--jobs", "2"]));
     steps.command("planted mistakes", xtask(&["planted"]));
 }
 
-/// Lints a workspace of its own without tests.
-fn lint(steps: &Steps, name: &str, folder: &str) {
-    let options = ["clippy", "--release", "--", "-D", "warnings"];
-    steps.command(name, cargo_in(&root().join(folder), &options));
+fn lint(steps: &Steps, name: &str, folder: &Path, options: &[&str]) {
+    let mut lints = cargo_in(folder, &["clippy", "--all-targets"]);
+    lints.args(options).args(["--", "-D", "warnings"]);
+    steps.command(name, lints);
 }
 
 /// This program with another command. Its file may have been replaced by a build.

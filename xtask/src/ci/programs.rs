@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Extent;
-use super::messages::TestProgram;
+use super::commit_seed;
 use super::output::{Counts, has_result, read_lossy, unfinished_tests};
-use super::seeds;
+use super::test_programs::TestProgram;
 use super::time_limit::wait_within;
 
 /// Programs that run at the same time.
@@ -114,7 +114,7 @@ fn start(
     let built = guest::target_dir().join("debug");
     command.env("BLOCKPLANE_BIN", built.join("blockplane"));
     command.env("BLOCKPLANE_BENCH_BIN", built.join("blockplane-bench"));
-    command.env("BLOCKPLANE_FUZZ_SEED", seeds::of_commit().to_string());
+    command.env("BLOCKPLANE_FUZZ_SEED", commit_seed::of_commit().to_string());
     // What a contributor has set would make tests shorter, or let them record what they should compare.
     let shortens = LONGER.map(|(name, _)| name);
     for name in shortens

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::Extent;
-use super::messages::TestProgram;
 use super::output::failed_tests;
 use super::programs::{Run, run};
+use super::test_programs::TestProgram;
 
 const TIMES: u32 = 20;
 /// A test that fails because a deadline has passed takes a minute each time.

@@ -10,11 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Extent;
-use super::messages::{Messages, TestProgram};
 use super::missing::may_not_run;
 use super::output::{Counts, ignored, read_lossy};
 use super::programs::{self, Run};
 use super::repeat::{Repeated, repeat};
+use super::test_programs::{self, TestProgram};
 use super::time_limit::wait_within;
 
 /// Twice what the longest step takes on a slow machine.
@@ -84,21 +84,23 @@ impl Steps {
         self.step(name, |_| check().map(|()| (true, String::new())))
     }
 
-    /// Runs a cargo that builds test programs as a step. It fails if the compiler or clippy warns. The programs may be run nevertheless.
+    /// Runs a cargo that builds test programs as a step.
     pub(super) fn build(&self, name: &str, mut cargo: Command) -> Option<Vec<TestProgram>> {
-        cargo.arg("--message-format=json");
-        compile_with_clippy(&mut cargo);
+        cargo.arg("--message-format=json-render-diagnostics");
         let mut built = None;
         self.step(name, |log| {
             let messages = log.with_extension("json");
             let file = File::create(&messages)
                 .map_err(|error| format!("{}: {error}", messages.display()))?;
-            let succeeded = run(&mut cargo, log, Stdio::from(file))?;
-            let messages = Messages::read(&read_lossy(&messages));
-            let is_clean = messages.diagnostics.is_empty() && !messages.programs.is_empty();
-            built = succeeded.then_some(messages.programs);
-            let output = read_lossy(log) + &messages.diagnostics;
-            Ok((succeeded && is_clean, output))
+            if !run(&mut cargo, log, Stdio::from(file))? {
+                return Ok((false, read_lossy(log)));
+            }
+            let programs = test_programs::listed(&read_lossy(&messages));
+            if programs.is_empty() {
+                return Err("no test program was built".to_owned());
+            }
+            built = Some(programs);
+            Ok((true, read_lossy(log)))
         });
         built
     }
@@ -252,11 +254,6 @@ fn verdict(runs: &[Run]) -> (bool, String) {
         .iter()
         .map(|run| format!("{}\n{}\n", run.line(), run.output));
     (failed.is_empty(), text.collect())
-}
-
-/// Has cargo compile this project's crates with clippy: a run of clippy alone would compile everything once more.
-pub(super) fn compile_with_clippy(cargo: &mut Command) {
-    cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
 }
 
 /// Runs a command with what it reports at the end of a file.

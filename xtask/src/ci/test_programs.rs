@@ -1,4 +1,4 @@
-//! Messages of cargo about a build of test programs: the programs, and diagnostics of the compiler.
+//! The test programs of a build.
 
 use std::path::{Path, PathBuf};
 
@@ -14,38 +14,19 @@ pub(super) struct TestProgram {
     pub folder: PathBuf,
 }
 
-/// The messages of a build.
-pub(super) struct Messages {
-    /// In the order in which they begin.
-    pub programs: Vec<TestProgram>,
-    /// Warnings and errors, as the compiler prints them.
-    pub diagnostics: String,
-}
-
 /// Packages whose programs take longest begin first.
 const FIRST: [&str; 3] = ["guest ", "blockplane ", "ceph "];
 
-impl Messages {
-    /// Reads what `cargo test --no-run --message-format=json` prints on standard output.
-    pub(super) fn read(output: &str) -> Self {
-        let messages = output
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
-        let messages: Vec<Value> = messages.collect();
-        let mut programs: Vec<_> = messages.iter().filter_map(test_program).collect();
-        let place = |name: &str| FIRST.iter().position(|first| name.starts_with(first));
-        programs.sort_by_key(|program| place(&program.name).unwrap_or(FIRST.len()));
-        let rendered = messages
-            .iter()
-            .filter_map(|message| message["message"]["rendered"].as_str());
-        Messages {
-            programs,
-            diagnostics: rendered.collect(),
-        }
-    }
+/// The test programs in what `cargo test --no-run --message-format=json-render-diagnostics` prints on standard output.
+pub(super) fn listed(messages: &str) -> Vec<TestProgram> {
+    let mut programs: Vec<_> = messages.lines().filter_map(test_program).collect();
+    let place = |name: &str| FIRST.iter().position(|first| name.starts_with(first));
+    programs.sort_by_key(|program| place(&program.name).unwrap_or(FIRST.len()));
+    programs
 }
 
-fn test_program(message: &Value) -> Option<TestProgram> {
+fn test_program(line: &str) -> Option<TestProgram> {
+    let message: Value = serde_json::from_str(line).ok()?;
     if message["profile"]["test"] != true {
         return None;
     }
@@ -83,17 +64,12 @@ mod tests {
             artifact(true, "test"),
             artifact(false, "bin"),
             artifact(true, "lib"),
-            r#"{"reason":"compiler-message","message":{"rendered":"warning: unused\n"}}"#
-                .to_owned(),
         ]
         .join("\n");
-        let messages = Messages::read(&messages);
-        let names: Vec<&str> = messages
-            .programs
-            .iter()
-            .map(|program| &*program.name)
+        let names: Vec<String> = listed(&messages)
+            .into_iter()
+            .map(|program| program.name)
             .collect();
         assert_eq!(names, ["qmp server", "qmp (unit tests)"]);
-        assert_eq!(messages.diagnostics, "warning: unused\n");
     }
 }
