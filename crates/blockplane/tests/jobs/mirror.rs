@@ -158,6 +158,7 @@ fn mirror_whose_source_fails_is_reported_or_goes_on_later() {
             set_faults(&mut client, "source", json!([]));
             client.execute("job-resume id=j");
             client.wait_for_event("BLOCK_JOB_READY");
+            assert_has(&job(&mut client), json!({"io-status": "ok"}));
             complete(&mut client);
             assert_same_content(&folder, "disk.img", "copy.img");
         }

@@ -31,3 +31,20 @@ fn clients_find_a_disk_by_its_name_after_upgrades_also_when_it_has_gone_over_to_
         assert_eq!(content[..512], [byte; 512]);
     }
 }
+
+/// No client is accepted from the first message of the new process on.
+#[test]
+fn clients_are_accepted_after_an_upgrade_that_has_failed() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let mut daemon = Daemon::start_in(folder, &disk_line(""), &[]);
+    // Bytes, and no descriptors.
+    let head = r"\015\000\000\000\000\000\000\000";
+    daemon.replace_program(&format!(
+        r#"printf '{head}{{"hello":"0"}}' >&$BLOCKPLANE_TAKE_OVER"#
+    ));
+    let said = daemon.fails_to_upgrade();
+    assert!(said.contains("before it took over"), "{said}");
+    RawClient::enter(&daemon.folder, "d").write(0, 512, 1);
+    daemon.stop();
+}

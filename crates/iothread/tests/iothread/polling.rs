@@ -107,7 +107,10 @@ fn polling_stays_within_its_share_of_a_cpu() {
             cpu_max_percent: percent,
             ..PollSettings::default()
         };
-        let mut simulation = Simulation::new(settings, vec![guest(5_000, 60_000)]);
+        // As a monitor does: without a limit before.
+        let guest = guest(5_000, 60_000);
+        let mut simulation = Simulation::new(PollSettings::default(), vec![guest]);
+        simulation.set_polling(settings);
         let mut seen = simulation.serve(1);
         while simulation.now_ns() < 2 * SECOND {
             let more = simulation.serve(1);

@@ -71,13 +71,7 @@ impl ControlThreads {
     /// # Errors
     /// When threads or descriptors have run out.
     pub fn start() -> io::Result<Self> {
-        let shared = Arc::new(ThreadsShared {
-            epoll: epoll::create(CreateFlags::CLOEXEC)?,
-            stop: eventfd(0, EventfdFlags::CLOEXEC)?,
-            state: Mutex::default(),
-        });
-        let stop_key = EventData::new_u64(STOP_KEY);
-        epoll::add(&shared.epoll, &shared.stop, stop_key, EventFlags::IN)?;
+        let shared = Arc::new(ThreadsShared::new()?);
         shared.start_thread_if_none_waits()?;
         Ok(ControlThreads(shared))
     }
@@ -104,6 +98,18 @@ impl Drop for ControlThreads {
 }
 
 impl ThreadsShared {
+    /// Without a thread.
+    fn new() -> io::Result<Self> {
+        let shared = ThreadsShared {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            stop: eventfd(0, EventfdFlags::CLOEXEC)?,
+            state: Mutex::default(),
+        };
+        let stop_key = EventData::new_u64(STOP_KEY);
+        epoll::add(&shared.epoll, &shared.stop, stop_key, EventFlags::IN)?;
+        Ok(shared)
+    }
+
     fn lock_state(&self) -> MutexGuard<'_, ThreadsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,5 +236,19 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.threads.lock_state().servers.remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_leave_until_the_spare_ones_are_left() {
+        let threads = ThreadsShared::new().unwrap();
+        threads.lock_state().waiting = SPARE_THREADS + 2;
+        let have_left = [(); 4].map(|()| threads.leave_if_surplus());
+        assert_eq!(have_left, [true, true, false, false]);
+        assert_eq!(threads.lock_state().waiting, SPARE_THREADS);
     }
 }

@@ -207,6 +207,11 @@ impl Simulation {
         self.iothread.runner().share_cpu = share;
     }
 
+    /// Has the loop poll by other settings from its next iteration on.
+    pub fn set_polling(&self, settings: PollSettings) {
+        self.iothread.remote().set_polling(settings).unwrap();
+    }
+
     pub fn now_ns(&self) -> u64 {
         self.kernel.state().now_ns
     }
