@@ -173,6 +173,20 @@ fn writes_in_sequence_copy_more_and_more_ahead() {
     assert!(rig.content("target") == [7; BYTES]);
 }
 
+#[test]
+fn copying_ahead_of_writes_in_sequence_ends_with_the_disk() {
+    const BLOCKS: u64 = 18;
+    let bytes = usize::try_from(BLOCKS * BLOCK).unwrap();
+    let rig = Rig::new_backup((Aio::Threads, bytes, false), CopyExtent::All);
+    rig.moment.begin();
+    let (mut io, disk) = testing::attached(&rig.source);
+    for block in 0..BLOCKS {
+        write(&mut io, &disk, block * BLOCK, 1);
+    }
+    assert!(rig.failures.lock().unwrap().is_empty());
+    assert!(rig.content("target") == vec![7; bytes]);
+}
+
 /// The write of its old data to the target hangs.
 #[test]
 fn a_write_waits_for_its_copy_only_if_others_read_the_target() {

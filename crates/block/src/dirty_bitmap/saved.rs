@@ -365,6 +365,10 @@ mod tests {
             assert_eq!(statuses.len(), 2);
             assert!(statuses.iter().all(|it| it.inconsistent && !it.recording));
             assert!(copy.begin_use("one").is_err());
+            // They stay so.
+            let saved = copy.save(SaveKind::AtEnd(IMAGE));
+            let statuses = restored(&saved, size).unwrap().statuses();
+            assert!(statuses.iter().all(|status| status.inconsistent));
         }
     }
 

@@ -378,6 +378,17 @@ mod tests {
         lock(open(image.path()), Write).unwrap();
     }
 
+    /// Some of its locks were free.
+    #[test]
+    fn opening_that_cannot_lock_its_image_keeps_no_lock() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let _reader = lock(open(image.path()), Read).unwrap();
+        let writer = unlocked(image.path(), Write);
+        let taken = writer.take_locks_if_enabled(image.path(), Locking::On, Write);
+        assert!(is_locked(&taken));
+        lock(open(image.path()), Read).unwrap();
+    }
+
     #[test]
     fn a_reader_that_shares_all_opens_what_others_use_and_locks_out_none() {
         let image = tempfile::NamedTempFile::new().unwrap();

@@ -1,5 +1,7 @@
 //! `blockplane backup`, `mirror` and `bitmap`, with this program and with qemu-storage-daemon.
 
+use std::fs::metadata;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use blockplane::operator::client::Client as Monitor;
@@ -60,6 +62,11 @@ fn backup_command_copies_all_and_then_what_has_changed() {
     let (program, mut client, mut guest) = start_with_guest(&folder, 2 * MIB, "");
     let first = printed_json(&folder.run("backup qmp e new.img --incremental nightly --json"));
     assert_has(&first, json!({"kind": "full", "copied": 2 * MIB}));
+    let mode = metadata(folder.join("new.img"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600, "it has all that the guest has");
     assert_same_content(&folder, "disk.img", "new.img");
     guest.request(0, OUT, 3, 9);
     let second = printed_json(&folder.run("backup qmp disk new.img --incremental nightly --json"));

@@ -163,6 +163,11 @@ fn the_end_of_an_image_bounds_writes_and_fills_reads_with_zeroes() {
         }
     }
     assert_eq!(requester.read(MIB as u64, 512), Err(Errno::IO));
+    // More than may be in flight.
+    for _ in 0..=MAX_BYTES_IN_FLIGHT / MIB as u64 {
+        assert_eq!(requester.write(MIB as u64, &data), Err(Errno::IO));
+    }
+    assert_same(&requester.read(0, MIB).unwrap(), &data);
     for op in [Op::Read, Op::Write, Op::Discard] {
         assert_eq!(requester.without_data(op, 0, 0), Ok(()), "{op:?}");
     }
