@@ -1,12 +1,14 @@
 //! A seed of the commit that is tested: what it chooses has been tried by no other run.
 
 use std::process::Command;
+use std::sync::LazyLock;
 
 use crate::root;
 
 /// A number that differs from commit to commit.
 pub(super) fn of_commit() -> u64 {
-    seed_of(&commit())
+    static SEED: LazyLock<u64> = LazyLock::new(|| seed_of(&commit()));
+    *SEED
 }
 
 /// The commit that is tested, or what stands for it in a source without a repository.
