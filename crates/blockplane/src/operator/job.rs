@@ -27,10 +27,10 @@ pub(crate) fn run(client: &mut Client, id: &str, command: &str, arguments: Value
     run_with_pauses(client, id, command, arguments, pause)
 }
 
-/// The same with another pause between two looks at the job, for tests.
+/// Runs a job as `run` does, but calls `pause` between two looks at it: tests do not wait.
 ///
 /// # Errors
-/// As above.
+/// As for `run`.
 pub fn run_with_pauses(
     client: &mut Client,
     id: &str,

@@ -136,9 +136,9 @@ fn stopping_queue_returns_the_last_parked_request_to_the_ring() {
     disk.program.stop();
 }
 
-/// Neighbours that are admitted together are one request to the disk.
+/// They may be merged.
 #[test]
-fn stopping_queue_returns_merged_requests_to_the_ring() {
+fn stopping_queue_returns_parked_neighbours_of_one_batch_to_the_ring() {
     let mut disk = disk("werror=stop");
     disk.fail_writes(28);
     let base = disk.guest.stop(0);
