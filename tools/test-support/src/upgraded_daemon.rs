@@ -11,6 +11,20 @@ use crate::deadline::{eventually, eventually_ok};
 use crate::process::{Folder, Process, ProcessOutput, program, words};
 use crate::qmp::Client;
 
+/// What a new program says first.
+pub const HELLO: &str = r#"{"hello":"0"}"#;
+
+/// The part of a script that says this to the program that has started it.
+#[must_use]
+pub fn says(said: &[&str]) -> String {
+    let messages = said.iter().map(|json| {
+        // Bytes, and no descriptors.
+        let head = format!(r"\{:03o}\000\000\000\000\000\000\000", json.len());
+        format!(r#"printf '{head}{json}' >&$BLOCKPLANE_TAKE_OVER; "#)
+    });
+    messages.collect()
+}
+
 /// The name that it is started by: in the test's folder, so that another program can take its place.
 const PROGRAM: &str = "bp";
 
@@ -105,7 +119,7 @@ impl Daemon {
     }
 
     /// It was upgraded some other way.
-    pub fn forget_first(&mut self) {
+    fn forget_first(&mut self) {
         if let Some(first) = self.first.take() {
             assert_eq!(first.ended().code, Some(0));
         }

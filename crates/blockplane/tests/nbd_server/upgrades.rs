@@ -1,6 +1,6 @@
 //! Live upgrades: the server and its exports go on, and clients connect again.
 
-use test_support::upgraded_daemon::Daemon;
+use test_support::upgraded_daemon::{Daemon, HELLO, says};
 
 use crate::process::{Folder, STUCK_AFTER};
 use crate::raw_client::RawClient;
@@ -38,11 +38,7 @@ fn clients_are_accepted_after_an_upgrade_that_has_failed() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     let mut daemon = Daemon::start_in(folder, &disk_line(""), &[]);
-    // Bytes, and no descriptors.
-    let head = r"\015\000\000\000\000\000\000\000";
-    daemon.replace_program(&format!(
-        r#"printf '{head}{{"hello":"0"}}' >&$BLOCKPLANE_TAKE_OVER"#
-    ));
+    daemon.replace_program(&says(&[HELLO]));
     let said = daemon.fails_to_upgrade();
     assert!(said.contains("before it took over"), "{said}");
     RawClient::enter(&daemon.folder, "d").write(0, 512, 1);

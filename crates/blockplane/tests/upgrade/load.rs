@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 use test_support::deadline::eventually_ok;
 use test_support::lock_contender::LockContender;
-use test_support::upgraded_daemon::Daemon;
+use test_support::upgraded_daemon::{Daemon, HELLO, says};
 
 use crate::process::program;
 
@@ -15,20 +15,8 @@ const SECONDS: u32 = 5;
 /// Seconds in which a script is started and says something, also on a busy machine.
 const SAYS_HELLO_WITHIN: u32 = 3;
 
-/// What a program says first.
-const HELLO: &str = r#"{"hello":"0"}"#;
 /// What a program says until the old one leaves everything to it.
 const TAKES_OVER: [&str; 3] = [HELLO, r#"{"prepared":true}"#, r#"{"started":true}"#];
-
-/// The part of a script that says this to the program that has started it.
-fn says(said: &[&str]) -> String {
-    let messages = said.iter().map(|json| {
-        // Bytes, and no descriptors.
-        let head = format!(r"\{:03o}\000\000\000\000\000\000\000", json.len());
-        format!(r#"printf '{head}{json}' >&$BLOCKPLANE_TAKE_OVER; "#)
-    });
-    messages.collect()
-}
 
 /// A script that says this, hears nothing, and never ends. Its number is in a file.
 fn hangs_after(said: &[&str]) -> String {
@@ -134,6 +122,17 @@ fn new_program_that_hangs_before_the_handover_fails_the_upgrade() {
     daemon.stop();
 }
 
+/// What a client allows for its start is enough for the rest: guests stand still.
+#[test]
+fn new_program_that_hangs_once_queues_have_stopped_fails_the_upgrade_as_soon() {
+    let mut daemon = Daemon::with_image("num-queues=1", "");
+    daemon.replace_program(&hangs_after(&TAKES_OVER[..2]));
+    let said = daemon.fails_to_upgrade_within(SAYS_HELLO_WITHIN);
+    assert!(said.contains("did not respond for 3 s"), "{said}");
+    daemon.load(1, 1).ended_well();
+    daemon.stop();
+}
+
 /// The state of the new process is unknown, so its front-ends must be disconnected.
 #[test]
 fn new_program_that_hangs_after_the_handover_ends_both_processes() {
@@ -153,7 +152,8 @@ fn new_program_that_hangs_after_the_handover_ends_both_processes() {
 #[test]
 fn new_program_that_is_slow_after_the_handover_has_taken_over() {
     let mut daemon = Daemon::with_image("num-queues=1", "");
-    let pause = SAYS_HELLO_WITHIN + 1;
+    // It begins with what it says, and not when it is left everything.
+    let pause = SAYS_HELLO_WITHIN + 7;
     let (begin, end) = (says(&TAKES_OVER), says(&[r#"{"gone":1}"#]));
     daemon.replace_program(&format!("{begin}sleep {pause}; {end}"));
     let mut client = daemon.client();

@@ -46,13 +46,10 @@ pub(crate) struct StartedProgram {
     pub response_timeout: Duration,
 }
 
-impl StartedProgram {
-    /// From now on the program has another time for each message, and for the rest of one that it has begun.
-    pub(crate) fn set_response_timeout(&mut self, timeout: Duration) {
-        self.response_timeout = timeout;
-        // It fails for a timeout of zero only.
-        let _ = self.channel.set_timeout(timeout);
-    }
+/// Time after which a program is given up that stops in the middle of a message, or does not read one. The service manager gets no
+/// keep-alive meanwhile; our unit files tell it to wait for 30 s.
+pub(crate) fn stall_timeout(response_timeout: Duration) -> Duration {
+    response_timeout.min(Duration::from_secs(10))
 }
 
 impl LauncherConnection {
@@ -98,7 +95,7 @@ impl LauncherConnection {
             }
         };
         let pair = UpgradeChannel::pair().and_then(|(ours, theirs)| {
-            ours.set_timeout(response_timeout)?;
+            ours.set_timeout(stall_timeout(response_timeout))?;
             Ok((ours, theirs))
         });
         let (ours, theirs) = pair.map_err(|error| {

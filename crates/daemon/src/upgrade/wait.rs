@@ -1,10 +1,10 @@
 //! Receives messages of the new program in a live upgrade with a timeout, and words the errors; kills a program whose channel fails.
 
 use std::io;
-use std::time::Instant;
+use std::time::Duration;
 
 use super::channel::{KEEP_ALIVE_INTERVAL, UpgradeMessage};
-use super::launcher::{LauncherConnection, StartedProgram};
+use super::launcher::{LauncherConnection, StartedProgram, stall_timeout};
 
 /// Receives a message that must be `expected`. Calls `keep_alive` regularly meanwhile.
 pub(crate) fn expect_message_or_kill_on_io_error(
@@ -36,10 +36,12 @@ pub(crate) fn recv_or_timeout_with_keep_alive(
     keep_alive: impl Fn(),
 ) -> io::Result<Option<UpgradeMessage>> {
     let channel = &started.channel;
-    let deadline = Instant::now() + started.response_timeout;
+    let mut waited = Duration::ZERO;
     while !channel.is_readable_within(KEEP_ALIVE_INTERVAL)? {
         keep_alive();
-        if Instant::now() >= deadline {
+        // No clock: it would run on while both processes are frozen.
+        waited += KEEP_ALIVE_INTERVAL;
+        if waited >= started.response_timeout {
             return Ok(None);
         }
     }
@@ -57,7 +59,7 @@ pub(crate) fn kill_and_describe_error(
         .kill_program()
         .unwrap_or_else(|| "its exit status is unknown".to_owned());
     if error.kind() == io::ErrorKind::WouldBlock {
-        let seconds = started.response_timeout.as_secs();
+        let seconds = stall_timeout(started.response_timeout).as_secs();
         return format!(
             "the new program stalled in the middle of a message for {seconds} s and was killed: find out what it waits for"
         );

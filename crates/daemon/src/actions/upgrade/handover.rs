@@ -29,8 +29,8 @@ use crate::upgrade::wait::{
     expect_message_or_kill_on_io_error, kill_and_describe_error, recv_or_timeout_with_keep_alive,
 };
 
-/// Time in which the new process must send its next message while guests stand still, or once there is no way back: it has little to
-/// do then, whatever time a client gives it to start.
+/// Longest time in which the new process must send its next message while guests stand still: it has little to do then. Once there is
+/// no way back it has this time, whatever a client gives it.
 const PAUSED_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time of `CLOCK_MONOTONIC`, which is the same in both processes.
@@ -41,8 +41,8 @@ pub(crate) fn monotonic_ns() -> u64 {
 }
 
 impl MainThread {
-    /// Starts the same program again, or `other_program`, and hands everything over to it: until its queues stop,
-    /// each message of the new process has to come within `response_timeout`. Calls `on_outcome` with the result.
+    /// Starts the same program again, or `other_program`, and hands everything over to it. Until the new process serves, each of its
+    /// messages has to come within `response_timeout`, or half a minute once queues have stopped. Calls `on_outcome` with the result.
     pub fn begin_upgrade(
         &mut self,
         other_program: Option<PathBuf>,
@@ -190,8 +190,8 @@ impl MainThread {
         let mut paused = self.pause_exports()?;
         let prepared = self.prepare_new_process(&mut paused, &started, launcher);
         let upgrade = prepared.and_then(|()| {
-            started.set_response_timeout(PAUSED_RESPONSE_TIMEOUT);
-            self.hand_over_paused_exports(&mut paused, &started, launcher)
+            started.response_timeout = started.response_timeout.min(PAUSED_RESPONSE_TIMEOUT);
+            self.hand_over_paused_exports(&mut paused, &mut started, launcher)
         });
         if upgrade.is_err() {
             // The new process may use the queues already: it must be gone before they resume here.
@@ -219,7 +219,7 @@ impl MainThread {
     fn hand_over_paused_exports(
         &mut self,
         paused: &mut Vec<PausedExport>,
-        started: &StartedProgram,
+        started: &mut StartedProgram,
         launcher: &LauncherConnection,
     ) -> Result<CompletedHandover, String> {
         let channel = &started.channel;
@@ -247,6 +247,7 @@ impl MainThread {
         self.objects
             .inherited_sockets
             .set_keep_socket_files_on_close(true);
+        started.response_timeout = PAUSED_RESPONSE_TIMEOUT;
         let Ok(Some(UpgradeMessage::Resumed(end_ns))) =
             recv_or_timeout_with_keep_alive(started, || self.service.send_keep_alive())
         else {
@@ -260,7 +261,7 @@ impl MainThread {
         };
         self.service.notify_main_pid(started.pid);
         // Confirms that the service manager knows the new process. (That may have exited; ignore the error.)
-        let _ = channel.send(&UpgradeMessage::Go, &[]);
+        let _ = started.channel.send(&UpgradeMessage::Go, &[]);
         Ok(CompletedHandover {
             pid: started.pid,
             pause: Duration::from_nanos(end_ns.saturating_sub(begin_ns)),
