@@ -16,6 +16,8 @@ mod passes;
 mod plan;
 mod settings;
 mod speed_limit;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
