@@ -1,9 +1,11 @@
 //! The data of served exports, compared with what the server has.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 
+use test_support::deadline::eventually;
 use test_support::nbd_server::NbdServer;
 use test_support::report;
+use test_support::reserved_port::ReservedPort;
 use test_support::verifying::load::VerifyingLoad;
 
 use crate::process::{Folder, Process};
@@ -53,11 +55,8 @@ fn a_server_over_tcp_is_reached_from_the_sandbox_also_again() {
     let Some(_unix) = NbdServer::nbdkit(&folder, "memory 1M") else {
         return;
     };
-    // Any free port: the kernel chooses one, and the test closes it again.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
-    let port = address.port();
+    let reserved = ReservedPort::reserve();
+    let (address, port) = (reserved.address(), reserved.address().port());
     let start_server = || {
         let line = format!("--foreground --port {port} --ipaddr 127.0.0.1 memory 1M");
         let mut command = std::process::Command::new("nbdkit");
@@ -80,6 +79,40 @@ fn a_server_over_tcp_is_reached_from_the_sandbox_also_again() {
     guest.request(0, IN, 4, 0);
     assert_eq!(guest.data(0, 0), [8; BLOCK]);
     assert_eq!(failed_requests(&mut client), 0);
+    program.stop();
+}
+
+/// Neighbours of one batch are one request to the server. To the guest, and to who counts those that wait, they are what they were.
+#[test]
+fn merged_requests_that_fail_wait_as_many_and_return_to_the_ring() {
+    let folder = Folder::new();
+    let full = folder.join("full");
+    std::fs::write(&full, "").unwrap();
+    let plugin = format!(
+        "--filter=error memory 1M error-pwrite=ENOSPC error-pwrite-rate=100% error-pwrite-file={}",
+        full.display()
+    );
+    let Some(server) = NbdServer::nbdkit(&folder, &plugin) else {
+        return;
+    };
+    let (program, mut client) = start(&folder, &line(&server, "", ",werror=stop"));
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
+    let base = guest.stop(0);
+    for slot in 0..3 {
+        guest.ask(0, slot, OUT, slot as u64, 7);
+    }
+    guest.start(0, base);
+    eventually("all of them wait", || {
+        client.export("e")["waiting-requests"] == 3
+    });
+    assert_eq!(client.block_stats("e")["stats"]["wr_merged"], 2);
+    assert_eq!(guest.stop(0), base);
+    std::fs::remove_file(&full).unwrap();
+    guest.start(0, base);
+    for slot in 0..3 {
+        guest.wait(0, slot);
+        assert_eq!(guest.status(0, slot), 0);
+    }
     program.stop();
 }
 

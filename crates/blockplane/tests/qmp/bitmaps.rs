@@ -1,7 +1,7 @@
 //! Dirty bitmaps that are added, switched and removed while a guest writes: no write is missing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -57,10 +57,12 @@ struct Load {
 }
 
 impl Load {
-    fn begin(folder: &Folder, device: Device) -> Self {
+    /// At the middle it waits for `may_end`.
+    fn begin(folder: &Folder, device: Device, may_end: &Arc<AtomicBool>) -> Self {
         let asked = Arc::new(AtomicU64::new(0));
         let answered = Arc::new(AtomicU64::new(0));
-        let (count, done, socket) = (asked.clone(), answered.clone(), folder.join("e.sock"));
+        let (count, done, may_end) = (asked.clone(), answered.clone(), may_end.clone());
+        let socket = folder.join("e.sock");
         let thread = std::thread::spawn(move || {
             let mut random = Random(7);
             let wire = Wire::connect(&socket);
@@ -69,6 +71,11 @@ impl Load {
             let queues = guest.request_queues();
             // 17 and the number of blocks have no common factor.
             for turn in 0..BLOCKS {
+                while turn == BLOCKS / 2 && !may_end.load(Ordering::SeqCst) {
+                    guest.drains_to(0, &wire);
+                    done.store(guest.writes, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 let block = usize::try_from(turn * 17 % BLOCKS).unwrap();
                 let queue = usize::try_from(turn).unwrap() % QUEUES + queues.start;
                 count.store(turn + 1, Ordering::SeqCst);
@@ -96,7 +103,8 @@ fn no_write_is_missing(kind: &str, device: Device, first_before_load: bool) {
     if first_before_load {
         client.execute(&add_first);
     }
-    let load = Load::begin(&folder, device);
+    let is_added = Arc::new(AtomicBool::new(first_before_load));
+    let load = Load::begin(&folder, device, &is_added);
     let (mut most, mut least) = (BLOCKS, BLOCKS);
     if !first_before_load {
         eventually("some writes", || {
@@ -105,6 +113,7 @@ fn no_write_is_missing(kind: &str, device: Device, first_before_load: bool) {
         most -= load.answered.load(Ordering::SeqCst);
         client.execute(&add_first);
         least -= load.asked.load(Ordering::SeqCst);
+        is_added.store(true, Ordering::SeqCst);
         assert!(least > 0, "writes follow");
     }
     let mut found = 0;

@@ -136,26 +136,6 @@ fn stopping_queue_returns_the_last_parked_request_to_the_ring() {
     disk.program.stop();
 }
 
-/// They may be merged.
-#[test]
-fn stopping_queue_returns_parked_neighbours_of_one_batch_to_the_ring() {
-    let mut disk = disk("werror=stop");
-    disk.fail_writes(28);
-    let base = disk.guest.stop(0);
-    for slot in 0..3 {
-        disk.guest.ask(0, slot, OUT, slot as u64, 7);
-    }
-    disk.guest.start(0, base);
-    expect_parked(&mut disk.client, 3, "nospace");
-    assert_eq!(disk.guest.stop(0), base);
-    disk.inject("inject-error=[]");
-    disk.guest.start(0, base);
-    for slot in 0..3 {
-        assert_eq!(disk.status(slot), 0);
-    }
-    disk.program.stop();
-}
-
 #[test]
 fn disk_is_exchanged_and_shrunk_while_requests_are_parked() {
     let mut disk = disk("werror=stop");
