@@ -25,7 +25,8 @@ pub fn send_with_fds(
     if !fds.is_empty() {
         assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)));
     }
-    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)
+    // With a timeout, also when this process was stopped and continued: signal(7).
+    rustix::io::retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(bytes)], &mut ancillary, flags))
 }
 
 /// Lets this process have as many descriptors as an ordinary user may allow it: 1024 at first on many systems.

@@ -30,7 +30,9 @@ pub fn program() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let variables = ["BLOCKPLANE_BIN", "CARGO_BIN_EXE_blockplane"];
         if let Some(path) = variables.into_iter().find_map(env::var_os) {
-            return path.into();
+            // Tests start it in folders of their own.
+            let found = Path::new(&path).canonicalize();
+            return found.unwrap_or_else(|error| panic!("BLOCKPLANE_BIN={path:?}: {error}"));
         }
         let test = env::current_exe().unwrap();
         let profile = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST");

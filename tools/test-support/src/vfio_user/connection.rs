@@ -1,10 +1,11 @@
 //! A connection that waits for replies.
 
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SendFlags;
 use vfio_user::wire::{Header, TYPE_REPLY};
 
@@ -75,10 +76,10 @@ impl Connection {
     /// Waits until the server closes the connection, or sends something: whether it has closed it.
     #[must_use]
     pub fn is_hung_up(&self) -> bool {
-        match (&self.0).read(&mut [0]) {
+        match retry_on_intr(|| rustix::io::read(&self.0, &mut [0])) {
             Ok(count) => count == 0,
             // It has not read all that was sent.
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => true,
+            Err(Errno::CONNRESET) => true,
             Err(error) => panic!("neither a message nor an end: {error}"),
         }
     }

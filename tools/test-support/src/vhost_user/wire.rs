@@ -186,12 +186,11 @@ impl Wire {
         let mut head = [0; 12];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(
-            &self.0,
-            &mut [IoSliceMut::new(&mut head)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        );
+        let received = rustix::io::retry_on_intr(|| {
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let mut bytes = [IoSliceMut::new(&mut head)];
+            recvmsg(&self.0, &mut bytes, &mut ancillary, flags)
+        });
         let file = ancillary.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut files) => files.next(),
             _ => None,
