@@ -9,6 +9,7 @@
 
 mod ci;
 mod copy;
+mod environment;
 mod experiments;
 mod fuzz;
 mod mutants;

@@ -17,10 +17,15 @@ fn commit() -> String {
         .args(["rev-parse", "HEAD"])
         .current_dir(root())
         .output();
-    git.map_or_else(
-        |_| String::new(),
-        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-    )
+    match git {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => {
+            eprintln!("ci: git names no commit here: seeds are those of no commit");
+            String::new()
+        }
+    }
 }
 
 /// Its first twelve digits: far from small numbers, and far from those of other commits.

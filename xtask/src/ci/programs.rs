@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use super::commit_seed;
 use super::output::{Counts, has_result, read_lossy, unfinished_tests};
 use super::test_programs::TestProgram;
 use super::time_limit::wait_within;
+use crate::environment::{LONGER, remove_settings_of_contributor};
 
 /// Programs that run at the same time.
 const AT_ONCE: usize = 3;
@@ -20,16 +21,8 @@ const AT_ONCE: usize = 3;
 /// they wait for each other's processes, for deadlines and for disks.
 const TEST_THREADS: &str = "3";
 
-/// Twice what the longest program takes on a slow machine, for each change and in a full run.
-const LIMITS: [Duration; 2] = [Duration::from_secs(15 * 60), Duration::from_secs(120 * 60)];
-
-/// What makes tests longer in a full run.
-const LONGER: [(&str, &str); 4] = [
-    ("BLOCKPLANE_KILLS", "500"),
-    ("BLOCKPLANE_OPENS", "1000"),
-    ("BLOCKPLANE_OSD_KILLS", "10"),
-    ("BLOCKPLANE_RBD_UPGRADES", "10"),
-];
+/// Several times what the longest program takes on an idle machine, for each change and in a full run.
+const LIMITS: [Duration; 2] = [Duration::from_secs(40 * 60), Duration::from_secs(120 * 60)];
 
 /// How a program ended.
 #[derive(Debug)]
@@ -99,6 +92,11 @@ pub(super) fn run(program: TestProgram, extent: Extent, arguments: &[&str], logs
     }
 }
 
+/// The folder of the program to test, and of the one that measures it.
+pub(super) fn built_programs() -> PathBuf {
+    guest::target_dir().join("debug")
+}
+
 /// Whether a program succeeded. The error says why it did not end by itself.
 fn start(
     program: &TestProgram,
@@ -110,19 +108,11 @@ fn start(
     command.args(arguments).current_dir(&program.folder);
     command.env("CARGO_MANIFEST_DIR", &program.folder);
     command.env("RUST_TEST_THREADS", TEST_THREADS);
-    // The program to test, and the one that measures it.
-    let built = guest::target_dir().join("debug");
+    let built = built_programs();
     command.env("BLOCKPLANE_BIN", built.join("blockplane"));
     command.env("BLOCKPLANE_BENCH_BIN", built.join("blockplane-bench"));
     command.env("BLOCKPLANE_FUZZ_SEED", commit_seed::of_commit().to_string());
-    // What a contributor has set would make tests shorter, or let them record what they should compare.
-    let shortens = LONGER.map(|(name, _)| name);
-    for name in shortens
-        .into_iter()
-        .chain(["UPDATE_EXPECT", "PROPTEST_CASES"])
-    {
-        command.env_remove(name);
-    }
+    remove_settings_of_contributor(&mut command);
     let [mut limit, full_limit] = LIMITS;
     if extent == Extent::Full {
         command.arg("--include-ignored").envs(LONGER);

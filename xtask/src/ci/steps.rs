@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::Extent;
 use super::missing::may_not_run;
 use super::output::{Counts, ignored, read_lossy};
-use super::programs::{self, Run};
+use super::programs::{self, Run, built_programs};
 use super::repeat::{Repeated, repeat};
 use super::test_programs::{self, TestProgram};
 use super::time_limit::wait_within;
@@ -95,7 +95,14 @@ impl Steps {
             if !run(&mut cargo, log, Stdio::from(file))? {
                 return Ok((false, read_lossy(log)));
             }
-            let programs = test_programs::listed(&read_lossy(&messages));
+            let messages = read_lossy(&messages);
+            if let Some(path) = test_programs::misplaced_program(&messages, &built_programs()) {
+                let path = path.display();
+                return Err(format!(
+                    "cargo built {path}: set only CARGO_TARGET_DIR to build elsewhere"
+                ));
+            }
+            let programs = test_programs::listed(&messages);
             if programs.is_empty() {
                 return Err("no test program was built".to_owned());
             }

@@ -14,6 +14,8 @@ pub(super) struct TestProgram {
     pub folder: PathBuf,
 }
 
+/// Programs of the product that tests start.
+const PROGRAMS: [&str; 2] = ["blockplane", "blockplane-bench"];
 /// Packages whose programs take longest begin first.
 const FIRST: [&str; 3] = ["guest ", "blockplane ", "ceph "];
 
@@ -23,6 +25,18 @@ pub(super) fn listed(messages: &str) -> Vec<TestProgram> {
     let place = |name: &str| FIRST.iter().position(|first| name.starts_with(first));
     programs.sort_by_key(|program| place(&program.name).unwrap_or(FIRST.len()));
     programs
+}
+
+/// A program of the product that Cargo has put elsewhere than in `folder`, where the tests look for it: they would test an older one.
+pub(super) fn misplaced_program(messages: &str, folder: &Path) -> Option<PathBuf> {
+    let executables = messages.lines().filter_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let name = message["target"]["name"].as_str()?;
+        let is_program = message["profile"]["test"] == false && PROGRAMS.contains(&name);
+        let executable = PathBuf::from(message["executable"].as_str()?);
+        (is_program && executable != folder.join(name)).then_some(executable)
+    });
+    executables.into_iter().next()
 }
 
 fn test_program(line: &str) -> Option<TestProgram> {
@@ -71,5 +85,16 @@ mod tests {
             .map(|program| program.name)
             .collect();
         assert_eq!(names, ["qmp server", "qmp (unit tests)"]);
+    }
+
+    #[test]
+    fn program_that_cargo_has_built_elsewhere_is_found() {
+        let artifact = r#"{"target":{"name":"blockplane"},"profile":{"test":false},"executable":"/t/debug/blockplane"}"#;
+        let misplaced = |folder| misplaced_program(artifact, Path::new(folder));
+        assert_eq!(misplaced("/t/debug"), None);
+        assert_eq!(
+            misplaced("/other/debug"),
+            Some("/t/debug/blockplane".into())
+        );
     }
 }

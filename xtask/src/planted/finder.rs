@@ -16,6 +16,7 @@ use super::outcome::Run;
 use super::switched::VARIABLE;
 use crate::cargo_in;
 use crate::copy::SourceCopy;
+use crate::environment::remove_settings_of_contributor;
 use crate::patches::Patch;
 
 /// For a command without a mistake, which may build what it runs.
@@ -154,6 +155,7 @@ fn clean_environment(command: &mut Command) {
     command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
     command.env_remove("BLOCKPLANE_BIN");
     command.env_remove("BLOCKPLANE_BENCH_BIN");
+    remove_settings_of_contributor(command);
 }
 
 fn build_tests(

@@ -57,6 +57,10 @@ impl Outcome {
     /// From a run without the mistake, which has passed, and one with it.
     pub fn of(without: &Run, with: &Run) -> Self {
         match without.not_run() {
+            _ if with.timed_out && without.took > with.took / 3 => Outcome::FailsWithout(format!(
+                "it takes {:.0} s, too long to tell an end from none",
+                without.took.as_secs_f64()
+            )),
             _ if !with.passed => Outcome::Found {
                 by: with.finding(),
                 took: with.took,
@@ -98,6 +102,10 @@ mod tests {
             output: output.to_owned(),
             took: Duration::ZERO,
         };
+        let took = |seconds, run| Run {
+            took: Duration::from_secs(seconds),
+            ..run
+        };
         let passes = run(true, false, "test a ... ok\n");
         let cannot = run(true, false, "test a ... ignored, no disk\ntest a ... ok\n");
         let model = "thread 'main' panicked at a.rs:1:2:\nnever woken\nnote: a\n";
@@ -115,6 +123,8 @@ mod tests {
             assert_eq!(Outcome::of(&passes, &fails), found);
             assert_eq!(Outcome::of(&cannot, &fails), found);
         }
+        let slow = Outcome::of(&took(200, passes.clone()), &took(300, run(false, true, "")));
+        assert!(matches!(slow, Outcome::FailsWithout(_)), "{slow:?}");
         let mentions = run(true, false, "test b ... FAILED\n");
         assert_eq!(Outcome::of(&passes, &mentions), Outcome::Survived);
         let not_run = Outcome::NotRun("no disk".to_owned());
