@@ -194,10 +194,10 @@ impl Record {
         }
     }
 
-    /// Begins the piece again, on another connection. A request that ends with a flush begins with its first piece: the server may have
-    /// lost what it has answered but not flushed.
+    /// Begins again, on another connection: a read with the piece that has not ended, and what changes data with its first piece. The
+    /// server may have lost what it has answered but not flushed.
     pub fn begin_again(&mut self, disk: &Disk) {
-        if self.ends_with_flush(disk.features()) {
+        if self.changes_data() {
             (self.step, self.done) = (Step::Request, 0);
         }
         self.begin_piece(disk);

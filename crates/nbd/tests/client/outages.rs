@@ -272,6 +272,36 @@ fn a_flush_outside_of_queues_does_not_begin_anew_at_a_silent_server() {
     assert_eq!(connections, [0, 1], "the flush has made none");
 }
 
+/// A server may lose what it has answered but not flushed. Zeroes are written as data here.
+#[test]
+fn what_changes_data_begins_again_with_its_first_piece() {
+    let offer = Offer {
+        flags: transmission_flag::HAS_FLAGS | transmission_flag::SEND_FLUSH,
+        blocks: Some([512, 4096, 1 << 20]),
+        ..Offer::default()
+    };
+    for op in [Op::Write, Op::WriteZeroes { unmap: false }] {
+        let (sender, received) = mpsc::channel();
+        let server = Server::start(offer, move |number, mut peer| {
+            while let Some(request) = peer.receive() {
+                sender.send((number, request.offset)).unwrap();
+                if number == 0 && request.offset > 0 {
+                    return;
+                }
+                peer.answer(&request, &[]);
+            }
+        });
+        let mut rig = Rig::open(&server.options(LONG));
+        let data = match op {
+            Op::Write => vec![1; 2 << 20],
+            _ => Vec::new(),
+        };
+        rig.carry_out(op, false, 0, 2 << 20, &data);
+        let sent: Vec<_> = received.try_iter().collect();
+        assert_eq!(sent, [(0, 0), (0, 1 << 20), (1, 0), (1, 1 << 20)], "{op:?}");
+    }
+}
+
 /// A server may lose what it has answered but not flushed.
 #[test]
 fn a_stable_write_that_was_not_flushed_is_sent_again_to_a_server_without_fua() {
