@@ -1,7 +1,8 @@
 //! A small file that is replaced as a whole, so that it is complete at any crash: for persistent reservations (`pr-file`) and persistent
 //! dirty bitmaps (`bitmap-file`).
 //!
-//! A change is written to a temporary file, synced, and renamed over it. It is locked while it is in use, so that no two disks share it.
+//! A change is written to a temporary file, synced, and renamed over it. The temporary file has a name that nothing else has: it may be
+//! left behind by a crash, and removes nothing. The file is locked while it is in use, so that no two disks share it.
 //! The lock is on the inode, which each change replaces: after locking, the inode of the name is checked again.
 //! It has image locks as well, so that no node is opened on it.
 
@@ -51,6 +52,11 @@ pub(crate) enum ReplacedFileError {
         path: PathBuf,
         bytes: u64,
     },
+    /// Others replace, create or remove it all the time.
+    #[error(
+        "{option}: {path} changes again and again while it is opened; find out which program replaces it"
+    )]
+    KeepsChanging { option: &'static str, path: PathBuf },
     /// Another disk uses it.
     #[error(
         "{option}: {path} is in use by another disk, or another process; give each disk a file of its own"
@@ -58,13 +64,12 @@ pub(crate) enum ReplacedFileError {
     Locked { option: &'static str, path: PathBuf },
 }
 
+/// Attempts to open a file that was replaced, created or removed meanwhile, as its owner does with each change.
+const MAX_ATTEMPTS: u32 = 1000;
+
 /// A file that this process may replace, since it holds the lock.
 #[derive(Debug)]
-pub(crate) struct ReplacedFile {
-    opened: FileInFolder,
-    /// Name of the temporary file.
-    temporary_name: OsString,
-}
+pub(crate) struct ReplacedFile(FileInFolder);
 
 /// An opened and locked file, its folder, and its name in it.
 #[derive(Debug)]
@@ -78,12 +83,7 @@ pub(crate) struct FileInFolder {
 impl ReplacedFile {
     /// Of a file that is opened and locked.
     pub fn new(opened: FileInFolder) -> Self {
-        let mut temporary_name = opened.name.clone();
-        temporary_name.push(".new");
-        ReplacedFile {
-            opened,
-            temporary_name,
-        }
+        ReplacedFile(opened)
     }
 
     /// Opens and locks the file, or creates it. Returns its content as well.
@@ -97,7 +97,7 @@ impl ReplacedFile {
             error,
         };
         let (folder, name) = resolve_to_folder_and_name(path).map_err(io_failed)?;
-        loop {
+        for _ in 0..MAX_ATTEMPTS {
             let opened = match try_open_lock_and_read(&folder, &name, path, purpose) {
                 Err(ReplacedFileError::Io { error, .. })
                     if error.kind() == io::ErrorKind::NotFound =>
@@ -116,19 +116,19 @@ impl ReplacedFile {
                 return Ok((file, content));
             }
         }
+        Err(ReplacedFileError::KeepsChanging {
+            option: purpose.option,
+            path: path.to_owned(),
+        })
     }
 
     /// Replaces the file by a new one with this content, which is complete at any crash.
     pub fn replace(&mut self, content: &[u8]) -> Result<(), Errno> {
-        let FileInFolder { folder, name, file } = &mut self.opened;
-        // Left behind by a crash during a change.
-        match rustix::fs::unlinkat(&*folder, &self.temporary_name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error),
-        }
-        let new_file = create_locked_with_content(folder, &self.temporary_name, content)?;
-        if let Err(error) = rustix::fs::renameat(&*folder, &self.temporary_name, &*folder, &*name) {
-            let _ = rustix::fs::unlinkat(&*folder, &self.temporary_name, AtFlags::empty());
+        let FileInFolder { folder, name, file } = &mut self.0;
+        let temporary_name = temporary_name(name);
+        let new_file = create_locked_with_content(folder, &temporary_name, content)?;
+        if let Err(error) = rustix::fs::renameat(&*folder, &temporary_name, &*folder, &*name) {
+            let _ = rustix::fs::unlinkat(&*folder, &temporary_name, AtFlags::empty());
             return Err(error);
         }
         *file = new_file.into();
@@ -142,9 +142,9 @@ impl ReplacedFile {
     /// Too many files are open.
     pub fn duplicate_descriptors(&self) -> io::Result<FileInFolder> {
         Ok(FileInFolder {
-            folder: self.opened.folder.try_clone()?,
-            name: self.opened.name.clone(),
-            file: self.opened.file.try_clone()?,
+            folder: self.0.folder.try_clone()?,
+            name: self.0.name.clone(),
+            file: self.0.file.try_clone()?,
         })
     }
 }
@@ -153,6 +153,12 @@ impl ReplacedFile {
 fn resolve_to_folder_and_name(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     let path = match path.canonicalize() {
         Ok(path) => path,
+        Err(error) if path.is_symlink() => {
+            return Err(io::Error::new(
+                error.kind(),
+                format!("{error}: it is a symbolic link to a file that does not exist"),
+            ));
+        }
         Err(_) => path.to_owned(),
     };
     let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
@@ -180,7 +186,8 @@ fn try_open_lock_and_read(
     };
     // NONBLOCK: opening a pipe or a device does not block.
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(folder, name, flags, Mode::empty());
+    // The path was resolved before.
+    let file = rustix::fs::openat(folder, name, flags | OFlags::NOFOLLOW, Mode::empty());
     let file = file.map_err(|error| io_failed(error.into()))?;
     let stat = rustix::fs::fstat(&file).map_err(|error| io_failed(error.into()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -218,16 +225,10 @@ fn try_open_lock_and_read(
 
 /// Creates a locked file with the content of a new one, and returns both. EEXIST: another process has created one.
 ///
-/// The temporary file has a name that nothing else uses: of several processes that create the file at once, none must remove or
-/// rename the temporary file of another one, or of the owner of the file that has been created meanwhile.
+/// Of several processes that create the file at once, none removes or renames the temporary file of another one, or of the owner of
+/// the file that has been created meanwhile.
 fn create_locked(folder: &OwnedFd, name: &OsStr, empty: &[u8]) -> Result<(File, Vec<u8>), Errno> {
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let (pid, ns) = (
-        std::process::id(),
-        since_1970.unwrap_or_default().as_nanos(),
-    );
-    let mut temporary_name = name.to_owned();
-    temporary_name.push(format!(".{pid}-{ns}.new"));
+    let temporary_name = temporary_name(name);
     let file = create_locked_with_content(folder, &temporary_name, empty)?;
     if let Err(error) = rename_if_absent_where_supported(folder, &temporary_name, name) {
         let _ = rustix::fs::unlinkat(folder, &temporary_name, AtFlags::empty());
@@ -235,6 +236,18 @@ fn create_locked(folder: &OwnedFd, name: &OsStr, empty: &[u8]) -> Result<(File, 
     }
     rustix::fs::fsync(folder)?;
     Ok((file, empty.to_vec()))
+}
+
+/// A name for a temporary file that nothing else has, also not in another container that shares the folder.
+fn temporary_name(name: &OsStr) -> OsString {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let (pid, ns) = (
+        std::process::id(),
+        since_1970.unwrap_or_default().as_nanos(),
+    );
+    let mut temporary_name = name.to_owned();
+    temporary_name.push(format!(".{pid}-{ns}.new"));
+    temporary_name
 }
 
 /// Creates a locked file of this name with this content, and syncs it, but not its folder.
@@ -280,4 +293,52 @@ fn rename_if_absent_where_supported(
 /// The errno of an error, or EIO if it has none.
 fn errno_or_eio(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PURPOSE: FilePurpose = FilePurpose {
+        option: "bitmap-file",
+        content: "bitmaps",
+        max_bytes: 100,
+        empty: b"nothing",
+    };
+
+    fn names(folder: &Path) -> Vec<OsString> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn change_leaves_the_files_of_others_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("disk0"), folder.path().join("disk0.new"));
+        std::fs::write(&other, "an image").unwrap();
+        let (mut file, content) = ReplacedFile::open_or_create_and_read(&path, &PURPOSE).unwrap();
+        assert_eq!(content, b"nothing");
+        file.replace(b"something").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"something");
+        assert_eq!(std::fs::read(&other).unwrap(), b"an image");
+        assert_eq!(names(folder.path()), ["disk0", "disk0.new"]);
+    }
+
+    #[test]
+    fn symbolic_link_is_followed_to_a_file_and_refused_without_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, path) = (folder.path().join("link"), folder.path().join("file"));
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let refused = ReplacedFile::open_or_create_and_read(&link, &PURPOSE);
+        let error = refused.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("symbolic link to a file"), "{error}");
+        assert_eq!(names(folder.path()), ["link"]);
+        std::fs::write(&path, "old").unwrap();
+        let (mut file, content) = ReplacedFile::open_or_create_and_read(&link, &PURPOSE).unwrap();
+        assert_eq!(content, b"old");
+        file.replace(b"new").unwrap();
+        assert!(link.is_symlink() && std::fs::read(&path).unwrap() == b"new");
+    }
 }
