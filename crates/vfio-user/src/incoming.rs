@@ -39,9 +39,19 @@ impl IncomingMessage {
 }
 
 impl IncomingBuffer {
-    /// The header of the next message, if all of it was received.
-    fn peek_next_header(&self) -> Option<Header> {
-        Header::decode(&self.bytes[self.start..self.end])
+    /// The header of the next message, if all of it was received. Its size is within the limits.
+    fn peek_next_header(&self) -> Result<Option<Header>, ProtocolViolation> {
+        let header = Header::decode(&self.bytes[self.start..self.end]);
+        match header {
+            Some(Header { size, .. }) if !(Header::SIZE..=MAX_MESSAGE_BYTES).contains(&size) => {
+                Err(ProtocolViolation::Size {
+                    size,
+                    min: Header::SIZE,
+                    max: MAX_MESSAGE_BYTES,
+                })
+            }
+            header => Ok(header),
+        }
     }
 
     /// The buffer for the next read; never empty. All complete messages must have been taken.
@@ -52,9 +62,8 @@ impl IncomingBuffer {
         }
         self.end -= self.start;
         self.start = 0;
-        let message = self
-            .peek_next_header()
-            .map_or(0, |header| header.size as usize);
+        let next = self.peek_next_header().unwrap_or_default();
+        let message = next.map_or(0, |header| header.size as usize);
         let len = message.max(READ_AHEAD_BYTES);
         if self.bytes.len() < len {
             self.bytes.resize(len, 0);
@@ -79,11 +88,14 @@ impl IncomingBuffer {
         Ok(())
     }
 
-    /// Whether [`IncomingBuffer::take_next_message`] has a message.
+    /// Whether [`IncomingBuffer::take_next_message`] has a message, or an error.
     pub fn has_message(&self) -> bool {
         let received = self.end - self.start;
-        self.peek_next_header()
-            .is_some_and(|header| header.size as usize <= received)
+        match self.peek_next_header() {
+            Ok(Some(header)) => header.size as usize <= received,
+            Ok(None) => false,
+            Err(_) => true,
+        }
     }
 
     /// The next complete message.
@@ -91,16 +103,9 @@ impl IncomingBuffer {
     /// # Errors
     /// [`ProtocolViolation`].
     pub fn take_next_message(&mut self) -> Result<Option<IncomingMessage>, ProtocolViolation> {
-        let Some(header) = self.peek_next_header() else {
+        let Some(header) = self.peek_next_header()? else {
             return Ok(None);
         };
-        if !(Header::SIZE..=MAX_MESSAGE_BYTES).contains(&header.size) {
-            return Err(ProtocolViolation::Size {
-                size: header.size,
-                min: Header::SIZE,
-                max: MAX_MESSAGE_BYTES,
-            });
-        }
         let (start, end) = (self.start, self.start + header.size as usize);
         if end > self.end {
             return Ok(None);
@@ -120,5 +125,30 @@ impl IncomingBuffer {
     /// Reuses the buffer of a message that was handled.
     pub fn recycle_buffer_of(&mut self, message: IncomingMessage) {
         self.bytes = message.buffer;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also when it is read before the messages in front of it were handled.
+    #[test]
+    fn a_header_that_claims_too_much_is_an_error_and_takes_no_memory() {
+        for size in [0, Header::SIZE - 1, MAX_MESSAGE_BYTES + 1, u32::MAX] {
+            let mut incoming = IncomingBuffer::default();
+            let header = Header {
+                size,
+                ..Header::default()
+            };
+            let mut bytes = Vec::new();
+            header.encode(&mut bytes);
+            incoming.compact_and_get_read_buffer()[..bytes.len()].copy_from_slice(&bytes);
+            incoming.add_received(bytes.len(), &mut Vec::new()).unwrap();
+            assert!(incoming.has_message(), "{size}");
+            let room = incoming.compact_and_get_read_buffer().len();
+            assert_eq!(room, READ_AHEAD_BYTES - bytes.len(), "{size}");
+            assert!(incoming.take_next_message().is_err(), "{size}");
+        }
     }
 }
