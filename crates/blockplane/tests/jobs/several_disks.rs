@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::{Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -183,7 +184,7 @@ fn transaction_that_fails_starts_no_job_and_adds_no_bitmap() {
     program.stop();
 }
 
-/// The folder is in the way of the new version of the file.
+/// The process may write files of a few bytes only.
 #[test]
 fn transaction_changes_nothing_if_bitmaps_cannot_be_saved() {
     let folder = Folder::new();
@@ -191,7 +192,12 @@ fn transaction_changes_nothing_if_bitmaps_cannot_be_saved() {
     let kept =
         "--blockdev file,node-name=kept,filename=kept.img,bitmap-file=bitmaps,cache.direct=off";
     let (program, mut client) = start_with_disks(&folder, MIB, kept);
-    std::fs::create_dir(folder.join("bitmaps.new")).unwrap();
+    let limit_files_to = |current| {
+        let maximum = None;
+        let limit = Rlimit { current, maximum };
+        prlimit(Some(program.pid()), Resource::Fsize, limit).unwrap();
+    };
+    limit_files_to(Some(16));
     let add = |node, persistent| {
         let data = json!({"node": node, "name": "b", "persistent": persistent});
         json!({"type": "block-dirty-bitmap-add", "data": data})
@@ -206,7 +212,7 @@ fn transaction_changes_nothing_if_bitmaps_cannot_be_saved() {
     };
     assert_eq!(count(&mut client), 0);
     assert_no_jobs(&mut client);
-    std::fs::remove_dir(folder.join("bitmaps.new")).unwrap();
+    limit_files_to(None);
     client.done("transaction", actions);
     assert_eq!(count(&mut client), 2);
     succeeded(&mut client);
