@@ -1,9 +1,13 @@
 //! Guests and front-ends that do what they should not, and one beside them, on the same iothread, that must not notice.
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::ftruncate;
-use test_support::deadline::Deadline;
+use test_support::deadline::{Deadline, eventually};
+use test_support::threads::{status_field, threads_named};
 use test_support::vfio_user::{Message, access, map, unmap};
 use vfio_user::wire::{self, command};
 
@@ -247,4 +251,26 @@ fn arbitrary_or_unread_vfio_user_messages_are_handled() {
     drop(driver);
     scene.serves_the_next();
     scene.ends_well();
+}
+
+/// A read of a semaphore takes one of what is in it, so that it stays readable.
+#[test]
+fn eventfd_for_unmasking_that_stays_readable_lets_the_iothread_sleep() {
+    let mut scene = Scene::new();
+    let hostile = scene.hostile();
+    let flags = EventfdFlags::SEMAPHORE | EventfdFlags::NONBLOCK;
+    let semaphore = eventfd(0, flags).unwrap();
+    rustix::io::write(&semaphore, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    let unmask = wire::IRQ_DATA_EVENTFD | wire::IRQ_ACTION_UNMASK;
+    hostile.machine.set_irqs(unmask, &[semaphore.as_fd()]);
+    let iothread = threads_named(scene.program.pid(), "IO io").remove(0);
+    let sleeps = || {
+        std::thread::sleep(Duration::from_millis(1));
+        let status = std::fs::read_to_string(iothread.join("status")).unwrap();
+        status_field(&status, "State").starts_with('S')
+    };
+    // One that has always something to do is never asleep.
+    eventually("it sleeps for some time", || (0..100).all(|_| sleeps()));
+    scene.unaffected();
+    scene.program.stop();
 }

@@ -49,7 +49,7 @@ impl Machine {
         rustix::fs::fcntl_setfl(&self.trigger, rustix::fs::OFlags::empty()).unwrap();
     }
 
-    fn set_irqs(&self, flags: u32, fds: &[BorrowedFd<'_>]) {
+    pub fn set_irqs(&self, flags: u32, fds: &[BorrowedFd<'_>]) {
         let payload = set_irqs(wire::IRQ_INTX, flags, 1, &[]);
         self.call(command::DEVICE_SET_IRQS, &payload, fds);
     }

@@ -147,7 +147,8 @@ impl SocketDevice for LsiController {
             listener.map(|listener| (listener.socket().as_fd(), Interest::Readable));
         descriptors[READ] = readable.map(|socket| (socket, Interest::Readable));
         descriptors[WRITE] = writable.map(|socket| (socket, Interest::Writable));
-        descriptors[UNMASK] = server.unmask_fd().map(|fd| (fd, Interest::Readable));
+        // A semaphore would stay readable, whatever is read.
+        descriptors[UNMASK] = server.unmask_fd().map(|fd| (fd, Interest::ReadableEdge));
         descriptors
     }
 
