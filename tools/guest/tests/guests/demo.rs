@@ -10,7 +10,7 @@ fn demonstration_shows_both_guests_without_data_loss() {
         "1073741824",
         "ok     write_files",
         "ok     verify_files",
-        "All 41 checksums",
+        "All 24 checksums",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
