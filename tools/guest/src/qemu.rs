@@ -100,17 +100,13 @@ pub(crate) fn run(
 /// The command line after the program.
 fn arguments(machine: &Machine) -> Vec<String> {
     let chipset = if machine.is_pc { "pc" } else { "q35" };
-    // OVMF changes the map of memory while other processors run, which QEMU does not always survive (`iotlb_to_section: Assertion
-    // `section_index < d->map.sections_nb' failed`; its issue 1921, and seen with 10.0).
-    let threads = match machine.firmware.is_empty() {
-        true => "multi",
-        false => "single",
-    };
     let mut arguments = [
         "-machine",
         &format!("{chipset},memory-backend=mem"),
         "-accel",
-        &format!("tcg,thread={threads}"),
+        // A thread for each processor takes half as much work again, and QEMU does not always survive that OVMF changes the map of
+        // memory while other processors run (`iotlb_to_section: Assertion ... failed`; its issue 1921, and seen with 10.0).
+        "tcg,thread=single",
         // With RDRAND: without it the kernel gathers randomness for 4 s before mkfs gets any. Tables of pages with five
         // levels cost an emulated processor a fifth of its time.
         "-cpu",

@@ -36,8 +36,11 @@ impl FlushCalls {
     /// Has the queue flush when it is woken.
     pub fn call(&self) -> FlushResult {
         let (caller, result) = channel();
-        self.lock().push(caller);
+        let mut callers = self.lock();
+        callers.push(caller);
+        // While the list is locked: the queue may take the caller right behind, and the flag would stay.
         self.has_callers.store(true, Ordering::Release);
+        drop(callers);
         FlushResult(result)
     }
 
