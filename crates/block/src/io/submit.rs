@@ -23,12 +23,9 @@ impl IoContext {
     /// How many requests on a route are certain to be taken before the next reap.
     #[inline]
     pub(crate) fn room_on_route(&self, route: &Route) -> usize {
-        let room = match &route.read {
-            OpHandler::Null(options) => return self.null_queue.room_for(options),
-            read => self.room_of_handler(read),
-        };
-        // Its other operations may need nothing done.
-        room.min(self.null_queue.room())
+        // Other operations than reads may need nothing done.
+        self.room_of_handler(&route.read)
+            .min(self.null_queue.room())
     }
 
     /// The same for a source that has so many requests in flight already: sources share the places of a backend

@@ -1,6 +1,6 @@
 //! The null disk, beside others on one iothread.
 
-use block::{DetectZeroes, Op};
+use block::{DetectZeroes, Node, Op};
 
 use crate::harness::{Call, Rig, first_sector, pattern};
 use crate::storage::{file, new_image, null, ways};
@@ -69,4 +69,18 @@ fn a_slow_disk_fills_only_itself() {
         rig.ok(&node, Call::flush());
         rig.ok(&node, Call::discard(0, 512));
     }
+}
+
+/// A window ignores discards: they need nothing done, and so take other places than the disk's own requests.
+#[test]
+fn room_counts_requests_that_need_nothing_done() {
+    let mut rig = Rig::new();
+    let slow = null(3_600_000_000_000, false);
+    let window = rig.attach(&Node::new_window("window", &slow, 0, None, false, true).unwrap());
+    let mut token = 0;
+    while rig.io.room(&window) > 0 {
+        rig.submit(&window, Op::Discard, token);
+        token += 1;
+    }
+    assert!(token > 0);
 }
