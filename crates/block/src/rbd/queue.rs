@@ -11,13 +11,34 @@ use engine::{Completion, Full, Op, Request};
 use nbd::client::{RequestGroup, SocketSet};
 
 use super::RbdDisk;
-use super::writer_lock::LockAnswer;
+use super::writer_lock::{LockAnswer, WriterLock};
 use crate::network::{NetworkDisk, NetworkQueue};
 
+/// The requests of one thread to an image.
+trait ImageRequests {
+    /// How many requests are certain to be taken before the next reap.
+    fn room(&self) -> usize;
+
+    /// # Safety
+    /// As for [`NetworkQueue::start`].
+    unsafe fn start(&mut self, request: &Request) -> Result<(), Full>;
+
+    fn reap(&mut self, out: &mut Vec<Completion>);
+
+    fn has_completions(&self) -> bool;
+}
+
+/// The writer lock of the image.
+trait PermissionToWrite {
+    fn permits_changes(&self) -> bool;
+
+    fn acquire(self: &Arc<Self>, wake: Wake) -> Arc<LockAnswer>;
+}
+
 /// Requests of all sources of one iothread to one image.
-pub(crate) struct RbdQueue {
-    queue: ImageQueue,
-    disk: Arc<RbdDisk>,
+pub(crate) struct RbdQueue<Q = ImageQueue, L = WriterLock> {
+    queue: Q,
+    lock: Arc<L>,
     /// librbd would acquire the lock for a read on its own, and fail writes meanwhile.
     reads_need_lock: bool,
     wake: Wake,
@@ -35,7 +56,10 @@ impl NetworkDisk for RbdDisk {
         wake: &Wake,
         _: Option<Rc<SocketSet>>,
     ) -> Rc<RefCell<dyn NetworkQueue>> {
-        Rc::new(RefCell::new(RbdQueue::new(self, wake.clone())))
+        let queue = ImageQueue::new(self.image.clone(), wake.clone());
+        let (lock, reads_need_lock) = (self.writer_lock.clone(), self.reads_need_lock());
+        let queue = RbdQueue::new(queue, lock, reads_need_lock, wake.clone());
+        Rc::new(RefCell::new(queue))
     }
 
     /// librbd's threads have the sockets.
@@ -52,12 +76,12 @@ impl NetworkDisk for RbdDisk {
     }
 }
 
-impl RbdQueue {
-    fn new(disk: Arc<RbdDisk>, wake: Wake) -> Self {
+impl<Q, L> RbdQueue<Q, L> {
+    fn new(queue: Q, lock: Arc<L>, reads_need_lock: bool, wake: Wake) -> Self {
         RbdQueue {
-            queue: ImageQueue::new(disk.image.clone(), wake.clone()),
-            reads_need_lock: disk.reads_need_lock(),
-            disk,
+            queue,
+            lock,
+            reads_need_lock,
             wake,
             acquisition: None,
             waiting: VecDeque::new(),
@@ -66,7 +90,36 @@ impl RbdQueue {
     }
 }
 
-impl NetworkQueue for RbdQueue {
+impl ImageRequests for ImageQueue {
+    fn room(&self) -> usize {
+        ImageQueue::room(self)
+    }
+
+    unsafe fn start(&mut self, request: &Request) -> Result<(), Full> {
+        // SAFETY: our caller promises the same.
+        unsafe { ImageQueue::start(self, request) }
+    }
+
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        ImageQueue::reap(self, out);
+    }
+
+    fn has_completions(&self) -> bool {
+        ImageQueue::has_completions(self)
+    }
+}
+
+impl PermissionToWrite for WriterLock {
+    fn permits_changes(&self) -> bool {
+        WriterLock::permits_changes(self)
+    }
+
+    fn acquire(self: &Arc<Self>, wake: Wake) -> Arc<LockAnswer> {
+        WriterLock::acquire(self, wake)
+    }
+}
+
+impl<Q: ImageRequests, L: PermissionToWrite> NetworkQueue for RbdQueue<Q, L> {
     fn room(&self) -> usize {
         let taken = self.waiting.len() + self.empty_flushes.len();
         self.queue.room().saturating_sub(taken)
@@ -79,13 +132,14 @@ impl NetworkQueue for RbdQueue {
         _source: u32,
         _group: Option<&Arc<RequestGroup>>,
     ) -> Result<(), Full> {
-        let needs_no_lock = request.op == Op::Read && !self.reads_need_lock;
-        if needs_no_lock || self.disk.writer_lock.permits_changes() {
-            // SAFETY: our caller promises the same.
-            return unsafe { self.queue.start(request) };
-        }
+        // Tasks do not ask before. Requests that wait for the lock have their places.
         if self.room() == 0 {
             return Err(Full);
+        }
+        let needs_no_lock = request.op == Op::Read && !self.reads_need_lock;
+        if needs_no_lock || self.lock.permits_changes() {
+            // SAFETY: our caller promises the same.
+            return unsafe { self.queue.start(request) };
         }
         if request.op == Op::Flush {
             // Nothing was written since the lock was released, which makes writes stable. librbd would refuse the flush.
@@ -95,7 +149,7 @@ impl NetworkQueue for RbdQueue {
         }
         self.waiting.push_back(*request);
         if self.acquisition.is_none() {
-            self.acquisition = Some(self.disk.writer_lock.acquire(self.wake.clone()));
+            self.acquisition = Some(self.lock.acquire(self.wake.clone()));
         }
         Ok(())
     }
@@ -111,7 +165,7 @@ impl NetworkQueue for RbdQueue {
                     // SAFETY: the promise of the caller of `start` lasts until the completion is reaped.
                     Ok(()) => match unsafe { self.queue.start(&request) } {
                         Ok(()) => continue,
-                        Err(Full) => unreachable!("room was kept for requests that wait"),
+                        Err(Full) => unreachable!("`start` leaves places for requests that wait"),
                     },
                     failed => failed,
                 };
@@ -128,5 +182,68 @@ impl NetworkQueue for RbdQueue {
     fn has_completions(&self) -> bool {
         let answer = self.acquisition.as_ref().and_then(|answer| answer.result());
         answer.is_some() || !self.empty_flushes.is_empty() || self.queue.has_completions()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rbd::writer_lock::HELD;
+
+    const PLACES: usize = 4;
+
+    /// Requests that never complete.
+    #[derive(Default)]
+    struct FewPlaces(Vec<Op>);
+
+    impl ImageRequests for FewPlaces {
+        fn room(&self) -> usize {
+            PLACES - self.0.len()
+        }
+
+        unsafe fn start(&mut self, request: &Request) -> Result<(), Full> {
+            if self.room() == 0 {
+                return Err(Full);
+            }
+            self.0.push(request.op);
+            Ok(())
+        }
+
+        fn reap(&mut self, _: &mut Vec<Completion>) {}
+
+        fn has_completions(&self) -> bool {
+            false
+        }
+    }
+
+    /// A lock that another client has.
+    struct Taken(Arc<LockAnswer>);
+
+    impl PermissionToWrite for Taken {
+        fn permits_changes(&self) -> bool {
+            false
+        }
+
+        fn acquire(self: &Arc<Self>, _: Wake) -> Arc<LockAnswer> {
+            self.0.clone()
+        }
+    }
+
+    #[test]
+    fn write_that_waits_for_the_lock_keeps_its_place_beside_reads_that_do_not() {
+        let wake: Wake = Arc::new(|| ());
+        let answer = LockAnswer::new(wake.clone());
+        let lock = Arc::new(Taken(answer.clone()));
+        let mut queue = RbdQueue::new(FewPlaces::default(), lock, false, wake);
+        // SAFETY: there is no memory.
+        let start = |queue: &mut RbdQueue<_, _>, op| unsafe {
+            queue.start(&Request::without_data(op, 0, 0, 0), 0, None)
+        };
+        assert!(start(&mut queue, Op::Write).is_ok());
+        let reads = (0..PLACES).map(|_| start(&mut queue, Op::Read).is_ok());
+        assert!(reads.eq([true, true, true, false]));
+        answer.set_and_wake(HELD);
+        queue.reap(&mut Vec::new());
+        assert_eq!(queue.queue.0, [Op::Read, Op::Read, Op::Read, Op::Write]);
     }
 }

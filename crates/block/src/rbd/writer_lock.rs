@@ -20,7 +20,7 @@ use crate::disk_file::lock::Locking;
 const WAIT_FOR_HOLDER: Duration = Duration::from_secs(10);
 
 const WAITING: u8 = 0;
-const HELD: u8 = 1;
+pub(super) const HELD: u8 = 1;
 const REFUSED: u8 = 2;
 
 /// The state of an image's writer lock.
@@ -76,6 +76,12 @@ pub(crate) struct LockAnswer {
 }
 
 impl LockAnswer {
+    /// One that is not known yet. `wake` is called when it is.
+    pub fn new(wake: Wake) -> Arc<Self> {
+        let state = AtomicU8::new(WAITING);
+        Arc::new(LockAnswer { state, wake })
+    }
+
     /// `None`: not known yet.
     pub fn result(&self) -> Option<Result<(), Errno>> {
         match self.state.load(Ordering::Acquire) {
@@ -85,7 +91,7 @@ impl LockAnswer {
         }
     }
 
-    fn set_and_wake(&self, state: u8) {
+    pub(super) fn set_and_wake(&self, state: u8) {
         self.state.store(state, Ordering::Release);
         (self.wake)();
     }
@@ -176,10 +182,7 @@ impl WriterLock {
     /// Acquires the lock, unless it is held or being acquired. The answer may be there at once; otherwise `wake` is called
     /// when it is.
     pub fn acquire(self: &Arc<Self>, wake: Wake) -> Arc<LockAnswer> {
-        let answer = Arc::new(LockAnswer {
-            state: AtomicU8::new(WAITING),
-            wake,
-        });
+        let answer = LockAnswer::new(wake);
         let begins = self.with_state(|state| {
             if state.held {
                 answer.state.store(HELD, Ordering::Release);
