@@ -52,8 +52,13 @@ pub struct ExportSettings {
     pub on_connected: Box<dyn Fn(bool) + Send + Sync>,
 }
 
+/// The number of the next export.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
 /// An export.
 pub struct Export {
+    /// No other export has it.
+    number: u64,
     settings: ExportSettings,
     size: Arc<AtomicU64>,
     /// No client finds it any more.
@@ -85,6 +90,7 @@ impl Export {
     pub fn new(mut settings: ExportSettings) -> Arc<Self> {
         let bitmaps = std::mem::take(&mut settings.bitmaps);
         let export = Export {
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             size: Arc::new(AtomicU64::new(settings.size)),
             settings,
             is_removed: AtomicBool::new(false),
@@ -104,6 +110,12 @@ impl Export {
         let bitmaps = bitmaps.into_iter().map(Arc::new);
         contexts.extend(bitmaps.map(MetaContext::DirtyBitmap));
         *self.lock_contexts() = contexts;
+    }
+
+    /// Its number, which no other export has or has had.
+    #[must_use]
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Its name for clients.
@@ -164,6 +176,7 @@ impl Export {
             false => transmission_flag::READ_ONLY,
         };
         ExportDescription {
+            number: self.number,
             name: name.clone(),
             description: description.clone(),
             size: self.size.load(Ordering::Relaxed),

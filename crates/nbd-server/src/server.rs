@@ -156,6 +156,12 @@ impl ExportList {
         let mut exports = self.exports().into_iter();
         exports.find(|export| export.name() == name)
     }
+
+    /// The export that a client has chosen by its name, and not one that has the name now: that may be read-only, or another disk.
+    fn find_number(&self, number: u64) -> Option<Arc<Export>> {
+        let mut exports = self.exports().into_iter();
+        exports.find(|export| export.number() == number)
+    }
 }
 
 impl ExportDirectory for ExportList {
@@ -270,7 +276,7 @@ impl ServerThread {
 
     /// Passes a client to an iothread of its export, which may have been removed meanwhile.
     fn start_connection(&mut self, client: NegotiatedClient) {
-        let Some(export) = self.exports.find_export(&client.negotiated.export) else {
+        let Some(export) = self.exports.find_number(client.negotiated.export) else {
             return;
         };
         let (messages, ended) = (self.messages.clone(), Arc::downgrade(&export));
@@ -321,5 +327,54 @@ impl ServerThread {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iothread::ExportReporter;
+    use nbd::server::BlockSizes;
+    use nbd::wire::transmission_flag;
+
+    use super::*;
+    use crate::ExportSettings;
+
+    fn export(writable: bool) -> Arc<Export> {
+        let (reports, _) = iothread::report_channel();
+        Export::new(ExportSettings {
+            id: "e".to_owned(),
+            name: "disk".to_owned(),
+            description: String::new(),
+            writable,
+            write_through: false,
+            block_sizes: BlockSizes {
+                minimum: 1,
+                preferred: 4096,
+            },
+            max_range_bytes: 1 << 20,
+            multi_conn: true,
+            allocation_depth: false,
+            bitmaps: Vec::new(),
+            size: 1 << 20,
+            iothreads: Vec::new(),
+            stats: Vec::new(),
+            reports: Arc::new(ExportReporter::new(reports, "e", "null")),
+            node: Box::new(|| unreachable!("no client connects")),
+            on_connected: Box::new(|_| ()),
+        })
+    }
+
+    /// A client that reads slowly has chosen it, and knows that it may write.
+    #[test]
+    fn an_export_that_was_removed_is_not_found_under_the_name_of_its_successor() {
+        let old = export(true);
+        let list = ExportList(Mutex::new(vec![Arc::downgrade(&old)]));
+        let chosen = list.find("disk").unwrap().number;
+        assert!(list.find_number(chosen).is_some());
+        assert!(old.remove_if_unconnected());
+        let new = export(false);
+        list.0.lock().unwrap().push(Arc::downgrade(&new));
+        assert!(list.find("disk").unwrap().flags & transmission_flag::READ_ONLY != 0);
+        assert!(list.find_number(chosen).is_none());
     }
 }

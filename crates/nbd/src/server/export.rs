@@ -12,6 +12,8 @@ pub struct BlockSizes {
 /// An export as a client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportDescription {
+    /// A number that no other export has or has had, also none of the same name.
+    pub number: u64,
     /// Its name, at most 4096 bytes.
     pub name: String,
     /// Its description for people, at most 4096 bytes; may be empty.

@@ -69,8 +69,8 @@ enum Encryption {
 /// The result of a successful handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// The export's name.
-    pub export: String,
+    /// The export's [number](ExportDescription::number): another one may have its name by now.
+    pub export: u64,
     /// Its size as the client knows it.
     pub size: u64,
     /// Parameters of the connection.
@@ -369,7 +369,7 @@ impl Handshake {
                 min_block_size: export.block_sizes.minimum,
                 contexts,
             },
-            export: export.name,
+            export: export.number,
         }))
     }
 
