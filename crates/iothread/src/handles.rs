@@ -32,7 +32,7 @@ pub struct SocketDeviceHandle {
     remote: Remote<Message>,
     /// `None` once its stop was sent.
     source_index: Mutex<Option<u32>>,
-    /// Receives when it has stopped.
+    /// Receives when it has stopped. `None` before its stop was sent, and when it has stopped.
     ending: Mutex<Option<Receiver<u32>>>,
 }
 
@@ -56,14 +56,19 @@ impl SocketDeviceHandle {
         }
     }
 
-    /// Sends it a command and waits for the answer; `None`: it has stopped. Another thread may stop it meanwhile.
+    /// Sends it a command and waits for the answer; `None`: it has stopped, and nothing of it is in flight. Another thread may stop it
+    /// meanwhile, or before.
     pub fn send_and_wait<T>(
         &self,
         command: impl FnOnce(Sender<T>) -> SocketDeviceCommand,
     ) -> Option<T> {
         let (reply, answer) = mpsc::channel();
         self.send_unless_stopped(command(reply));
-        answer.recv().ok()
+        let answer = answer.recv().ok();
+        if answer.is_none() {
+            self.wait_until_stopped();
+        }
+        answer
     }
 
     /// Stops it if no front-end is connected and nothing is in flight; false if not.
@@ -93,7 +98,14 @@ impl SocketDeviceHandle {
     /// Stops it and waits for requests in flight.
     pub fn stop(&self) {
         self.begin_stop();
-        if let Some(ending) = lock_ignoring_poison(&self.ending).take() {
+        self.wait_until_stopped();
+    }
+
+    /// Waits for the requests in flight of one that stops, or has stopped.
+    fn wait_until_stopped(&self) {
+        // Locked until it has stopped: others wait for that as well.
+        let mut ending = lock_ignoring_poison(&self.ending);
+        if let Some(ending) = ending.take() {
             let _ = ending.recv();
         }
     }

@@ -293,17 +293,26 @@ impl Export {
 
     /// Disconnects all clients, and waits until their requests in flight are done.
     pub fn disconnect_and_wait(&self) {
-        let running = std::mem::take(&mut self.lock_connections().running);
-        for connection in &running {
-            connection.device.begin_stop();
+        // They stay in the list until then, since others wait for their requests too.
+        let handles = self.connection_handles();
+        for handle in &handles {
+            handle.begin_stop();
         }
-        for connection in &running {
-            connection.device.stop();
+        for handle in &handles {
+            handle.stop();
         }
         if self.is_removed() {
             self.lock_contexts().clear();
         }
-        if !running.is_empty() {
+        let mut connections = self.lock_connections();
+        let had_clients = !connections.running.is_empty();
+        let has_stopped = |running: &RunningConnection| {
+            handles
+                .iter()
+                .any(|handle| Arc::ptr_eq(handle, &running.device))
+        };
+        connections.running.retain(|running| !has_stopped(running));
+        if had_clients && connections.running.is_empty() {
             (self.settings.on_connected)(false);
         }
     }

@@ -307,6 +307,24 @@ fn the_end_of_a_socket_device_waits_for_requests_and_releases_the_disk() {
     assert!(rig.node.upgrade().is_none());
 }
 
+/// Another thread has it stopped, and waits for that as well.
+#[test]
+fn commands_to_a_socket_device_that_stops_wait_for_its_requests() {
+    let rig = Rig::new(8, SLOW_NS);
+    rig.ring_until(|rig| rig.asked() == 8);
+    rig.handle.begin_stop();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                rig.handle.send_and_wait(SocketDeviceCommand::Settle);
+                assert_eq!(rig.done(), 8);
+            });
+        }
+        rig.handle.stop();
+        assert_eq!(rig.done(), 8);
+    });
+}
+
 #[test]
 fn a_socket_device_stops_at_once_only_without_a_front_end() {
     let rig = Rig::new(1, 0);
