@@ -4,9 +4,10 @@
 //! terminal or a file. A closed log never stops a disk.
 
 mod journal;
+mod lines;
 
 use std::error::Error;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use options::{LogFormat, LogLevel};
 use tracing::Level;
@@ -15,6 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use daemon::BoxError;
 use journal::JournalPriorityFormat;
+use lines::Lines;
 
 /// Environment variable for the log level, unless `serve` has an option for it.
 const LEVEL_VARIABLE: &str = "BLOCKPLANE_LOG";
@@ -66,12 +68,13 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         LogLevel::Debug => Level::DEBUG,
         LogLevel::Trace => Level::TRACE,
     };
+    let lines = Lines::of_stderr();
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
         .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        .with_ansi(lines.has_colours())
+        .with_writer(lines);
     match (format, journal::is_stderr_journal()) {
         (LogFormat::Text, false) => builder.init(),
         (LogFormat::Text, true) => builder
@@ -94,7 +97,7 @@ fn json_dispatch(level: Level) -> Dispatch {
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .log_internal_errors(false)
-        .with_writer(std::io::stderr)
+        .with_writer(Lines::of_stderr())
         .json()
         // `message` and `advice` stay members of the object itself, where collectors of logs look for them.
         .flatten_event(true);

@@ -1,12 +1,12 @@
 //! The server and its exports are started, changed and removed over QMP while clients are connected.
 
-use nbd::wire::{NbdErrno, command};
+use nbd::wire::{NbdErrno, command, option};
 use serde_json::{Value, json};
 use test_support::stopped_thread::StoppedThread;
 
-use crate::process::{Folder, STUCK_AFTER};
+use crate::process::{Folder, Process, STUCK_AFTER, words};
 use crate::raw_client::RawClient;
-use crate::{MIB, disk_line, remove_export, serve, start};
+use crate::{MIB, MONITOR, disk_line, remove_export, serve, start};
 
 const DISK: &str = "--blockdev null-co,node-name=d,size=1M,read-zeroes=on";
 
@@ -174,4 +174,24 @@ fn a_node_is_exchanged_under_a_connected_client() {
     let first_byte = |name: &str| std::fs::read(folder.join(name)).unwrap()[0];
     assert_eq!((first_byte("disk"), first_byte("other")), (1, 2));
     program.stop();
+}
+
+#[test]
+fn name_that_a_client_asks_for_forges_no_line_of_the_log() {
+    let folder = Folder::new();
+    folder.image("disk", MIB);
+    let mut command = folder.command(words(&format!("{} {MONITOR}", disk_line(""))));
+    command.env("BLOCKPLANE_LOG", "info");
+    let mut program = Process::spawn(command);
+    let _monitor = program.connection(&folder.join("qmp"));
+    let mut client = RawClient::connect(&folder);
+    client.greet().unwrap();
+    let name = "x'\r\n<3>ERROR forged: \x1b[31mred";
+    client
+        .send_option(option::EXPORT_NAME, name.as_bytes())
+        .unwrap();
+    assert!(client.is_closed_within(STUCK_AFTER));
+    let log = program.stop().stderr;
+    let expected = r"there is no export 'x'\r\n<3>ERROR forged: \x1b[31mred'";
+    assert!(log.contains(expected), "{log}");
 }
