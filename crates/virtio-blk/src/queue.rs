@@ -390,10 +390,10 @@ impl Queue {
         self.finished_old.pop()
     }
 
-    /// Whether an unfinished request is a read: the others have only a status for the guest.
+    /// Whether an unfinished request is a read. (Any request may have more room for its answer than a status.)
     #[must_use]
     pub fn is_read(&self, slot: u32) -> bool {
-        self.slots.get(slot).used_len > 1
+        self.slots.get(slot).admitted.kind() == RequestKind::Read
     }
 
     /// Completes block requests at `now`: answers the guest's requests that were merged into each. `on_failure` is called for

@@ -257,3 +257,15 @@ fn a_new_size_applies_from_the_next_batch_on() {
     check_answer(rig, (OUT, 1, &[1; 512], 0), REFUSED);
     check_answer(rig, (DISCARD, 0, &range(0, 2, 0), 0), REFUSED);
 }
+
+/// Each has its own error policy.
+#[test]
+fn a_write_with_more_room_for_its_answer_is_no_read() {
+    let mut rig = rig();
+    rig.ask(OUT, 8, &[1; 512], 3);
+    rig.read(64, 1);
+    rig.admit_all();
+    let are_reads = rig.sink.submitted.iter();
+    let are_reads: Vec<bool> = are_reads.map(|one| rig.queue.is_read(one.slot)).collect();
+    assert_eq!(are_reads, [false, true]);
+}
