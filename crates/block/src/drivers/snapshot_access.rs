@@ -52,16 +52,22 @@ impl Driver for SnapshotAccess {
         let (mut pieces, mut at) = (Vec::new(), offset);
         for piece in of_disk {
             let end = at + piece.len;
-            while at < end {
-                let part = self.copy.leading_part(at..end);
+            while at < end && pieces.len() < most {
+                // What is data on the disk is data in the snapshot too, wherever it is read from.
+                let (end, allocated) = match piece.allocated {
+                    true => (end, true),
+                    false => {
+                        let part = self.copy.leading_part(at..end);
+                        (part.end, part.is_copied)
+                    }
+                };
                 pieces.push(Allocation {
-                    len: part.end - at,
-                    allocated: piece.allocated || part.is_copied,
+                    len: end - at,
+                    allocated,
                 });
-                at = part.end;
+                at = end;
             }
         }
-        pieces.truncate(most);
         Ok(Some(pieces))
     }
 

@@ -120,3 +120,25 @@ fn holes_are_those_of_the_moment() {
     });
     assert_eq!(snapshot.allocations(0, 2 * half, 8), Ok(vec![data, hole]));
 }
+
+/// Clients ask for the whole disk, and again and again, of which every other block was copied.
+#[test]
+fn no_more_parts_are_collected_than_are_asked_for() {
+    let rig = Rig::backup(CopyExtent::Changes);
+    let (mut guest, disk) = testing::attached(&rig.source);
+    let bytes = BYTES as u64;
+    let zero = |guest: &mut IoContext, range| {
+        submit_range(guest, &disk, Op::WriteZeroes { unmap: true }, range);
+        run_until_completed(guest, 1);
+    };
+    zero(&mut guest, 0..bytes);
+    rig.moment.begin();
+    let snapshot = Node::new_snapshot("snapshot", &rig.source).unwrap();
+    for block in (0..bytes / BLOCK).step_by(2) {
+        zero(&mut guest, block * BLOCK..(block + 1) * BLOCK);
+    }
+    let found = snapshot.allocations(0, bytes, 3).unwrap();
+    let allocated: Vec<bool> = found.iter().map(|piece| piece.allocated).collect();
+    assert_eq!(allocated, [true, false, true]);
+    assert!(found.capacity() < 16, "{}", found.capacity());
+}
