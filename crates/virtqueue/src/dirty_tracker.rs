@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::any_ring::AnyRing;
-use crate::chain::{Chain, ChainId};
+use crate::chain::{Chain, ChainId, MAX_SEGMENTS};
 use crate::dirty_log::DirtyLog;
 use crate::memory::GuestMemory;
 
@@ -27,9 +27,28 @@ pub struct QueueDirtyLog {
 #[derive(Debug, Default)]
 struct WritableBuffers {
     /// Chains that have this name: a driver of packed queues may use one for several.
-    chains: u32,
-    /// Guest addresses and lengths.
-    ranges: Vec<(u64, u64)>,
+    chains: usize,
+    /// Guest addresses and lengths, of these chains and of those that had the name since one of them has it. They are as many at most as
+    /// the chains can have; if there are more, they are not known.
+    ranges: Option<Vec<(u64, u64)>>,
+}
+
+impl WritableBuffers {
+    /// Adds those of a chain.
+    fn add(&mut self, memory: &GuestMemory, chain: &Chain) {
+        self.chains += 1;
+        let is_first = self.chains == 1;
+        let known = match &mut self.ranges {
+            ranges if is_first => Some(ranges.insert(Vec::new())),
+            ranges => ranges.as_mut(),
+        };
+        if let Some(ranges) = known {
+            for_each_writable_buffer(memory, chain, |addr, len| ranges.push((addr, len)));
+            if ranges.len() > self.chains * MAX_SEGMENTS {
+                self.ranges = None;
+            }
+        }
+    }
 }
 
 /// Marks the pages that a queue writes.
@@ -69,18 +88,17 @@ impl DirtyTracker {
 
     /// Records the buffers that the device may write for a chain.
     pub fn record_writable_buffers(&mut self, id: ChainId, memory: &GuestMemory, chain: &Chain) {
-        let buffers = self.popped.entry(id.id).or_default();
-        buffers.chains += 1;
-        for_each_writable_buffer(memory, chain, |addr, len| buffers.ranges.push((addr, len)));
+        self.popped.entry(id.id).or_default().add(memory, chain);
     }
 
     /// Marks the buffers of a chain, whose data was written.
     pub fn mark_and_forget_chain_buffers(&mut self, id: ChainId, ring: &mut AnyRing) {
         let log = &self.log.log;
         if let Some(buffers) = self.popped.get_mut(&id.id) {
-            for (addr, len) in &buffers.ranges {
+            for (addr, len) in buffers.ranges.iter().flatten() {
                 log.mark(*addr, *len);
             }
+            self.has_unknown_buffers |= buffers.ranges.is_none();
             buffers.chains -= 1;
             if buffers.chains == 0 {
                 self.popped.remove(&id.id);

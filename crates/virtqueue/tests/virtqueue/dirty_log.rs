@@ -6,10 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use test_support::vhost_user::ring::Ring;
-use virtqueue::testing::{Buffer, TestMemory};
+use virtqueue::testing::{Buffer, RawDescriptor, TestMemory};
 use virtqueue::{
-    Chain, ChainId, DirtyLog, InflightRegion, LOG_PAGE_BYTES, Queue, QueueDirtyLog, RingFeatures,
+    Chain, ChainId, DirtyLog, InflightRegion, LOG_PAGE_BYTES, MAX_SEGMENTS, Queue, QueueDirtyLog,
+    RingFeatures,
 };
+
+/// `VIRTQ_DESC_F_WRITE`
+const DEVICE_WRITES: u16 = 2;
 
 const PAGE: u64 = LOG_PAGE_BYTES;
 /// Two that touch each other, the first without a whole number of pages before it, and one far behind.
@@ -128,6 +132,37 @@ fn what_a_request_wrote_is_marked_and_no_more_also_if_it_stays_in_flight() {
     assert_eq!(pages, all.collect::<Vec<_>>());
     let pages = pages_when_it_ends((true, true, true), unpushed);
     assert!(written.iter().all(|page| pages.contains(page)), "{pages:?}");
+}
+
+/// One request stays in flight, and its head is used again and again: nothing tells which of them has ended.
+#[test]
+fn all_is_marked_when_a_name_has_had_more_buffers_than_its_chains_can_have() {
+    let (memory, mut driver, mut queue, log) = start(false, false);
+    log.set_for(&mut queue, &memory, None);
+    let (ring, map, mut chain) = (driver.split(), memory.guest_memory(), Chain::new());
+    let mut ask_and_pop = |queue: &mut Queue, page| {
+        let descriptor = RawDescriptor {
+            addr: REGIONS[0].0 + page * PAGE,
+            len: 1,
+            flags: DEVICE_WRITES,
+            next: 0,
+        };
+        ring.write_descriptor(0, descriptor);
+        ring.make_available(0);
+        queue.pop(&map, &mut chain).unwrap().unwrap()
+    };
+    ask_and_pop(&mut queue, 10);
+    let mut most = 0;
+    for round in 0..3 * MAX_SEGMENTS as u64 {
+        let id = ask_and_pop(&mut queue, round % 10);
+        queue.push(id, 1);
+        queue.publish();
+        let marked = log.take();
+        assert!(marked.contains(&(REGIONS[0].0 / PAGE + round % 10)));
+        most = marked.len();
+    }
+    let all: u64 = REGIONS.iter().map(|(_, len)| len).sum();
+    assert_eq!(most as u64 * PAGE, all);
 }
 
 #[test]
