@@ -3,12 +3,17 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The identity of an image: device and inode: the same one under any path.
+use rustix::fs::FileType;
+
+/// The identity of an image, the same one under any path: device and inode of a file, the number of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageId {
     device: u64,
     inode: u64,
 }
+
+/// Of block devices, in place of an inode: no file has it.
+const DEVICE_INODE: u64 = 0;
 
 static LOCKED: Mutex<Vec<ImageId>> = Mutex::new(Vec::new());
 
@@ -21,10 +26,12 @@ impl ImageId {
     /// The image of an open file.
     pub fn of_fd(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
         let stat = rustix::fs::fstat(fd)?;
-        Ok(ImageId {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-        })
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+        let (device, inode) = match is_device {
+            true => (stat.st_rdev, DEVICE_INODE),
+            false => (stat.st_dev, stat.st_ino),
+        };
+        Ok(ImageId { device, inode })
     }
 
     /// Counts one more lock of the image.

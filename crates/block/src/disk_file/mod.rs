@@ -15,21 +15,21 @@ pub(crate) mod new_image;
 pub(crate) mod open;
 pub(crate) mod open_file_id;
 pub(crate) mod ops_refused_by_ring;
+pub(crate) mod partial_blocks;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 pub(crate) mod transfer;
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use self::alignment::Alignment;
 use self::lock::{ImageAccess, LockedFd};
 use self::open_file_id::OpenFileId;
 use self::ops_refused_by_ring::OpsRefusedByRing;
+use self::partial_blocks::PartialBlockMode;
 #[cfg(feature = "simulation")]
 use self::simulated::SimulatedDisk;
 use crate::aio::Aio;
-use crate::range_lock::RangeLock;
 
 /// An opened file or block device.
 pub(crate) struct DiskFile {
@@ -51,42 +51,9 @@ pub(crate) struct DiskFile {
     /// Flushes are omitted (`cache.no-flush`): fast, and a crash of the host loses the data.
     pub no_flush: bool,
     pub block_mode: PartialBlockMode,
-    pub range_lock: RangeLock,
     /// The simulator's disk, in place of the file.
     #[cfg(feature = "simulation")]
     pub simulated: Option<std::sync::Arc<dyn SimulatedDisk>>,
-}
-
-/// Whether guests use blocks smaller than those of direct I/O. If so every write takes the range lock, since a small write
-/// rewrites the whole block around it.
-#[derive(Default)]
-pub(crate) struct PartialBlockMode(AtomicU8);
-
-const UNDECIDED: u8 = 0;
-const WHOLE_BLOCKS: u8 = 1;
-const PARTIAL_BLOCKS: u8 = 2;
-
-impl PartialBlockMode {
-    /// Whether guests write parts of the blocks of direct I/O.
-    pub fn has_partial_blocks(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == PARTIAL_BLOCKS
-    }
-
-    /// Sets the mode. False: it was set to the other one before.
-    pub fn try_set_partial(&self, partial: bool) -> bool {
-        let wanted = if partial {
-            PARTIAL_BLOCKS
-        } else {
-            WHOLE_BLOCKS
-        };
-        match self
-            .0
-            .compare_exchange(UNDECIDED, wanted, Ordering::Relaxed, Ordering::Relaxed)
-        {
-            Ok(_) => true,
-            Err(decided) => decided == wanted,
-        }
-    }
 }
 
 impl DiskFile {

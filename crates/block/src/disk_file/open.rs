@@ -7,13 +7,13 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::aio::Aio;
+use crate::disk_file::DiskFile;
 use crate::disk_file::alignment::Alignment;
 use crate::disk_file::lock::{ImageAccess, LockedFd, Locking};
 use crate::disk_file::open_file_id::OpenFileId;
 use crate::disk_file::ops_refused_by_ring::OpsRefusedByRing;
-use crate::disk_file::{DiskFile, PartialBlockMode};
+use crate::disk_file::partial_blocks::PartialBlockMode;
 use crate::error::NodeError;
-use crate::range_lock::RangeLock;
 
 /// Options for opening a file or block device.
 #[derive(Clone, Debug)]
@@ -150,6 +150,8 @@ pub(crate) fn lock_and_make_disk_file(
     } else {
         None
     };
+    let block_bytes = direct.map_or(1, |direct| direct.offset);
+    let block_mode = PartialBlockMode::of_image(fd.image, block_bytes);
     Ok(DiskFile {
         fd,
         access,
@@ -164,8 +166,7 @@ pub(crate) fn lock_and_make_disk_file(
         direct,
         device_block,
         no_flush: options.no_flush,
-        block_mode: PartialBlockMode::default(),
-        range_lock: RangeLock::default(),
+        block_mode,
         #[cfg(feature = "simulation")]
         simulated: None,
     })

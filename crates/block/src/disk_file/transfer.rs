@@ -136,18 +136,19 @@ impl DiskFile {
         offset: u64,
         len: u64,
     ) -> Result<Option<RangeLockTicket<'_>>, Errno> {
-        let Some(direct) = self.direct.filter(|_| self.block_mode.has_partial_blocks()) else {
+        if !self.block_mode.has_partial_blocks() {
             return Ok(None);
-        };
-        let range = surrounding_blocks(offset, len, u64::from(direct.offset));
-        let guard = self.range_lock.lock_blocking(range.clone());
+        }
+        let (ranges, block_bytes) = self.block_mode.ranges_and_block_bytes();
+        let range = surrounding_blocks(offset, len, block_bytes);
+        let guard = ranges.lock_blocking(range.clone());
         if range.end <= self.file_end_or_max()? {
             return Ok(Some(guard));
         }
         // It may move the end of the file, which takes a lock of everything behind as well, see `write_bounced`. (The end
         // was read under the lock, so it could not move.)
         drop(guard);
-        Ok(Some(self.range_lock.lock_blocking(range.start..u64::MAX)))
+        Ok(Some(ranges.lock_blocking(range.start..u64::MAX)))
     }
 
     /// Writes all segments.

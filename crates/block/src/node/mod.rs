@@ -426,6 +426,13 @@ impl Node {
         })
     }
 
+    /// Whether guests write parts of the blocks of its file's direct I/O.
+    #[must_use]
+    pub fn has_partial_blocks(&self) -> bool {
+        let file = self.underlying_file();
+        file.is_some_and(|file| file.block_mode.has_partial_blocks())
+    }
+
     /// Whether something may have been written that was not flushed, where a flush may fail for lack of a server.
     pub fn may_have_unflushed(&self) -> bool {
         let nbd = self.disk_and_offset().0.driver.nbd();

@@ -41,8 +41,10 @@ impl Node {
             },
         )?;
         disk.opened_as(fd.as_raw_fd());
+        let fd = LockedFd::with_locks(fd, path, Locking::Off, ImageAccess::Write)?;
+        let block_mode = PartialBlockMode::of_image(fd.image, geometry.logical_block_size);
         let file = DiskFile {
-            fd: LockedFd::with_locks(fd, path, Locking::Off, ImageAccess::Write)?,
+            fd,
             access: ImageAccess::Write,
             direct: Some(Alignment {
                 memory: memory_alignment,
@@ -54,8 +56,7 @@ impl Node {
             unsupported: OpsRefusedByRing::default(),
             aio_max_batch: 0,
             no_flush: false,
-            block_mode: PartialBlockMode::default(),
-            range_lock: RangeLock::default(),
+            block_mode,
             simulated: Some(disk),
         };
         Ok(Node::new(

@@ -4,23 +4,23 @@
 use std::fs;
 use std::sync::Arc;
 
-use block::{Node, NodeError};
+use block::{FileOptions, Locking, Node, NodeError};
 
 use crate::harness::{Call, Rig, pattern};
 use crate::storage::{LoopDevice, cached, device, file, large_block_folder, options, ways};
 
 const SECTOR: usize = 512;
 
-/// From four iothreads at once, every sector of the range is written several times over, together
+/// From four iothreads at once, which use these openings in turn, every sector of the range is written several times over, together
 /// with zeroes, each sector by one iothread only: whatever it wrote last is there.
-fn hammer(node: &Arc<Node>, sectors: usize) -> Vec<u8> {
+fn hammer(openings: &[&Arc<Node>], sectors: usize) -> Vec<u8> {
     let mut model = vec![0; sectors * SECTOR];
     let mut parts: Vec<Vec<_>> = (0..4).map(|_| Vec::new()).collect();
     for (sector, data) in model.chunks_mut(SECTOR).enumerate() {
         parts[sector % 4].push((sector, data));
     }
     std::thread::scope(|scope| {
-        for mut part in parts {
+        for (mut part, node) in parts.into_iter().zip(openings.iter().cycle()) {
             scope.spawn(move || {
                 let mut rig = Rig::new();
                 for round in 0..8u64 {
@@ -59,10 +59,34 @@ fn writes_to_one_block_of_a_device_do_not_undo_each_other() {
         let node = device(&how);
         assert_eq!(node.geometry().logical_block_size, 4096);
         node.set_guest_block_size(512).unwrap();
-        let model = hammer(&node, 256);
+        let model = hammer(&[&node], 256);
         let found = Rig::new().read(&node, 0, model.len());
         assert!(found == model, "direct: {}", how.direct);
         drop(node);
+    }
+}
+
+/// A node is reopened: some exports use the old opening until they have the new one. The page cache has no blocks.
+#[test]
+fn writes_by_several_openings_do_not_undo_each_other() {
+    let Some(disk) = LoopDevice::new(1 << 20, 4096) else {
+        return;
+    };
+    for other in ways(&disk.path) {
+        let unlocked = |how: FileOptions| {
+            let node = device(&FileOptions {
+                locking: Locking::Off,
+                ..how
+            });
+            node.set_guest_block_size(512).unwrap();
+            node
+        };
+        let nodes = [options(&disk.path), other.clone()].map(unlocked);
+        let model = hammer(&nodes.each_ref(), 256);
+        for node in &nodes {
+            let found = Rig::new().read(node, 0, model.len());
+            assert!(found == model, "{other:?}");
+        }
     }
 }
 
@@ -112,7 +136,7 @@ fn writes_to_one_block_of_a_file_do_not_undo_each_other_and_its_end_stays() {
     let size = bytes.next_multiple_of(SECTOR);
     assert_eq!(node.geometry().size, size as u64);
     node.set_guest_block_size(512).unwrap();
-    let model = hammer(&node, size / SECTOR);
+    let model = hammer(&[&node], size / SECTOR);
     assert!(Rig::new().read(&node, 0, model.len()) == model);
     drop(node);
     // The last sector has become whole; the last block has not.
