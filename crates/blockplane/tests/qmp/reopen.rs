@@ -137,6 +137,23 @@ const LOCKS: &str = "--blockdev file,node-name=disk,filename=disk \
     --blockdev file,node-name=shared,filename=shared,locking=off \
     --export vhost-user-blk,id=e,node-name=disk,addr.type=unix,addr.path=e.sock,writable=on";
 
+/// Its guest would see another disk, and what is known of this one, such as its bitmaps, would be of the other one.
+#[test]
+fn another_file_that_has_the_name_meanwhile_is_not_opened() {
+    let (folder, program, mut client) = start_with_disk(LINE);
+    let mut guest = RequestDriver::connect(&folder.join("e.sock"), 2);
+    guest.request(0, OUT, 0, 7);
+    std::fs::rename(folder.join("disk"), folder.join("old")).unwrap();
+    folder.image("disk", MIB);
+    let error = client.reopen_error(FILE);
+    assert!(error.contains("another file now"), "{error}");
+    assert_eq!(guest.read(0, 0), [7; BLOCK]);
+    std::fs::rename(folder.join("old"), folder.join("disk")).unwrap();
+    client.reopen(&format!("{FILE} cache.direct=false"));
+    assert_eq!(guest.read(0, 0), [7; BLOCK]);
+    program.stop();
+}
+
 fn start_with_locks() -> (Folder, Process, Client) {
     start_with_images(&["disk", "spare", "shared"], LOCKS)
 }

@@ -4,10 +4,13 @@
 //! may be slow, and transfers the image locks to them. Then they replace the old nodes in one export after the other: its queues
 //! complete their requests in flight, and use the new node for the next.
 
+mod fixed_options;
+
+use std::path::Path;
 use std::sync::Arc;
 
 use block::{Faults, NoHangGuard, Node, NodeError, NodeOptions};
-use options::{BlockdevOptions, Driver, FileOptions, Locking, NodeRef};
+use options::{BlockdevOptions, Driver, FileOptions, Locking};
 
 use crate::actions::rbd::ImageOpener;
 use crate::actions::{jobs, node};
@@ -22,6 +25,7 @@ use crate::state::export::Export;
 use crate::state::node::OpenNode;
 use crate::state::throttle_group::GroupsOfNewNodes;
 use crate::state::tls::TlsOfNewNode;
+use fixed_options::check_fixed_options_unchanged;
 
 /// Nodes to reopen, all of them or none. Nothing has changed yet.
 pub(crate) struct ReopenPlan {
@@ -162,6 +166,16 @@ impl PlannedNode {
         let node = node::open_node(options, below, images, groups, tls, old, |file, driver| {
             open_file_without_locks(options, file, driver, aio)
         })?;
+        if node.image_id() != self.old.image_id() {
+            let file = self.options.driver.file_options();
+            let path = file.map_or(Path::new(""), |file| &file.filename);
+            return Err(format!(
+                "{} is another file now than the one of node '{}', which keeps that: give the file its name again, or add a node for the other one",
+                path.display(),
+                self.old.name(),
+            )
+            .into());
+        }
         node.share_bitmaps_of(&self.old);
         Ok(node)
     }
@@ -214,6 +228,12 @@ impl ReopenedNodes {
         });
         let no_hang_guards: Vec<NoHangGuard> =
             filters.map(Faults::release_and_prevent_hangs).collect();
+        if self.nodes.iter().any(|new| new.node.has_partial_blocks()) {
+            // Writes that began before there was a writer of partial blocks have no lock.
+            let users = self.nodes.iter().flat_map(|new| &new.users);
+            let front_ends = users.filter_map(|user| user.front_ends.as_ref());
+            front_ends.for_each(ExportFrontEndHandle::wait_for_admitted_requests);
+        }
         for ReopenedNode { node, users, .. } in &self.nodes {
             for user in users {
                 match &user.front_ends {
@@ -270,93 +290,6 @@ fn exports_and_disks_of_node<'a>(
         let disks = disks.filter(move |disk| disk.node_name == node.name());
         disks.map(move |disk| (export, disk))
     })
-}
-
-/// Refuses changes of options that are fixed for the life of a node.
-fn check_fixed_options_unchanged(old: &Driver, new: &Driver) -> Result<(), BoxError> {
-    let changed: &[(&str, bool)] = match (old, new) {
-        (Driver::File(old), Driver::File(new))
-        | (Driver::HostDevice(old), Driver::HostDevice(new)) => &[
-            ("filename", old.filename != new.filename),
-            ("bitmap-file", old.bitmap_file != new.bitmap_file),
-        ],
-        (Driver::NullCo(old), Driver::NullCo(new)) => &[
-            ("size", old.size != new.size),
-            ("read-zeroes", old.read_zeroes != new.read_zeroes),
-            ("latency-ns", old.latency_ns != new.latency_ns),
-        ],
-        (
-            Driver::Raw { file: old, part },
-            Driver::Raw {
-                file: new,
-                part: new_part,
-            },
-        ) => &[
-            ("file.driver", is_old_or_new_child_inline(old, new)),
-            ("size", part != new_part),
-        ],
-        (Driver::Throttle { file: old, .. }, Driver::Throttle { file: new, .. }) => {
-            &[("file.driver", is_old_or_new_child_inline(old, new))]
-        }
-        (Driver::Blkdebug { image: old, .. }, Driver::Blkdebug { image: new, .. }) => {
-            &[("image.driver", is_old_or_new_child_inline(old, new))]
-        }
-        (Driver::SnapshotAccess { file: old }, Driver::SnapshotAccess { file: new }) => {
-            &[("file", old.node_name() != new.node_name())]
-        }
-        (Driver::Nbd(old), Driver::Nbd(new)) => &[
-            (
-                "server",
-                old.uri() != new.uri() || old.ip_versions() != new.ip_versions(),
-            ),
-            (
-                "reconnect-delay",
-                old.reconnect_delay != new.reconnect_delay,
-            ),
-            ("open-timeout", old.open_timeout != new.open_timeout),
-            ("stop-timeout", old.stop_timeout != new.stop_timeout),
-            ("tls-creds", old.tls_creds != new.tls_creds),
-            ("tls-hostname", old.tls_hostname != new.tls_hostname),
-        ],
-        (Driver::Rbd(old), Driver::Rbd(new)) => &[
-            ("pool", old.pool != new.pool),
-            ("namespace", old.namespace != new.namespace),
-            ("image", old.image != new.image),
-            ("snapshot", old.snapshot != new.snapshot),
-            ("conf", old.conf != new.conf),
-            ("user", old.user != new.user),
-            (
-                "auth-client-required",
-                old.auth_client_required != new.auth_client_required,
-            ),
-            ("key-secret", old.key_secret != new.key_secret),
-            ("server", old.server != new.server),
-        ],
-        // All of them are named, so that a new driver needs a line above.
-        (
-            Driver::File(_)
-            | Driver::HostDevice(_)
-            | Driver::NullCo(_)
-            | Driver::Raw { .. }
-            | Driver::Nbd(_)
-            | Driver::Rbd(_)
-            | Driver::Throttle { .. }
-            | Driver::Blkdebug { .. }
-            | Driver::SnapshotAccess { .. },
-            _,
-        ) => &[("driver", true)],
-    };
-    match changed.iter().find(|(_, changed)| *changed) {
-        None => Ok(()),
-        Some((option, _)) => Err(format!("Cannot change the option '{option}'").into()),
-    }
-}
-
-/// Whether the change concerns a child that is defined inside the node: such a child is created with its parent, and cannot be
-/// replaced.
-fn is_old_or_new_child_inline(old: &NodeRef, new: &NodeRef) -> bool {
-    let was_inline = matches!(old, NodeRef::Inline(_));
-    matches!(new, NodeRef::Inline(_)) || was_inline && old.node_name() != new.node_name()
 }
 
 /// The nodes whose options are given, and all nodes above them, bottom up.
