@@ -16,6 +16,9 @@ use crate::listener::NbdListener;
 use crate::negotiation::{NegotiatedClient, NegotiatingClient, Outcome};
 use crate::tls::ServerTls;
 
+/// Clients that are accepted in one turn of the thread: some may connect and leave without end.
+const MAX_ACCEPTED_AT_ONCE: usize = 16;
+
 /// Settings of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
@@ -67,28 +70,8 @@ impl NbdServer {
         tls: Option<Arc<ServerTls>>,
         paused: bool,
     ) -> io::Result<Self> {
-        for listener in &listeners {
-            listener.set_nonblocking()?;
-        }
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (sender, inbox) = channel();
-        let messages = MessageSender {
-            sender,
-            wake: Arc::new(wake),
-        };
-        let exports = Arc::<ExportList>::default();
-        let mut runner = ServerThread {
-            listeners,
-            settings,
-            tls,
-            paused,
-            exports: exports.clone(),
-            messages: messages.clone(),
-            inbox,
-            negotiating: Vec::new(),
-            running_count: 0,
-            accept_retry_at: None,
-        };
+        let mut runner = ServerThread::new(listeners, settings, tls, paused)?;
+        let (exports, messages) = (runner.exports.clone(), runner.messages.clone());
         let thread = std::thread::Builder::new()
             .name("nbd".to_owned())
             .spawn(move || while runner.run_iteration() {})?;
@@ -192,6 +175,35 @@ struct ServerThread {
 }
 
 impl ServerThread {
+    fn new(
+        listeners: Vec<NbdListener>,
+        settings: ServerSettings,
+        tls: Option<Arc<ServerTls>>,
+        paused: bool,
+    ) -> io::Result<Self> {
+        for listener in &listeners {
+            listener.set_nonblocking()?;
+        }
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (sender, inbox) = channel();
+        let messages = MessageSender {
+            sender,
+            wake: Arc::new(wake),
+        };
+        Ok(ServerThread {
+            listeners,
+            settings,
+            tls,
+            paused,
+            exports: Arc::default(),
+            messages,
+            inbox,
+            negotiating: Vec::new(),
+            running_count: 0,
+            accept_retry_at: None,
+        })
+    }
+
     /// Waits for something to do, and does it. False: the server ends.
     fn run_iteration(&mut self) -> bool {
         let now = Instant::now();
@@ -286,9 +298,12 @@ impl ServerThread {
         }
     }
 
-    /// Accepts the clients of a listener.
+    /// Accepts clients of a listener. More of them wait until others and messages have had their turn.
     fn accept_clients(&mut self, listener: usize) {
-        while self.accepts() {
+        for _ in 0..MAX_ACCEPTED_AT_ONCE {
+            if !self.accepts() {
+                return;
+            }
             match client_or_warn(self.listeners[listener].accept(), "an NBD client", None) {
                 Ok(Some(socket)) => {
                     let timeout = self.settings.handshake_timeout;
@@ -362,6 +377,24 @@ mod tests {
             node: Box::new(|| unreachable!("no client connects")),
             on_connected: Box::new(|_| ()),
         })
+    }
+
+    #[test]
+    fn clients_that_connect_without_end_do_not_keep_the_thread_from_its_messages() {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = NbdListener::bind_tcp(address, false).unwrap();
+        let address = listener.tcp_addr().unwrap();
+        let settings = ServerSettings {
+            max_connections: None,
+            handshake_timeout: None,
+        };
+        let mut thread = ServerThread::new(vec![listener], settings, None, false).unwrap();
+        let connect = |_| std::net::TcpStream::connect(address).unwrap();
+        let clients: Vec<_> = (0..100).map(connect).collect();
+        thread.messages.send(Message::Stop);
+        assert!(!thread.run_iteration());
+        assert_eq!(thread.negotiating.len(), MAX_ACCEPTED_AT_ONCE);
+        drop(clients);
     }
 
     /// A client that reads slowly has chosen it, and knows that it may write.
