@@ -19,6 +19,7 @@ struct Exports;
 impl ExportDirectory for Exports {
     fn list(&self) -> Vec<ExportDescription> {
         let export = |name: &str, size, minimum, read_only| ExportDescription {
+            number: 0,
             name: name.to_owned(),
             description: "a disk".to_owned(),
             size,

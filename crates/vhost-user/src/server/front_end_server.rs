@@ -70,8 +70,11 @@ impl FrontEndServer {
         drop(state);
         // After a panic the queues drain only now; the front-end must see the end of the connection after that.
         drop(connection);
-        let was_connected = socket.map(drop).is_some();
-        if was_connected {
+        if let Some(socket) = socket {
+            // Closing does not always end it: where another thread has just looked at the socket in epoll_wait(2), the kernel releases
+            // it when that thread returns, which may be never. (An error means that the front-end has closed it.)
+            let _ = socket.shutdown(Shutdown::Both);
+            drop(socket);
             self.device.on_connection_change(false);
         }
     }
