@@ -65,7 +65,8 @@ pub(crate) fn ci(mut arguments: impl Iterator<Item = String>) -> ExitCode {
         let is_built = is_built.recv().unwrap_or(false);
         steps.tests("interoperability suite", interop.filter(|_| is_built));
         // Also the simulator, and so the product with the simulator's seams: half the time of one run for each.
-        lint(&steps, "lints", &root(), &["--workspace"]);
+        let all = ["--workspace", "--all-targets"];
+        lint(&steps, "lints", &root(), &all);
     });
     if extent == Extent::Full {
         full(&steps);
@@ -119,24 +120,30 @@ fn run_other_builds(steps: &Steps, extent: Extent) -> Option<Vec<TestProgram>> {
 /// What is run before a release only.
 fn full(steps: &Steps) {
     let traced = ["--package", "iothread", "--features", "latency-trace"];
-    lint(steps, "latency trace, lints", &root(), &traced);
+    let all_traced = [&traced[..], &["--all-targets"]].concat();
+    lint(steps, "latency trace, lints", &root(), &all_traced);
     let mut tests = cargo(&["test", "--no-run", "--lib"]);
     tests.args(traced);
     let programs = steps.build("latency trace, build", tests);
     steps.tests("latency trace, tests", programs);
     // The lines that the simulator replaces.
-    let shipped = ["--workspace", "--exclude", "sim"];
+    let shipped = ["--workspace", "--exclude", "sim", "--all-targets"];
     lint(steps, "lints without the simulator", &root(), &shipped);
-    for folder in ["interop", "interleavings", "fuzz"] {
+    // The models include files of the product, whose unit tests need the product.
+    for (folder, targets) in [
+        ("interop", "--all-targets"),
+        ("interleavings", "--bins"),
+        ("fuzz", "--all-targets"),
+    ] {
         let name = format!("{folder}, lints");
-        lint(steps, &name, &root().join(folder), &["--release"]);
+        lint(steps, &name, &root().join(folder), &["--release", targets]);
     }
     steps.command("fuzzing", xtask(&["fuzz", "--time", "30m", "--jobs", "2"]));
     steps.command("planted mistakes", xtask(&["planted"]));
 }
 
 fn lint(steps: &Steps, name: &str, folder: &Path, options: &[&str]) {
-    let mut lints = cargo_in(folder, &["clippy", "--all-targets"]);
+    let mut lints = cargo_in(folder, &["clippy"]);
     lints.args(options).args(["--", "-D", "warnings"]);
     steps.command(name, lints);
 }

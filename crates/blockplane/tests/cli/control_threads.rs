@@ -1,14 +1,17 @@
 //! The threads that serve the front-ends of all vhost-user exports: their number, and front-ends that keep one busy.
 
+use std::fs::DirEntry;
 use std::io::{ErrorKind, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Resource, getrlimit};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, getrlimit, pidfd_getfd, pidfd_open,
+};
 use test_support::report::{installed, not_run};
 use test_support::threads::read_of_each_thread;
 use test_support::vhost_user::wire::{
@@ -197,4 +200,35 @@ fn shutdown_works_while_all_threads_are_busy_and_none_can_be_started() {
     let has_ended = |line: &str| line.contains("front-end disconnected") && line.contains("e0");
     assert!(log.lines().any(has_ended), "{log}");
     drop(floods);
+}
+
+/// The sockets of a process, held here too: as the kernel holds one while a thread looks at it in epoll_wait(2). `None`: this system lets no
+/// process have them.
+fn held_sockets(process: Pid) -> Option<Vec<OwnedFd>> {
+    let pidfd = pidfd_open(process, PidfdFlags::empty()).unwrap();
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    let is_socket = |entry: &DirEntry| {
+        let link = entry.path().read_link();
+        link.is_ok_and(|link| link.to_string_lossy().starts_with("socket:"))
+    };
+    let sockets = entries.map(Result::unwrap).filter(is_socket);
+    let numbers = sockets.map(|entry| entry.file_name().to_str().unwrap().parse().unwrap());
+    let held = numbers.map(|number| pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()));
+    held.collect::<Result<_, _>>().ok()
+}
+
+#[test]
+fn front_end_sees_the_end_of_its_connection_before_its_socket_is_released() {
+    let folder = Folder::new();
+    let server = start_exports(&folder, 1, "", "warn");
+    let wire = Wire::connect(&folder.join("s0"));
+    wire.begin_session(1 << 3).unwrap();
+    let Some(held) = held_sockets(server.pid()) else {
+        return not_run("this system lets no process have the files of another (ptrace)");
+    };
+    let no_version = 0;
+    wire.message(GET_FEATURES, no_version, &[], &[]);
+    assert_eq!(wire.reply(GET_FEATURES), None);
+    drop(held);
+    server.stop();
 }
