@@ -45,6 +45,16 @@ impl PartialBlockMode {
             images.push((id, Arc::downgrade(&image)));
             image
         });
+        Self::of_blocks(image, block_bytes)
+    }
+
+    /// Of a disk without a file, which is opened once.
+    #[cfg(feature = "simulation")]
+    pub fn alone(block_bytes: u32) -> Self {
+        Self::of_blocks(Arc::default(), block_bytes)
+    }
+
+    fn of_blocks(image: Arc<ImageBlocks>, block_bytes: u32) -> Self {
         let bytes = block_bytes.into();
         image.block_bytes.fetch_max(bytes, Ordering::Relaxed);
         PartialBlockMode {

@@ -11,15 +11,15 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 
 use crate::aio::Aio;
+use crate::disk_file::DiskFile;
 use crate::disk_file::alignment::Alignment;
 use crate::disk_file::lock::{ImageAccess, LockedFd, Locking};
 use crate::disk_file::open_file_id::OpenFileId;
 use crate::disk_file::ops_refused_by_ring::OpsRefusedByRing;
+use crate::disk_file::partial_blocks::PartialBlockMode;
 use crate::disk_file::simulated::SimulatedDisk;
-use crate::disk_file::{DiskFile, PartialBlockMode};
 use crate::error::NodeError;
 use crate::node::{Geometry, Node};
-use crate::range_lock::RangeLock;
 
 impl Node {
     /// A disk with this geometry without a file. Segments have to be aligned to `memory_alignment` bytes.
@@ -41,10 +41,8 @@ impl Node {
             },
         )?;
         disk.opened_as(fd.as_raw_fd());
-        let fd = LockedFd::with_locks(fd, path, Locking::Off, ImageAccess::Write)?;
-        let block_mode = PartialBlockMode::of_image(fd.image, geometry.logical_block_size);
         let file = DiskFile {
-            fd,
+            fd: LockedFd::with_locks(fd, path, Locking::Off, ImageAccess::Write)?,
             access: ImageAccess::Write,
             direct: Some(Alignment {
                 memory: memory_alignment,
@@ -56,7 +54,7 @@ impl Node {
             unsupported: OpsRefusedByRing::default(),
             aio_max_batch: 0,
             no_flush: false,
-            block_mode,
+            block_mode: PartialBlockMode::alone(geometry.logical_block_size),
             simulated: Some(disk),
         };
         Ok(Node::new(
