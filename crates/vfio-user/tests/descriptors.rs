@@ -92,8 +92,9 @@ fn no_descriptor_outlives_its_connection() {
         // The kernel uses the lowest free number, which is this one.
         let lowest = memory.try_clone().unwrap().as_raw_fd();
         limit.current = Some(u64::try_from(lowest).unwrap() + 1);
-        setrlimit(Resource::Nofile, limit).unwrap();
+        // Before: under a lower limit descriptors that other programs of this user are sending count against it (unix(7), ETOOMANYREFS).
         rig.send(&message, &[memory.as_fd(); 2]);
+        setrlimit(Resource::Nofile, limit).unwrap();
         let hung_up = rig.is_hung_up();
         limit.current = current;
         setrlimit(Resource::Nofile, limit).unwrap();
