@@ -6,6 +6,7 @@
 
 use std::process::{Command, ExitCode};
 
+use crate::environment::remove_settings_of_contributor;
 use crate::{cargo, root};
 
 const USAGE: &str = "\
@@ -63,10 +64,7 @@ fn run(base: &str, options: &[String]) -> Result<u8, String> {
         .map_err(|error| format!("{}: {error}", file.display()))?;
     let mut mutants = cargo(&["mutants", "--in-diff"]);
     mutants.arg(file).arg("--output").arg(folder).args(options);
-    // A built program would be tested in the mutants' place.
-    for program in ["BLOCKPLANE_BIN", "BLOCKPLANE_BENCH_BIN"] {
-        mutants.env_remove(program);
-    }
+    remove_settings_of_contributor(&mut mutants);
     let status = mutants.status();
     let status = status.map_err(|error| format!("cannot start cargo: {error}"))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());

@@ -28,25 +28,23 @@ pub struct QueueDirtyLog {
 struct WritableBuffers {
     /// Chains that have this name: a driver of packed queues may use one for several.
     chains: usize,
-    /// Guest addresses and lengths, of these chains and of those that had the name since one of them has it. They are as many at most as
-    /// the chains can have; if there are more, they are not known.
-    ranges: Option<Vec<(u64, u64)>>,
+    /// Guest addresses and lengths, of these chains and of those that had the name since one of them has it: as many at most as the
+    /// chains can have.
+    ranges: Vec<(u64, u64)>,
+    /// There were more, and they were forgotten.
+    are_unknown: bool,
 }
 
 impl WritableBuffers {
     /// Adds those of a chain.
     fn add(&mut self, memory: &GuestMemory, chain: &Chain) {
         self.chains += 1;
-        let is_first = self.chains == 1;
-        let known = match &mut self.ranges {
-            ranges if is_first => Some(ranges.insert(Vec::new())),
-            ranges => ranges.as_mut(),
-        };
-        if let Some(ranges) = known {
-            for_each_writable_buffer(memory, chain, |addr, len| ranges.push((addr, len)));
-            if ranges.len() > self.chains * MAX_SEGMENTS {
-                self.ranges = None;
-            }
+        if self.are_unknown {
+            return;
+        }
+        for_each_writable_buffer(memory, chain, |addr, len| self.ranges.push((addr, len)));
+        if self.ranges.len() > self.chains * MAX_SEGMENTS {
+            (self.ranges, self.are_unknown) = (Vec::new(), true);
         }
     }
 }
@@ -95,10 +93,10 @@ impl DirtyTracker {
     pub fn mark_and_forget_chain_buffers(&mut self, id: ChainId, ring: &mut AnyRing) {
         let log = &self.log.log;
         if let Some(buffers) = self.popped.get_mut(&id.id) {
-            for (addr, len) in buffers.ranges.iter().flatten() {
+            for (addr, len) in &buffers.ranges {
                 log.mark(*addr, *len);
             }
-            self.has_unknown_buffers |= buffers.ranges.is_none();
+            self.has_unknown_buffers |= buffers.are_unknown;
             buffers.chains -= 1;
             if buffers.chains == 0 {
                 self.popped.remove(&id.id);

@@ -108,11 +108,11 @@ fn start(
     command.args(arguments).current_dir(&program.folder);
     command.env("CARGO_MANIFEST_DIR", &program.folder);
     command.env("RUST_TEST_THREADS", TEST_THREADS);
+    remove_settings_of_contributor(&mut command);
     let built = built_programs();
     command.env("BLOCKPLANE_BIN", built.join("blockplane"));
     command.env("BLOCKPLANE_BENCH_BIN", built.join("blockplane-bench"));
     command.env("BLOCKPLANE_FUZZ_SEED", commit_seed::of_commit().to_string());
-    remove_settings_of_contributor(&mut command);
     let [mut limit, full_limit] = LIMITS;
     if extent == Extent::Full {
         command.arg("--include-ignored").envs(LONGER);

@@ -29,14 +29,13 @@ pub(super) fn listed(messages: &str) -> Vec<TestProgram> {
 
 /// A program of the product that Cargo has put elsewhere than in `folder`, where the tests look for it: they would test an older one.
 pub(super) fn misplaced_program(messages: &str, folder: &Path) -> Option<PathBuf> {
-    let executables = messages.lines().filter_map(|line| {
+    messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         let name = message["target"]["name"].as_str()?;
         let is_program = message["profile"]["test"] == false && PROGRAMS.contains(&name);
         let executable = PathBuf::from(message["executable"].as_str()?);
         (is_program && executable != folder.join(name)).then_some(executable)
-    });
-    executables.into_iter().next()
+    })
 }
 
 fn test_program(line: &str) -> Option<TestProgram> {

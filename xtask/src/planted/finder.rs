@@ -153,8 +153,6 @@ fn clean_environment(command: &mut Command) {
     }
     // The simulator needs few seeds.
     command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
-    command.env_remove("BLOCKPLANE_BIN");
-    command.env_remove("BLOCKPLANE_BENCH_BIN");
     remove_settings_of_contributor(command);
 }
 

@@ -272,17 +272,21 @@ fn a_flush_outside_of_queues_does_not_begin_anew_at_a_silent_server() {
     assert_eq!(connections, [0, 1], "the flush has made none");
 }
 
-/// A server may lose what it has answered but not flushed. Zeroes are written as data here.
-#[test]
-fn what_changes_data_begins_again_with_its_first_piece() {
-    let offer = Offer {
+/// No FUA and no zeroes, and pieces of 1 MiB.
+fn flushes_only() -> Offer {
+    Offer {
         flags: transmission_flag::HAS_FLAGS | transmission_flag::SEND_FLUSH,
         blocks: Some([512, 4096, 1 << 20]),
         ..Offer::default()
-    };
+    }
+}
+
+/// A server may lose what it has answered but not flushed. Zeroes are written as data here.
+#[test]
+fn what_changes_data_begins_again_with_its_first_piece() {
     for op in [Op::Write, Op::WriteZeroes { unmap: false }] {
         let (sender, received) = mpsc::channel();
-        let server = Server::start(offer, move |number, mut peer| {
+        let server = Server::start(flushes_only(), move |number, mut peer| {
             while let Some(request) = peer.receive() {
                 sender.send((number, request.offset)).unwrap();
                 if number == 0 && request.offset > 0 {
@@ -305,13 +309,8 @@ fn what_changes_data_begins_again_with_its_first_piece() {
 /// A server may lose what it has answered but not flushed.
 #[test]
 fn a_stable_write_that_was_not_flushed_is_sent_again_to_a_server_without_fua() {
-    let offer = Offer {
-        flags: transmission_flag::HAS_FLAGS | transmission_flag::SEND_FLUSH,
-        blocks: Some([512, 4096, 1 << 20]),
-        ..Offer::default()
-    };
     let (sender, received) = mpsc::channel();
-    let server = Server::start(offer, move |number, mut peer| {
+    let server = Server::start(flushes_only(), move |number, mut peer| {
         while let Some(request) = peer.receive() {
             sender
                 .send((number, request.command, request.offset))
