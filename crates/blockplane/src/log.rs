@@ -68,13 +68,13 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         LogLevel::Debug => Level::DEBUG,
         LogLevel::Trace => Level::TRACE,
     };
-    let lines = Lines::of_stderr();
+    let lines = Lines::to_stderr(format);
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
         .log_internal_errors(false)
         .with_ansi(lines.has_colours())
-        .with_writer(lines);
+        .with_writer(move || lines);
     match (format, journal::is_stderr_journal()) {
         (LogFormat::Text, false) => builder.init(),
         (LogFormat::Text, true) => builder
@@ -97,7 +97,7 @@ fn json_dispatch(level: Level) -> Dispatch {
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .log_internal_errors(false)
-        .with_writer(Lines::of_stderr())
+        .with_writer(|| Lines::Json)
         .json()
         // `message` and `advice` stay members of the object itself, where collectors of logs look for them.
         .flatten_event(true);

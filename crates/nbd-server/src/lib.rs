@@ -11,6 +11,7 @@
 //! | `negotiation` | clients in the handshake |
 //! | `server` | the thread, and its control |
 //! | `socket` | the socket of a client, plain or with TLS |
+//! | [`testing`] | an export for unit tests |
 //! | `tls` | certificates, and the clients that are let in |
 
 mod buffers;
@@ -21,6 +22,7 @@ mod listener;
 mod negotiation;
 mod server;
 mod socket;
+pub mod testing;
 mod tls;
 
 pub use connection::DEPTH;

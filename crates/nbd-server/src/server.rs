@@ -347,36 +347,13 @@ impl ServerThread {
 
 #[cfg(test)]
 mod tests {
-    use iothread::ExportReporter;
-    use nbd::server::BlockSizes;
     use nbd::wire::transmission_flag;
 
     use super::*;
-    use crate::ExportSettings;
+    use crate::testing::export_without_iothreads;
 
     fn export(writable: bool) -> Arc<Export> {
-        let (reports, _) = iothread::report_channel();
-        Export::new(ExportSettings {
-            id: "e".to_owned(),
-            name: "disk".to_owned(),
-            description: String::new(),
-            writable,
-            write_through: false,
-            block_sizes: BlockSizes {
-                minimum: 1,
-                preferred: 4096,
-            },
-            max_range_bytes: 1 << 20,
-            multi_conn: true,
-            allocation_depth: false,
-            bitmaps: Vec::new(),
-            size: 1 << 20,
-            iothreads: Vec::new(),
-            stats: Vec::new(),
-            reports: Arc::new(ExportReporter::new(reports, "e", "null")),
-            node: Box::new(|| unreachable!("no client connects")),
-            on_connected: Box::new(|_| ()),
-        })
+        export_without_iothreads(writable, || unreachable!("no client connects"))
     }
 
     #[test]

@@ -14,20 +14,6 @@ use super::RbdDisk;
 use super::writer_lock::{LockAnswer, WriterLock};
 use crate::network::{NetworkDisk, NetworkQueue};
 
-/// The requests of one thread to an image.
-trait ImageRequests {
-    /// How many requests are certain to be taken before the next reap.
-    fn room(&self) -> usize;
-
-    /// # Safety
-    /// As for [`NetworkQueue::start`].
-    unsafe fn start(&mut self, request: &Request) -> Result<(), Full>;
-
-    fn reap(&mut self, out: &mut Vec<Completion>);
-
-    fn has_completions(&self) -> bool;
-}
-
 /// The writer lock of the image.
 trait PermissionToWrite {
     fn permits_changes(&self) -> bool;
@@ -90,12 +76,28 @@ impl<Q, L> RbdQueue<Q, L> {
     }
 }
 
-impl ImageRequests for ImageQueue {
+impl<Q: NetworkQueue, L> RbdQueue<Q, L> {
+    /// librbd serves all sources and jobs alike.
+    ///
+    /// # Safety
+    /// As for [`NetworkQueue::start`].
+    unsafe fn start_at_image(&mut self, request: &Request) -> Result<(), Full> {
+        // SAFETY: our caller promises the same.
+        unsafe { self.queue.start(request, 0, None) }
+    }
+}
+
+impl NetworkQueue for ImageQueue {
     fn room(&self) -> usize {
         ImageQueue::room(self)
     }
 
-    unsafe fn start(&mut self, request: &Request) -> Result<(), Full> {
+    unsafe fn start(
+        &mut self,
+        request: &Request,
+        _source: u32,
+        _group: Option<&Arc<RequestGroup>>,
+    ) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
         unsafe { ImageQueue::start(self, request) }
     }
@@ -119,7 +121,7 @@ impl PermissionToWrite for WriterLock {
     }
 }
 
-impl<Q: ImageRequests, L: PermissionToWrite> NetworkQueue for RbdQueue<Q, L> {
+impl<Q: NetworkQueue, L: PermissionToWrite> NetworkQueue for RbdQueue<Q, L> {
     fn room(&self) -> usize {
         let taken = self.waiting.len() + self.empty_flushes.len();
         self.queue.room().saturating_sub(taken)
@@ -139,7 +141,7 @@ impl<Q: ImageRequests, L: PermissionToWrite> NetworkQueue for RbdQueue<Q, L> {
         let needs_no_lock = request.op == Op::Read && !self.reads_need_lock;
         if needs_no_lock || self.lock.permits_changes() {
             // SAFETY: our caller promises the same.
-            return unsafe { self.queue.start(request) };
+            return unsafe { self.start_at_image(request) };
         }
         if request.op == Op::Flush {
             // Nothing was written since the lock was released, which makes writes stable. librbd would refuse the flush.
@@ -163,7 +165,7 @@ impl<Q: ImageRequests, L: PermissionToWrite> NetworkQueue for RbdQueue<Q, L> {
                 let token = request.token;
                 let failed = match result {
                     // SAFETY: the promise of the caller of `start` lasts until the completion is reaped.
-                    Ok(()) => match unsafe { self.queue.start(&request) } {
+                    Ok(()) => match unsafe { self.start_at_image(&request) } {
                         Ok(()) => continue,
                         Err(Full) => unreachable!("`start` leaves places for requests that wait"),
                     },
@@ -196,12 +198,17 @@ mod tests {
     #[derive(Default)]
     struct FewPlaces(Vec<Op>);
 
-    impl ImageRequests for FewPlaces {
+    impl NetworkQueue for FewPlaces {
         fn room(&self) -> usize {
             PLACES - self.0.len()
         }
 
-        unsafe fn start(&mut self, request: &Request) -> Result<(), Full> {
+        unsafe fn start(
+            &mut self,
+            request: &Request,
+            _: u32,
+            _: Option<&Arc<RequestGroup>>,
+        ) -> Result<(), Full> {
             if self.room() == 0 {
                 return Err(Full);
             }

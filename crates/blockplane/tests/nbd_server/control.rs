@@ -192,6 +192,6 @@ fn name_that_a_client_asks_for_forges_no_line_of_the_log() {
         .unwrap();
     assert!(client.is_closed_within(STUCK_AFTER));
     let log = program.stop().stderr;
-    let expected = r"there is no export 'x'\r\n<3>ERROR forged: \x1b[31mred'";
+    let expected = r"there is no export 'x'\r\n<3>ERROR forged: \u{1b}[31mred'";
     assert!(log.contains(expected), "{log}");
 }

@@ -6,7 +6,6 @@
 
 mod fixed_options;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use block::{Faults, NoHangGuard, Node, NodeError, NodeOptions};
@@ -166,12 +165,12 @@ impl PlannedNode {
         let node = node::open_node(options, below, images, groups, tls, old, |file, driver| {
             open_file_without_locks(options, file, driver, aio)
         })?;
-        if node.image_id() != self.old.image_id() {
-            let file = self.options.driver.file_options();
-            let path = file.map_or(Path::new(""), |file| &file.filename);
+        if let Some(file) = options.driver.file_options()
+            && node.image_id() != self.old.image_id()
+        {
             return Err(format!(
                 "{} is another file now than the one of node '{}', which keeps that: give the file its name again, or add a node for the other one",
-                path.display(),
+                file.filename.display(),
                 self.old.name(),
             )
             .into());

@@ -155,45 +155,19 @@ impl ExportFrontEndHandle {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use iothread::ExportReporter;
-    use nbd_server::{BlockSizes, Export, ExportSettings};
+    use nbd_server::testing::export_without_iothreads;
 
     use super::*;
     use crate::testing::null_disk;
-
-    fn export(slot: &NodeSlot) -> ExportFrontEndHandle {
-        let present = slot.clone();
-        let (reports, _) = iothread::report_channel();
-        let export = Export::new(ExportSettings {
-            id: "e".to_owned(),
-            name: "e".to_owned(),
-            description: String::new(),
-            writable: true,
-            write_through: false,
-            block_sizes: BlockSizes {
-                minimum: 1,
-                preferred: 4096,
-            },
-            max_range_bytes: 1 << 20,
-            multi_conn: true,
-            allocation_depth: false,
-            bitmaps: Vec::new(),
-            size: 1 << 20,
-            iothreads: Vec::new(),
-            stats: Vec::new(),
-            reports: Arc::new(ExportReporter::new(reports, "e", "null")),
-            node: Box::new(move || present.get()),
-            on_connected: Box::new(|_| ()),
-        });
-        ExportFrontEndHandle::Nbd(export)
-    }
 
     /// A command that renews routes sends the node that is there, which another command may be about to replace.
     #[test]
     fn routes_that_are_renewed_do_not_bring_back_a_node_that_was_replaced_meanwhile() {
         let nodes = [null_disk(), null_disk()];
         let slot = NodeSlot::new(nodes[0].clone());
-        let handle = export(&slot);
+        let present = slot.clone();
+        let export = export_without_iothreads(true, move || present.get());
+        let handle = ExportFrontEndHandle::Nbd(export);
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
