@@ -62,9 +62,9 @@ pub use copy::{
 };
 pub use disk_file::allocation::Allocation;
 pub use disk_file::create::{CreateOutcome, create_sparse_or_check_size};
+pub use disk_file::image_id::ImageId;
 pub use disk_file::lock::{Locking, set_keep_locks_on_close};
 pub use disk_file::lock_out::lock_out_images;
-pub use disk_file::locked_images::ImageId;
 pub use disk_file::new_image::{NewImage, NewImageError, Preallocation};
 pub use disk_file::open::FileOptions;
 #[cfg(feature = "simulation")]

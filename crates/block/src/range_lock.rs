@@ -255,7 +255,7 @@ mod tests {
             let (mut io, disk) = testing::attached(&node);
             // Unlocked before the end of `io`, which waits for workers, if a request waits for it.
             let file = node.underlying_file().unwrap().clone();
-            let (ranges, _) = file.block_mode.ranges_and_block_bytes();
+            let ranges = file.block_mode.range_lock();
             let _everything = ranges.lock_blocking(0..u64::MAX);
             for op in [Op::Write, Op::Read, Op::Flush] {
                 let len = if op == Op::Flush { 0 } else { 4096 };

@@ -4,10 +4,10 @@
 //! terminal or a file. A closed log never stops a disk.
 
 mod journal;
-mod lines;
+mod printable;
 
 use std::error::Error;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use options::{LogFormat, LogLevel};
 use tracing::Level;
@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use daemon::BoxError;
 use journal::JournalPriorityFormat;
-use lines::Lines;
+use printable::{JsonWriter, printable_fields};
 
 /// Environment variable for the log level, unless `serve` has an option for it.
 const LEVEL_VARIABLE: &str = "BLOCKPLANE_LOG";
@@ -68,13 +68,13 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         LogLevel::Debug => Level::DEBUG,
         LogLevel::Trace => Level::TRACE,
     };
-    let lines = Lines::to_stderr(format);
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
         .log_internal_errors(false)
-        .with_ansi(lines.has_colours())
-        .with_writer(move || lines);
+        .with_ansi(std::io::stderr().is_terminal())
+        .fmt_fields(printable_fields())
+        .with_writer(std::io::stderr);
     match (format, journal::is_stderr_journal()) {
         (LogFormat::Text, false) => builder.init(),
         (LogFormat::Text, true) => builder
@@ -97,7 +97,7 @@ fn json_dispatch(level: Level) -> Dispatch {
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .log_internal_errors(false)
-        .with_writer(|| Lines::Json)
+        .with_writer(|| JsonWriter)
         .json()
         // `message` and `advice` stay members of the object itself, where collectors of logs look for them.
         .flatten_event(true);

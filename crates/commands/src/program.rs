@@ -74,11 +74,19 @@ pub fn usage_error_text(name: &str, error: &clap::Error) -> String {
 /// A text with all control characters escaped but the newline, so that it cannot control a terminal.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    let shown = |char: char| match char {
-        char if char.is_control() && char != '\n' => char.escape_default().to_string(),
-        char => char.to_string(),
+    let shown = |char: char| match controls_layout(char) && char != '\n' {
+        true => char.escape_default().to_string(),
+        false => char.to_string(),
     };
     text.chars().map(shown).collect()
+}
+
+/// Whether a terminal or an editor obeys this character: control characters, ends of lines and paragraphs, and changes of direction
+/// (Unicode Standard Annex #9).
+fn controls_layout(char: char) -> bool {
+    let begins_line = matches!(char, '\u{2028}' | '\u{2029}');
+    let changes_direction = matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    char.is_control() || begins_line || changes_direction
 }
 
 /// A text to be printed within a line: all control characters are escaped, newlines included.

@@ -71,7 +71,8 @@ impl SocketDeviceHandle {
         answer
     }
 
-    /// Stops it if no front-end is connected and nothing is in flight; false if not.
+    /// Stops it if no front-end is connected and nothing is in flight; false if not. True also if its stop was sent before:
+    /// [`stop`](Self::stop) waits for its requests.
     #[must_use]
     pub fn stop_if_idle(&self) -> bool {
         let mut running = lock_ignoring_poison(&self.source_index);
@@ -90,7 +91,9 @@ impl SocketDeviceHandle {
 
     /// Begins to stop it: disconnects its front-end and accepts no other.
     pub fn begin_stop(&self) {
-        if let Some(source_index) = lock_ignoring_poison(&self.source_index).take() {
+        // Locked until `ending` is set: who finds it stopped can wait for its end.
+        let mut running = lock_ignoring_poison(&self.source_index);
+        if let Some(source_index) = running.take() {
             *lock_ignoring_poison(&self.ending) = Some(begin_stop(&self.remote, source_index));
         }
     }
@@ -101,7 +104,7 @@ impl SocketDeviceHandle {
         self.wait_until_stopped();
     }
 
-    /// Waits for the requests in flight of one that stops, or has stopped.
+    /// Waits for the requests in flight if its stop was sent; otherwise returns at once.
     fn wait_until_stopped(&self) {
         // Locked until it has stopped: others wait for that as well.
         let mut ending = lock_ignoring_poison(&self.ending);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use block::Node;
 use block::dirty_bitmap::BitmapUse;
 use iothread::{ExportReporter, IothreadHandle, SocketDeviceCommand, SocketDeviceHandle};
-use nbd::server::{BlockSizes, ExportDescription};
+use nbd::server::{BlockSizes, ExportDescription, ExportNumber};
 use nbd::wire::transmission_flag;
 use telemetry::queue::QueueStats;
 
@@ -57,8 +57,7 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// An export.
 pub struct Export {
-    /// No other export has it.
-    number: u64,
+    number: ExportNumber,
     settings: ExportSettings,
     size: Arc<AtomicU64>,
     /// No client finds it any more.
@@ -90,7 +89,7 @@ impl Export {
     pub fn new(mut settings: ExportSettings) -> Arc<Self> {
         let bitmaps = std::mem::take(&mut settings.bitmaps);
         let export = Export {
-            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            number: ExportNumber(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)),
             size: Arc::new(AtomicU64::new(settings.size)),
             settings,
             is_removed: AtomicBool::new(false),
@@ -112,9 +111,8 @@ impl Export {
         *self.lock_contexts() = contexts;
     }
 
-    /// Its number, which no other export has or has had.
-    #[must_use]
-    pub(crate) fn number(&self) -> u64 {
+    /// Its number.
+    pub(crate) fn number(&self) -> ExportNumber {
         self.number
     }
 
@@ -246,13 +244,16 @@ impl Export {
 
     /// Removes a connection that has ended, and has nothing in flight.
     pub(crate) fn remove_ended_connection(&self, number: u64) {
+        self.remove_connections(|running| running.number == number);
+    }
+
+    /// Removes connections of which nothing is in flight.
+    fn remove_connections(&self, is_removed: impl Fn(&RunningConnection) -> bool) {
         let mut connections = self.lock_connections();
-        let mut running = connections.running.iter();
-        if let Some(index) = running.position(|running| running.number == number) {
-            connections.running.swap_remove(index).device.stop();
-            if connections.running.is_empty() {
-                (self.settings.on_connected)(false);
-            }
+        let had_clients = !connections.running.is_empty();
+        connections.running.retain(|running| !is_removed(running));
+        if had_clients && connections.running.is_empty() {
+            (self.settings.on_connected)(false);
         }
     }
 
@@ -304,17 +305,10 @@ impl Export {
         if self.is_removed() {
             self.lock_contexts().clear();
         }
-        let mut connections = self.lock_connections();
-        let had_clients = !connections.running.is_empty();
-        let has_stopped = |running: &RunningConnection| {
-            handles
-                .iter()
-                .any(|handle| Arc::ptr_eq(handle, &running.device))
-        };
-        connections.running.retain(|running| !has_stopped(running));
-        if had_clients && connections.running.is_empty() {
-            (self.settings.on_connected)(false);
-        }
+        self.remove_connections(|running| {
+            let mut stopped = handles.iter();
+            stopped.any(|handle| Arc::ptr_eq(handle, &running.device))
+        });
     }
 
     /// Returns when all requests that were submitted before the call have completed.

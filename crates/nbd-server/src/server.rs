@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nbd::server::{ExportDescription, ExportDirectory};
+use nbd::server::{ExportDescription, ExportDirectory, ExportNumber};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use unix_socket::accept::{ACCEPT_RETRY_DELAY, AcceptFailed, client_or_warn};
 
@@ -16,8 +16,8 @@ use crate::listener::NbdListener;
 use crate::negotiation::{NegotiatedClient, NegotiatingClient, Outcome};
 use crate::tls::ServerTls;
 
-/// Clients that are accepted in one turn of the thread: some may connect and leave without end.
-const MAX_ACCEPTED_AT_ONCE: usize = 16;
+/// Clients that are accepted of a listener in one turn of the thread: some may connect and leave without end.
+const MAX_ACCEPTED_PER_TURN: usize = 16;
 
 /// Settings of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct NbdServer {
 
 /// A message to the server's thread.
 enum Message {
-    /// A connection has ended: its export and its number.
+    /// The connection of this number has ended.
     Ended(Weak<Export>, u64),
     /// Accept no clients, or accept them again; and disconnect those in the handshake. The answer comes when that is so.
     SetAcceptingPaused(bool, Sender<()>),
@@ -87,7 +87,7 @@ impl NbdServer {
     /// # Errors
     /// The server has an export of this name.
     pub fn add_export(&self, export: &Arc<Export>) -> Result<(), String> {
-        if self.exports.find_export(export.name()).is_some() {
+        if self.exports.find_by_name(export.name()).is_some() {
             return Err(format!(
                 "NBD server already has export named '{}'",
                 export.name()
@@ -135,13 +135,13 @@ impl ExportList {
         exports.filter(|export| !export.is_removed()).collect()
     }
 
-    fn find_export(&self, name: &str) -> Option<Arc<Export>> {
+    fn find_by_name(&self, name: &str) -> Option<Arc<Export>> {
         let mut exports = self.exports().into_iter();
         exports.find(|export| export.name() == name)
     }
 
     /// The export that a client has chosen by its name, and not one that has the name now: that may be read-only, or another disk.
-    fn find_number(&self, number: u64) -> Option<Arc<Export>> {
+    fn find_by_number(&self, number: ExportNumber) -> Option<Arc<Export>> {
         let mut exports = self.exports().into_iter();
         exports.find(|export| export.number() == number)
     }
@@ -154,7 +154,7 @@ impl ExportDirectory for ExportList {
     }
 
     fn find(&self, name: &str) -> Option<ExportDescription> {
-        self.find_export(name).map(|export| export.description())
+        self.find_by_name(name).map(|export| export.description())
     }
 }
 
@@ -288,7 +288,7 @@ impl ServerThread {
 
     /// Passes a client to an iothread of its export, which may have been removed meanwhile.
     fn start_connection(&mut self, client: NegotiatedClient) {
-        let Some(export) = self.exports.find_number(client.negotiated.export) else {
+        let Some(export) = self.exports.find_by_number(client.negotiated.export_number) else {
             return;
         };
         let (messages, ended) = (self.messages.clone(), Arc::downgrade(&export));
@@ -300,7 +300,7 @@ impl ServerThread {
 
     /// Accepts clients of a listener. More of them wait until others and messages have had their turn.
     fn accept_clients(&mut self, listener: usize) {
-        for _ in 0..MAX_ACCEPTED_AT_ONCE {
+        for _ in 0..MAX_ACCEPTED_PER_TURN {
             if !self.accepts() {
                 return;
             }
@@ -370,7 +370,7 @@ mod tests {
         let clients: Vec<_> = (0..100).map(connect).collect();
         thread.messages.send(Message::Stop);
         assert!(!thread.run_iteration());
-        assert_eq!(thread.negotiating.len(), MAX_ACCEPTED_AT_ONCE);
+        assert_eq!(thread.negotiating.len(), MAX_ACCEPTED_PER_TURN);
         drop(clients);
     }
 
@@ -380,11 +380,11 @@ mod tests {
         let old = export(true);
         let list = ExportList(Mutex::new(vec![Arc::downgrade(&old)]));
         let chosen = list.find("disk").unwrap().number;
-        assert!(list.find_number(chosen).is_some());
+        assert!(list.find_by_number(chosen).is_some());
         assert!(old.remove_if_unconnected());
         let new = export(false);
         list.0.lock().unwrap().push(Arc::downgrade(&new));
         assert!(list.find("disk").unwrap().flags & transmission_flag::READ_ONLY != 0);
-        assert!(list.find_number(chosen).is_none());
+        assert!(list.find_by_number(chosen).is_none());
     }
 }

@@ -8,7 +8,7 @@ use nbd::server::BlockSizes;
 
 use crate::{Export, ExportSettings};
 
-/// An export of 1 MiB called `disk` that no client can use: it has no iothread. `node` is its present node.
+/// An export of 1 MiB called `disk` that no client can use: it has no iothread. `node` returns the node that it serves.
 #[must_use]
 pub fn export_without_iothreads(
     writable: bool,

@@ -390,7 +390,7 @@ impl Queue {
         self.finished_old.pop()
     }
 
-    /// Whether an unfinished request is a read. (Any request may have more room for its answer than a status.)
+    /// Whether an unfinished request is a read.
     #[must_use]
     pub fn is_read(&self, slot: u32) -> bool {
         self.slots.get(slot).admitted.kind() == RequestKind::Read

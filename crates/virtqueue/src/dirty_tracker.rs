@@ -3,7 +3,8 @@
 //! The pages that the device may write for a chain are known when the chain is popped: those of its writable buffers. They are all
 //! marked when the chain is pushed, after the data was written; those of the ring after it was written. Chains that were
 //! popped before the log was set are read from the ring again, since their descriptors belong to the device until it pushes them. In a
-//! packed ring used entries may have overwritten them: then all memory is marked, which costs little, as all is copied then anyway.
+//! packed ring used entries may have overwritten them: then all memory is marked, which costs little, as all is copied then anyway. So it
+//! is if one head or buffer ID was used again so often, while a request with it stays in flight, that its buffers were forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,23 +29,23 @@ pub struct QueueDirtyLog {
 struct WritableBuffers {
     /// Chains that have this name: a driver of packed queues may use one for several.
     chains: usize,
-    /// Guest addresses and lengths, of these chains and of those that had the name since one of them has it: as many at most as the
-    /// chains can have.
+    /// Guest address and length of each: of the chains in flight, and of earlier ones of this name, which nothing distinguishes. At most
+    /// `chains * MAX_SEGMENTS`.
     ranges: Vec<(u64, u64)>,
-    /// There were more, and they were forgotten.
-    are_unknown: bool,
+    /// There were more, and they were forgotten: all memory is marked when one of these chains is pushed.
+    are_forgotten: bool,
 }
 
 impl WritableBuffers {
     /// Adds those of a chain.
     fn add(&mut self, memory: &GuestMemory, chain: &Chain) {
         self.chains += 1;
-        if self.are_unknown {
+        if self.are_forgotten {
             return;
         }
         for_each_writable_buffer(memory, chain, |addr, len| self.ranges.push((addr, len)));
         if self.ranges.len() > self.chains * MAX_SEGMENTS {
-            (self.ranges, self.are_unknown) = (Vec::new(), true);
+            (self.ranges, self.are_forgotten) = (Vec::new(), true);
         }
     }
 }
@@ -96,7 +97,7 @@ impl DirtyTracker {
             for (addr, len) in &buffers.ranges {
                 log.mark(*addr, *len);
             }
-            self.has_unknown_buffers |= buffers.are_unknown;
+            self.has_unknown_buffers |= buffers.are_forgotten;
             buffers.chains -= 1;
             if buffers.chains == 0 {
                 self.popped.remove(&id.id);

@@ -4,8 +4,8 @@
 //! lies within its export.
 
 use nbd::server::{
-    BlockSizes, ExportDescription, ExportDirectory, Handshake, HandshakeStep, Negotiated,
-    RequestKind,
+    BlockSizes, ExportDescription, ExportDirectory, ExportNumber, Handshake, HandshakeStep,
+    Negotiated, RequestKind,
 };
 use nbd::wire::{NbdErrno, OPTION_REPLY_MAGIC, OptionReplyHeader, transmission_flag};
 
@@ -19,7 +19,7 @@ struct Exports;
 impl ExportDirectory for Exports {
     fn list(&self) -> Vec<ExportDescription> {
         let export = |name: &str, size, minimum, read_only| ExportDescription {
-            number: 0,
+            number: ExportNumber(0),
             name: name.to_owned(),
             description: "a disk".to_owned(),
             size,

@@ -22,7 +22,7 @@ fn commit() -> String {
             String::from_utf8_lossy(&output.stdout).trim().to_owned()
         }
         _ => {
-            eprintln!("ci: git names no commit here: seeds are those of no commit");
+            eprintln!("ci: git names no commit here: the seeds are the same in every run");
             String::new()
         }
     }

@@ -7,7 +7,7 @@ const MAY_BE_MISSING: [&str; 3] = [
     "no user probes by /sys/kernel/tracing",
     // Linux before 6.5, and file systems without a page cache of dirty pages.
     "cachestat(2)",
-    // A mistake of the program that ours is compared with.
+    // A bug of some releases of the program that ours is compared with.
     "at which qemu-storage-daemon",
 ];
 

@@ -13,7 +13,7 @@ use super::commit_seed;
 use super::output::{Counts, has_result, read_lossy, unfinished_tests};
 use super::test_programs::TestProgram;
 use super::time_limit::wait_within;
-use crate::environment::{LONGER, remove_settings_of_contributor};
+use crate::environment::{FULL_RUN_SETTINGS, remove_settings_of_contributor};
 
 /// Programs that run at the same time.
 const AT_ONCE: usize = 3;
@@ -93,7 +93,7 @@ pub(super) fn run(program: TestProgram, extent: Extent, arguments: &[&str], logs
 }
 
 /// The folder of the program to test, and of the one that measures it.
-pub(super) fn built_programs() -> PathBuf {
+pub(super) fn program_folder() -> PathBuf {
     guest::target_dir().join("debug")
 }
 
@@ -109,13 +109,13 @@ fn start(
     command.env("CARGO_MANIFEST_DIR", &program.folder);
     command.env("RUST_TEST_THREADS", TEST_THREADS);
     remove_settings_of_contributor(&mut command);
-    let built = built_programs();
+    let built = program_folder();
     command.env("BLOCKPLANE_BIN", built.join("blockplane"));
     command.env("BLOCKPLANE_BENCH_BIN", built.join("blockplane-bench"));
     command.env("BLOCKPLANE_FUZZ_SEED", commit_seed::of_commit().to_string());
     let [mut limit, full_limit] = LIMITS;
     if extent == Extent::Full {
-        command.arg("--include-ignored").envs(LONGER);
+        command.arg("--include-ignored").envs(FULL_RUN_SETTINGS);
         limit = full_limit;
     }
     let ended = File::create(log).and_then(|file| {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::Extent;
 use super::missing::may_not_run;
 use super::output::{Counts, ignored, read_lossy};
-use super::programs::{self, Run, built_programs};
+use super::programs::{self, Run, program_folder};
 use super::repeat::{Repeated, repeat};
 use super::test_programs::{self, TestProgram};
 use super::time_limit::wait_within;
@@ -96,7 +96,7 @@ impl Steps {
                 return Ok((false, read_lossy(log)));
             }
             let messages = read_lossy(&messages);
-            if let Some(path) = test_programs::misplaced_program(&messages, &built_programs()) {
+            if let Some(path) = test_programs::misplaced_program(&messages, &program_folder()) {
                 let path = path.display();
                 return Err(format!(
                     "cargo built {path}: set only CARGO_TARGET_DIR to build elsewhere"

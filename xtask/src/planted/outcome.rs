@@ -57,6 +57,7 @@ impl Outcome {
     /// From a run without the mistake, which has passed, and one with it.
     pub fn of(without: &Run, with: &Run) -> Self {
         match without.not_run() {
+            // At the time limit a slow command looks like one that hangs, unless it is much faster without the mistake.
             _ if with.timed_out && without.took > with.took / 3 => Outcome::FailsWithout(format!(
                 "it takes {:.0} s, too long to tell an end from none",
                 without.took.as_secs_f64()

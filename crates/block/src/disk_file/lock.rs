@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::disk_file::locked_images::ImageId;
+use crate::disk_file::image_id::ImageId;
 use crate::error::NodeError;
 
 /// The setting `locking`: whether an image is locked.

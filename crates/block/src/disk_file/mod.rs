@@ -8,6 +8,7 @@ pub(crate) mod allocation;
 pub(crate) mod clone;
 pub(crate) mod create;
 pub(crate) mod discard;
+pub(crate) mod image_id;
 pub(crate) mod lock;
 pub(crate) mod lock_out;
 pub(crate) mod locked_images;

@@ -10,8 +10,8 @@ use rustix::fs::{FallocateFlags, FlockOperation, IFlags, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::ioctl::{Getter, Setter, opcode};
 
+use crate::disk_file::image_id::ImageId;
 use crate::disk_file::lock::{ImageAccess, LockedFd, Locking};
-use crate::disk_file::locked_images::ImageId;
 use crate::disk_file::open::{DriverFileKind, check_kind};
 use crate::error::NodeError;
 

@@ -151,7 +151,7 @@ pub(crate) fn lock_and_make_disk_file(
         None
     };
     let block_bytes = direct.map_or(1, |direct| direct.offset);
-    let block_mode = PartialBlockMode::of_image(fd.image, block_bytes);
+    let block_mode = PartialBlockMode::for_image(fd.image, block_bytes);
     Ok(DiskFile {
         fd,
         access,

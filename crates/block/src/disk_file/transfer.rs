@@ -139,8 +139,8 @@ impl DiskFile {
         if !self.block_mode.has_partial_blocks() {
             return Ok(None);
         }
-        let (ranges, block_bytes) = self.block_mode.ranges_and_block_bytes();
-        let range = surrounding_blocks(offset, len, block_bytes);
+        let ranges = self.block_mode.range_lock();
+        let range = surrounding_blocks(offset, len, self.block_mode.block_bytes());
         let guard = ranges.lock_blocking(range.clone());
         if range.end <= self.file_end_or_max()? {
             return Ok(Some(guard));

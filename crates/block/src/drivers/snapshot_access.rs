@@ -54,7 +54,7 @@ impl Driver for SnapshotAccess {
             let end = at + piece.len;
             while at < end && pieces.len() < most {
                 // What is data on the disk is data in the snapshot too, wherever it is read from.
-                let (end, allocated) = match piece.allocated {
+                let (part_end, allocated) = match piece.allocated {
                     true => (end, true),
                     false => {
                         let part = self.copy.leading_part(at..end);
@@ -62,10 +62,10 @@ impl Driver for SnapshotAccess {
                     }
                 };
                 pieces.push(Allocation {
-                    len: end - at,
+                    len: part_end - at,
                     allocated,
                 });
-                at = end;
+                at = part_end;
             }
         }
         Ok(Some(pieces))

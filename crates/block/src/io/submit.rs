@@ -23,7 +23,7 @@ impl IoContext {
     /// How many requests on a route are certain to be taken before the next reap.
     #[inline]
     pub(crate) fn room_on_route(&self, route: &Route) -> usize {
-        // Other operations than reads may need nothing done.
+        // A discard or flush that needs nothing done takes a place in the null queue, on any route.
         self.room_of_handler(&route.read)
             .min(self.null_queue.room())
     }

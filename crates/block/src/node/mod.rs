@@ -23,8 +23,8 @@ use crate::aio::Aio;
 use crate::dirty_bitmap::{ImageStamp, NodeBitmaps};
 use crate::disk_file::DiskFile;
 use crate::disk_file::allocation::Allocation;
+use crate::disk_file::image_id::ImageId;
 use crate::disk_file::lock::Locking;
-use crate::disk_file::locked_images::ImageId;
 use crate::error::NodeError;
 use crate::faults::Faults;
 use crate::rbd::{ImageStatus, RbdDisk};
@@ -426,7 +426,7 @@ impl Node {
         })
     }
 
-    /// Whether guests write parts of the blocks of its file's direct I/O.
+    /// Whether guests write parts of blocks of its image, by this or another opening of it.
     #[must_use]
     pub fn has_partial_blocks(&self) -> bool {
         let file = self.underlying_file();

@@ -14,8 +14,8 @@ use super::RbdDisk;
 use super::writer_lock::{LockAnswer, WriterLock};
 use crate::network::{NetworkDisk, NetworkQueue};
 
-/// The writer lock of the image.
-trait PermissionToWrite {
+/// What the queue needs of the writer lock; the test has its own.
+trait WriterLockAccess {
     fn permits_changes(&self) -> bool;
 
     fn acquire(self: &Arc<Self>, wake: Wake) -> Arc<LockAnswer>;
@@ -111,7 +111,7 @@ impl NetworkQueue for ImageQueue {
     }
 }
 
-impl PermissionToWrite for WriterLock {
+impl WriterLockAccess for WriterLock {
     fn permits_changes(&self) -> bool {
         WriterLock::permits_changes(self)
     }
@@ -121,7 +121,7 @@ impl PermissionToWrite for WriterLock {
     }
 }
 
-impl<Q: NetworkQueue, L: PermissionToWrite> NetworkQueue for RbdQueue<Q, L> {
+impl<Q: NetworkQueue, L: WriterLockAccess> NetworkQueue for RbdQueue<Q, L> {
     fn room(&self) -> usize {
         let taken = self.waiting.len() + self.empty_flushes.len();
         self.queue.room().saturating_sub(taken)
@@ -134,7 +134,7 @@ impl<Q: NetworkQueue, L: PermissionToWrite> NetworkQueue for RbdQueue<Q, L> {
         _source: u32,
         _group: Option<&Arc<RequestGroup>>,
     ) -> Result<(), Full> {
-        // Tasks do not ask before. Requests that wait for the lock have their places.
+        // Tasks start requests without asking for room. The places of requests that wait for the lock stay free for them.
         if self.room() == 0 {
             return Err(Full);
         }
@@ -190,7 +190,6 @@ impl<Q: NetworkQueue, L: PermissionToWrite> NetworkQueue for RbdQueue<Q, L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rbd::writer_lock::HELD;
 
     const PLACES: usize = 4;
 
@@ -226,7 +225,7 @@ mod tests {
     /// A lock that another client has.
     struct Taken(Arc<LockAnswer>);
 
-    impl PermissionToWrite for Taken {
+    impl WriterLockAccess for Taken {
         fn permits_changes(&self) -> bool {
             false
         }
@@ -249,7 +248,7 @@ mod tests {
         assert!(start(&mut queue, Op::Write).is_ok());
         let reads = (0..PLACES).map(|_| start(&mut queue, Op::Read).is_ok());
         assert!(reads.eq([true, true, true, false]));
-        answer.set_and_wake(HELD);
+        answer.set_and_wake(true);
         queue.reap(&mut Vec::new());
         assert_eq!(queue.queue.0, [Op::Read, Op::Read, Op::Read, Op::Write]);
     }

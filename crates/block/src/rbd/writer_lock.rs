@@ -20,7 +20,7 @@ use crate::disk_file::lock::Locking;
 const WAIT_FOR_HOLDER: Duration = Duration::from_secs(10);
 
 const WAITING: u8 = 0;
-pub(super) const HELD: u8 = 1;
+const HELD: u8 = 1;
 const REFUSED: u8 = 2;
 
 /// The state of an image's writer lock.
@@ -91,7 +91,8 @@ impl LockAnswer {
         }
     }
 
-    pub(super) fn set_and_wake(&self, state: u8) {
+    pub(super) fn set_and_wake(&self, is_held: bool) {
+        let state = if is_held { HELD } else { REFUSED };
         self.state.store(state, Ordering::Release);
         (self.wake)();
     }
@@ -257,9 +258,8 @@ impl WriterLock {
         if release {
             self.image.spawn_unlock();
         }
-        let answer = if result.is_ok() { HELD } else { REFUSED };
         for waiter in waiters {
-            waiter.set_and_wake(answer);
+            waiter.set_and_wake(result.is_ok());
         }
     }
 

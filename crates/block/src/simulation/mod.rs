@@ -54,7 +54,7 @@ impl Node {
             unsupported: OpsRefusedByRing::default(),
             aio_max_batch: 0,
             no_flush: false,
-            block_mode: PartialBlockMode::alone(geometry.logical_block_size),
+            block_mode: PartialBlockMode::for_simulated_disk(geometry.logical_block_size),
             simulated: Some(disk),
         };
         Ok(Node::new(

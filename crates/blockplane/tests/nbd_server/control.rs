@@ -186,12 +186,12 @@ fn name_that_a_client_asks_for_forges_no_line_of_the_log() {
     let _monitor = program.connection(&folder.join("qmp"));
     let mut client = RawClient::connect(&folder);
     client.greet().unwrap();
-    let name = "x'\r\n<3>ERROR forged: \x1b[31mred";
+    let name = "x'\r\n<3>ERROR forged: \x1b[31mred\u{9b}2J\u{2028}";
     client
         .send_option(option::EXPORT_NAME, name.as_bytes())
         .unwrap();
     assert!(client.is_closed_within(STUCK_AFTER));
     let log = program.stop().stderr;
-    let expected = r"there is no export 'x'\r\n<3>ERROR forged: \u{1b}[31mred'";
+    let expected = r"there is no export 'x'\r\n<3>ERROR forged: \u{1b}[31mred\u{9b}2J\u{2028}'";
     assert!(log.contains(expected), "{log}");
 }

@@ -146,7 +146,7 @@ fn another_file_that_has_the_name_meanwhile_is_not_opened() {
     std::fs::rename(folder.join("disk"), folder.join("old")).unwrap();
     folder.image("disk", MIB);
     let error = client.reopen_error(FILE);
-    assert!(error.contains("another file now"), "{error}");
+    assert!(error.contains("no longer the file"), "{error}");
     assert_eq!(guest.read(0, 0), [7; BLOCK]);
     std::fs::rename(folder.join("old"), folder.join("disk")).unwrap();
     client.reopen(&format!("{FILE} cache.direct=false"));

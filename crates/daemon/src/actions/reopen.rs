@@ -169,7 +169,7 @@ impl PlannedNode {
             && node.image_id() != self.old.image_id()
         {
             return Err(format!(
-                "{} is another file now than the one of node '{}', which keeps that: give the file its name again, or add a node for the other one",
+                "{} is no longer the file that node '{}' has open: move that file back to this name, or add a node for the new one",
                 file.filename.display(),
                 self.old.name(),
             )
@@ -210,14 +210,9 @@ impl PlannedNode {
 }
 
 impl ReopenedNodes {
-    /// Replaces the old nodes in all exports. This waits for requests in flight.
-    pub fn flush_transfer_locks_and_exchange_in_exports(&self) -> Result<(), BoxError> {
-        for ReopenedNode { old, .. } in self.nodes.iter().filter(|new| new.options.settings.active)
-        {
-            // A node that is read-only from now on is not flushed at shutdown.
-            old.flush_blocking()
-                .map_err(|error| format!("{}: flushing it failed: {error}", old.name()))?;
-        }
+    /// Replaces the old nodes in all exports. This waits for requests in flight. If it fails, nothing has changed.
+    pub fn switch_exports(&self) -> Result<(), BoxError> {
+        self.flush_old_nodes()?;
         transfer_image_locks(&self.nodes)?;
         // Requests that a filter makes hang would never complete, also in filters that are removed. Queues keep admitting requests
         // until their node is replaced, so the filters let requests pass until then.
@@ -227,12 +222,33 @@ impl ReopenedNodes {
         });
         let no_hang_guards: Vec<NoHangGuard> =
             filters.map(Faults::release_and_prevent_hangs).collect();
+        self.wait_for_writes_without_range_locks();
+        self.exchange_nodes();
+        self.set_rules_of_faults();
+        drop(no_hang_guards);
+        Ok(())
+    }
+
+    fn flush_old_nodes(&self) -> Result<(), BoxError> {
+        for ReopenedNode { old, .. } in self.nodes.iter().filter(|new| new.options.settings.active)
+        {
+            // A node that is read-only from now on is not flushed at shutdown.
+            old.flush_blocking()
+                .map_err(|error| format!("{}: flushing it failed: {error}", old.name()))?;
+        }
+        Ok(())
+    }
+
+    /// Writes that were admitted before any guest wrote parts of blocks hold no lock of their range.
+    fn wait_for_writes_without_range_locks(&self) {
         if self.nodes.iter().any(|new| new.node.has_partial_blocks()) {
-            // Writes that began before there was a writer of partial blocks have no lock.
             let users = self.nodes.iter().flat_map(|new| &new.users);
             let front_ends = users.filter_map(|user| user.front_ends.as_ref());
             front_ends.for_each(ExportFrontEndHandle::wait_for_admitted_requests);
         }
+    }
+
+    fn exchange_nodes(&self) {
         for ReopenedNode { node, users, .. } in &self.nodes {
             for user in users {
                 match &user.front_ends {
@@ -243,6 +259,9 @@ impl ReopenedNodes {
             }
             tracing::info!(node = node.name(), "node reopened");
         }
+    }
+
+    fn set_rules_of_faults(&self) {
         for new in self.nodes.iter().filter(|new| new.has_new_options) {
             if let (Driver::Blkdebug { injected, .. }, Some(faults)) =
                 (&new.options.driver, new.node.faults())
@@ -250,8 +269,6 @@ impl ReopenedNodes {
                 faults.release_hanging_and_set_rules(Some(faults::to_block_fault_rules(injected)));
             }
         }
-        drop(no_hang_guards);
-        Ok(())
     }
 
     /// Puts the new nodes into the state, and closes the old ones.

@@ -1,8 +1,8 @@
 //! A small file that is replaced as a whole, so that it is complete at any crash: for persistent reservations (`pr-file`) and persistent
 //! dirty bitmaps (`bitmap-file`).
 //!
-//! A change is written to a temporary file, synced, and renamed over it. The temporary file has a name that nothing else has: it may be
-//! left behind by a crash, and removes nothing. The file is locked while it is in use, so that no two disks share it.
+//! A change is written to a temporary file, synced, and renamed over it. The temporary file has a name that nothing else has: a
+//! crash may leave it behind, and nothing removes it. The file is locked while it is in use, so that no two disks share it.
 //! The lock is on the inode, which each change replaces: after locking, the inode of the name is checked again.
 //! It has image locks as well, so that no node is opened on it.
 
@@ -52,7 +52,7 @@ pub(crate) enum ReplacedFileError {
         path: PathBuf,
         bytes: u64,
     },
-    /// Others replace, create or remove it all the time.
+    /// Other programs replace, create or remove it all the time.
     #[error(
         "{option}: {path} changes again and again while it is opened; find out which program replaces it"
     )]
@@ -125,7 +125,7 @@ impl ReplacedFile {
     /// Replaces the file by a new one with this content, which is complete at any crash.
     pub fn replace(&mut self, content: &[u8]) -> Result<(), Errno> {
         let FileInFolder { folder, name, file } = &mut self.0;
-        let temporary_name = temporary_name(name);
+        let temporary_name = unique_temporary_name(name);
         let new_file = create_locked_with_content(folder, &temporary_name, content)?;
         if let Err(error) = rustix::fs::renameat(&*folder, &temporary_name, &*folder, &*name) {
             let _ = rustix::fs::unlinkat(&*folder, &temporary_name, AtFlags::empty());
@@ -184,10 +184,10 @@ fn try_open_lock_and_read(
         path: path.clone(),
         error,
     };
-    // NONBLOCK: opening a pipe or a device does not block.
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    // The path was resolved before.
-    let file = rustix::fs::openat(folder, name, flags | OFlags::NOFOLLOW, Mode::empty());
+    // NONBLOCK: opening a pipe or a device does not block. NOFOLLOW: links were resolved before.
+    let flags =
+        OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, name, flags, Mode::empty());
     let file = file.map_err(|error| io_failed(error.into()))?;
     let stat = rustix::fs::fstat(&file).map_err(|error| io_failed(error.into()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -228,7 +228,7 @@ fn try_open_lock_and_read(
 /// Of several processes that create the file at once, none removes or renames the temporary file of another one, or of the owner of
 /// the file that has been created meanwhile.
 fn create_locked(folder: &OwnedFd, name: &OsStr, empty: &[u8]) -> Result<(File, Vec<u8>), Errno> {
-    let temporary_name = temporary_name(name);
+    let temporary_name = unique_temporary_name(name);
     let file = create_locked_with_content(folder, &temporary_name, empty)?;
     if let Err(error) = rename_if_absent_where_supported(folder, &temporary_name, name) {
         let _ = rustix::fs::unlinkat(folder, &temporary_name, AtFlags::empty());
@@ -239,7 +239,7 @@ fn create_locked(folder: &OwnedFd, name: &OsStr, empty: &[u8]) -> Result<(File, 
 }
 
 /// A name for a temporary file that nothing else has, also not in another container that shares the folder.
-fn temporary_name(name: &OsStr) -> OsString {
+fn unique_temporary_name(name: &OsStr) -> OsString {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let (pid, ns) = (
         std::process::id(),

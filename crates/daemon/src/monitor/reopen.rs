@@ -54,7 +54,7 @@ fn switch_to_reopened_nodes(
     reply: ReplySender,
 ) {
     let carry_out = move || {
-        let done = nodes.flush_transfer_locks_and_exchange_in_exports();
+        let done = nodes.switch_exports();
         done.map_err(|failure| error_of_failed_action(&failure))?;
         Ok(nodes)
     };

@@ -42,15 +42,12 @@ pub(crate) struct LauncherConnection(Mutex<UpgradeChannel>);
 pub(crate) struct StartedProgram {
     pub pid: i64,
     pub channel: UpgradeChannel,
-    /// Time in which it must send its next message.
-    pub response_timeout: Duration,
+    /// Time after which it is given up if it stops in the middle of a message, or does not read one.
+    pub stall_timeout: Duration,
 }
 
-/// Time after which a program is given up that stops in the middle of a message, or does not read one. The service manager gets no
-/// keep-alive meanwhile; our unit files tell it to wait for 30 s.
-pub(crate) fn stall_timeout(response_timeout: Duration) -> Duration {
-    response_timeout.min(Duration::from_secs(10))
-}
+/// The service manager gets no keep-alive while a message stalls; our unit files tell it to wait for 30 s.
+const MAX_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl LauncherConnection {
     /// Forks the launcher process.
@@ -77,7 +74,7 @@ impl LauncherConnection {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the daemon's own program, or `other`.
+    /// Starts the daemon's own program, or `other`. Its messages may stall for `response_timeout`, or [`MAX_STALL_TIMEOUT`].
     pub(crate) fn start_program(
         &self,
         other: Option<&Path>,
@@ -94,8 +91,9 @@ impl LauncherConnection {
                     .into()
             }
         };
+        let stall_timeout = response_timeout.min(MAX_STALL_TIMEOUT);
         let pair = UpgradeChannel::pair().and_then(|(ours, theirs)| {
-            ours.set_timeout(stall_timeout(response_timeout))?;
+            ours.set_timeout(stall_timeout)?;
             Ok((ours, theirs))
         });
         let (ours, theirs) = pair.map_err(|error| {
@@ -112,7 +110,7 @@ impl LauncherConnection {
             (Some(pid), _) => Ok(StartedProgram {
                 pid,
                 channel: ours,
-                response_timeout,
+                stall_timeout,
             }),
             (None, reason) => Err(reason.unwrap_or("it was not started").to_owned()),
         }

@@ -4,16 +4,17 @@ use std::io;
 use std::time::Duration;
 
 use super::channel::{KEEP_ALIVE_INTERVAL, UpgradeMessage};
-use super::launcher::{LauncherConnection, StartedProgram, stall_timeout};
+use super::launcher::{LauncherConnection, StartedProgram};
 
-/// Receives a message that must be `expected`. Calls `keep_alive` regularly meanwhile.
+/// Receives a message that must be `expected`, within `timeout`. Calls `keep_alive` regularly meanwhile.
 pub(crate) fn expect_message_or_kill_on_io_error(
     started: &StartedProgram,
     expected: &UpgradeMessage,
+    timeout: Duration,
     launcher: &LauncherConnection,
     keep_alive: impl Fn(),
 ) -> Result<(), String> {
-    match recv_or_timeout_with_keep_alive(started, keep_alive) {
+    match recv_or_timeout_with_keep_alive(started, timeout, keep_alive) {
         Ok(Some(message)) if message == *expected => Ok(()),
         Ok(Some(UpgradeMessage::Failed(reason))) => {
             Err(format!("the new program cannot take over: {reason}"))
@@ -24,7 +25,7 @@ pub(crate) fn expect_message_or_kill_on_io_error(
         ),
         Ok(None) => Err(format!(
             "the new program did not respond for {} s and was killed: find out what it waits for",
-            started.response_timeout.as_secs()
+            timeout.as_secs()
         )),
         Err(error) => Err(kill_and_describe_error(&error, started, launcher)),
     }
@@ -33,6 +34,7 @@ pub(crate) fn expect_message_or_kill_on_io_error(
 /// Receives a message; `None` after the timeout. Calls `keep_alive` regularly meanwhile.
 pub(crate) fn recv_or_timeout_with_keep_alive(
     started: &StartedProgram,
+    timeout: Duration,
     keep_alive: impl Fn(),
 ) -> io::Result<Option<UpgradeMessage>> {
     let channel = &started.channel;
@@ -41,7 +43,7 @@ pub(crate) fn recv_or_timeout_with_keep_alive(
         keep_alive();
         // No clock: it would run on while both processes are frozen.
         waited += KEEP_ALIVE_INTERVAL;
-        if waited >= started.response_timeout {
+        if waited >= timeout {
             return Ok(None);
         }
     }
@@ -59,7 +61,7 @@ pub(crate) fn kill_and_describe_error(
         .kill_program()
         .unwrap_or_else(|| "its exit status is unknown".to_owned());
     if error.kind() == io::ErrorKind::WouldBlock {
-        let seconds = stall_timeout(started.response_timeout).as_secs();
+        let seconds = started.stall_timeout.as_secs();
         return format!(
             "the new program stalled in the middle of a message for {seconds} s and was killed: find out what it waits for"
         );

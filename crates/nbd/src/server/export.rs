@@ -9,11 +9,15 @@ pub struct BlockSizes {
     pub preferred: u32,
 }
 
+/// The number of an export, which no other one has or has had, also none of the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportNumber(pub u64);
+
 /// An export as a client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportDescription {
-    /// A number that no other export has or has had, also none of the same name.
-    pub number: u64,
+    /// Its number.
+    pub number: ExportNumber,
     /// Its name, at most 4096 bytes.
     pub name: String,
     /// Its description for people, at most 4096 bytes; may be empty.

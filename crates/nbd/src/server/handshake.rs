@@ -4,7 +4,7 @@
 //! All memory is bounded: an option has at most [`MAX_OPTION_BYTES`] of data, and no option is handled while much of the output is unsent.
 
 use super::contexts::ChosenContext;
-use super::export::{ExportDescription, ExportDirectory};
+use super::export::{ExportDescription, ExportDirectory, ExportNumber};
 use super::option_data::{ContextQueries, parse_name};
 use super::option_replies::{
     NO_SUCH_EXPORT, TLS_REQUIRED, describe_export, list_entry, reply, reply_error,
@@ -69,8 +69,8 @@ enum Encryption {
 /// The result of a successful handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// The export's [number](ExportDescription::number): another one may have its name by now.
-    pub export: u64,
+    /// The number of the export: another one may have its name by now.
+    pub export_number: ExportNumber,
     /// Its size as the client knows it.
     pub size: u64,
     /// Parameters of the connection.
@@ -369,7 +369,7 @@ impl Handshake {
                 min_block_size: export.block_sizes.minimum,
                 contexts,
             },
-            export: export.number,
+            export_number: export.number,
         }))
     }
 

@@ -11,7 +11,7 @@ struct Exports;
 impl ExportDirectory for Exports {
     fn list(&self) -> Vec<ExportDescription> {
         vec![ExportDescription {
-            number: 7,
+            number: ExportNumber(7),
             name: "disk".into(),
             description: "a disk".into(),
             size: 0x0010_0000,
@@ -104,7 +104,7 @@ fn go_describes_the_export_and_enters_transmission_and_info_does_not() {
     let HandshakeStep::Transmission(negotiated) = step else {
         panic!("{step:?}");
     };
-    assert_eq!(negotiated.export, 7);
+    assert_eq!(negotiated.export_number, ExportNumber(7));
     assert_eq!(negotiated.transmission.style, ReplyStyle::Simple);
 }
 

@@ -11,7 +11,7 @@ mod request;
 
 pub use block_status::BlockStatusList;
 pub use contexts::ChosenContext;
-pub use export::{BlockSizes, ExportDescription, ExportDirectory};
+pub use export::{BlockSizes, ExportDescription, ExportDirectory, ExportNumber};
 pub use handshake::{Handshake, HandshakeError, HandshakeStep, Negotiated};
 pub use reply::ReplyHeader;
 pub use request::{IncomingRequest, Operation, ProtocolError, Refusal, RequestKind};

@@ -42,7 +42,7 @@ pub(crate) fn monotonic_ns() -> u64 {
 
 impl MainThread {
     /// Starts the same program again, or `other_program`, and hands everything over to it. Until the new process serves, each of its
-    /// messages has to come within `response_timeout`, or half a minute once queues have stopped. Calls `on_outcome` with the result.
+    /// messages has to come within `response_timeout`, and within half a minute at most once queues have stopped. Calls `on_outcome` with the result.
     pub fn begin_upgrade(
         &mut self,
         other_program: Option<PathBuf>,
@@ -61,13 +61,14 @@ impl MainThread {
             move || {
                 let program = other_program.as_deref();
                 let started = starter.start_program(program, response_timeout);
-                Ok(started.and_then(|started| await_hello(started, &starter)))
+                Ok(started.and_then(|started| await_hello(started, response_timeout, &starter)))
             },
             move |control, started| {
                 control.upgrading = false;
                 let started = started.map_err(|error| error.text).flatten();
-                let outcome = started
-                    .and_then(|started| control.pause_exports_and_hand_over(started, &launcher));
+                let outcome = started.and_then(|started| {
+                    control.pause_exports_and_hand_over(&started, response_timeout, &launcher)
+                });
                 if let Ok(upgrade) = &outcome {
                     control.upgraded = Some(*upgrade);
                 } else {
@@ -178,7 +179,8 @@ impl MainThread {
     /// Hands everything over to a new process that has started.
     fn pause_exports_and_hand_over(
         &mut self,
-        mut started: StartedProgram,
+        started: &StartedProgram,
+        response_timeout: Duration,
         launcher: &LauncherConnection,
     ) -> Result<CompletedHandover, String> {
         // Other commands were executed while the process started.
@@ -188,10 +190,10 @@ impl MainThread {
         self.set_monitor_accepting_paused(true);
         self.set_nbd_accepting_paused(true);
         let mut paused = self.pause_exports()?;
-        let prepared = self.prepare_new_process(&mut paused, &started, launcher);
+        let prepared = self.prepare_new_process(&mut paused, started, response_timeout, launcher);
         let upgrade = prepared.and_then(|()| {
-            started.response_timeout = started.response_timeout.min(PAUSED_RESPONSE_TIMEOUT);
-            self.hand_over_paused_exports(&mut paused, &mut started, launcher)
+            let timeout = response_timeout.min(PAUSED_RESPONSE_TIMEOUT);
+            self.hand_over_paused_exports(&mut paused, started, timeout, launcher)
         });
         if upgrade.is_err() {
             // The new process may use the queues already: it must be gone before they resume here.
@@ -205,13 +207,19 @@ impl MainThread {
         &self,
         paused: &mut [PausedExport],
         started: &StartedProgram,
+        timeout: Duration,
         launcher: &LauncherConnection,
     ) -> Result<(), String> {
         let mut fds = OutgoingFds::default();
         let state = self.all_but_queues_to_json(paused, &mut fds)?;
         fds.send(&started.channel, &UpgradeMessage::State(state))
             .map_err(|error| kill_and_describe_error(&error, started, launcher))?;
-        self.expect_message_or_kill_on_io_error(started, &UpgradeMessage::Prepared, launcher)
+        self.expect_message_or_kill_on_io_error(
+            started,
+            &UpgradeMessage::Prepared,
+            timeout,
+            launcher,
+        )
     }
 
     /// Stops the queues and hands everything over. After an error the caller ends the new process; once `Go` is sent there is no way
@@ -219,7 +227,8 @@ impl MainThread {
     fn hand_over_paused_exports(
         &mut self,
         paused: &mut Vec<PausedExport>,
-        started: &mut StartedProgram,
+        started: &StartedProgram,
+        timeout: Duration,
         launcher: &LauncherConnection,
     ) -> Result<CompletedHandover, String> {
         let channel = &started.channel;
@@ -232,7 +241,12 @@ impl MainThread {
         let stopped = self.stop_queues_and_exports_to_json(paused, &mut fds)?;
         fds.send(channel, &UpgradeMessage::Stopped(stopped))
             .map_err(to_exit_error)?;
-        self.expect_message_or_kill_on_io_error(started, &UpgradeMessage::Started, launcher)?;
+        self.expect_message_or_kill_on_io_error(
+            started,
+            &UpgradeMessage::Started,
+            timeout,
+            launcher,
+        )?;
         if self.has_received_stop_signal() {
             return Err("a signal asks the daemon to stop".to_owned());
         }
@@ -240,6 +254,8 @@ impl MainThread {
             .send(&UpgradeMessage::Go, &[])
             .map_err(to_exit_error)?;
 
+        // If this fails, messages may stall as long as before.
+        let _ = channel.set_timeout(PAUSED_RESPONSE_TIMEOUT);
         for export in paused.drain(..) {
             export.forget_without_resuming();
         }
@@ -247,9 +263,10 @@ impl MainThread {
         self.objects
             .inherited_sockets
             .set_keep_socket_files_on_close(true);
-        started.response_timeout = PAUSED_RESPONSE_TIMEOUT;
         let Ok(Some(UpgradeMessage::Resumed(end_ns))) =
-            recv_or_timeout_with_keep_alive(started, || self.service.send_keep_alive())
+            recv_or_timeout_with_keep_alive(started, PAUSED_RESPONSE_TIMEOUT, || {
+                self.service.send_keep_alive()
+            })
         else {
             // A process that hangs is killed as well: front-ends reconnect to the next one.
             launcher.kill_program();
@@ -426,9 +443,10 @@ impl MainThread {
         &self,
         started: &StartedProgram,
         what: &UpgradeMessage,
+        timeout: Duration,
         launcher: &LauncherConnection,
     ) -> Result<(), String> {
-        expect_message_or_kill_on_io_error(started, what, launcher, || {
+        expect_message_or_kill_on_io_error(started, what, timeout, launcher, || {
             self.service.send_keep_alive()
         })
     }
@@ -437,9 +455,10 @@ impl MainThread {
 /// Waits for the first message of the new process.
 fn await_hello(
     started: StartedProgram,
+    timeout: Duration,
     launcher: &LauncherConnection,
 ) -> Result<StartedProgram, String> {
-    expect_message_or_kill_on_io_error(&started, &UpgradeMessage::Hello, launcher, || ())?;
+    expect_message_or_kill_on_io_error(&started, &UpgradeMessage::Hello, timeout, launcher, || ())?;
     Ok(started)
 }
 
