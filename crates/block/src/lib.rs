@@ -20,6 +20,7 @@
 //! | `io` | the I/O context: backends, and the submission of requests to them |
 //! | `node` | an opened disk, and the interface of drivers |
 //! | `drivers` | one file for each kind of node |
+//! | `task_share` | room of a backend that is left for tasks |
 //! | `source` | the disks of a queue or host adapter, as its device sees them |
 //! | `resize` | a change of a disk's size |
 
@@ -44,6 +45,7 @@ mod route;
 #[cfg(feature = "simulation")]
 mod simulation;
 mod source;
+mod task_share;
 #[cfg(any(test, feature = "simulation"))]
 mod testing;
 mod throttle;

@@ -13,7 +13,7 @@ use super::{IoContext, LinuxAio, Uring};
 use crate::aio::Aio;
 use crate::aio::nowait_probe::probe_lacks_nowait;
 use crate::disk_file::DiskFile;
-use crate::network::{NetworkDisk, NetworkQueue};
+use crate::network::{NetworkDisk, SharedQueue};
 use crate::route::{AttachedStorage, Carrier, Route};
 
 /// Watches the descriptor of an engine, see [`IoContext::attach`].
@@ -35,7 +35,7 @@ impl IoContext {
         &mut self,
         disk: &Arc<dyn NetworkDisk>,
         watch: Watch<'_>,
-    ) -> Rc<RefCell<dyn NetworkQueue>> {
+    ) -> Rc<RefCell<SharedQueue>> {
         self.network.add_source(disk, &self.wake, watch)
     }
 

@@ -12,13 +12,13 @@ use nbd::client::SocketSet;
 
 use super::attach::Watch;
 use super::lazy_engine::LazyEngine;
-use crate::network::{NetworkDisk, NetworkQueue};
+use crate::network::{NetworkDisk, NetworkQueue, SharedQueue};
 
 /// A disk with at least one source on the iothread.
 struct AttachedDisk {
     disk: Arc<dyn NetworkDisk>,
     sources: usize,
-    queue: Rc<RefCell<dyn NetworkQueue>>,
+    queue: Rc<RefCell<SharedQueue>>,
 }
 
 impl AttachedDisk {
@@ -54,7 +54,7 @@ impl AttachedNetworkDisks {
         disk: &Arc<dyn NetworkDisk>,
         wake: &Wake,
         watch: Watch<'_>,
-    ) -> Rc<RefCell<dyn NetworkQueue>> {
+    ) -> Rc<RefCell<SharedQueue>> {
         disk.add_source();
         if let Some(attached) = self.disks.iter_mut().find(|attached| attached.is(disk)) {
             attached.sources += 1;
@@ -109,10 +109,16 @@ impl AttachedNetworkDisks {
         });
     }
 
+    fn for_each_shared(&self, change: impl Fn(&mut SharedQueue)) {
+        for attached in &self.disks {
+            change(&mut attached.queue.borrow_mut());
+        }
+    }
+
     /// The queues, to be changed.
     fn for_each(&self, mut change: impl FnMut(&mut dyn NetworkQueue)) {
         for attached in &self.disks {
-            change(&mut *attached.queue.borrow_mut());
+            change(&mut attached.queue.borrow_mut().queue);
         }
     }
 
@@ -121,7 +127,7 @@ impl AttachedNetworkDisks {
     fn any(&self, is_so: impl Fn(&dyn NetworkQueue) -> bool) -> bool {
         self.disks
             .iter()
-            .any(|attached| is_so(&*attached.queue.borrow()))
+            .any(|attached| is_so(&attached.queue.borrow().queue))
     }
 
     /// The submit phase of all queues.
@@ -134,6 +140,16 @@ impl AttachedNetworkDisks {
     #[inline]
     pub fn reap(&mut self, out: &mut Vec<Completion>) {
         self.for_each(|queue| queue.reap(out));
+    }
+
+    /// After the reap phase: reserves room for tasks that were refused before.
+    pub fn reserve_room_for_refused_tasks(&mut self) {
+        self.for_each_shared(SharedQueue::reserve_room_for_refused_tasks);
+    }
+
+    /// Before the requests of tasks are submitted.
+    pub fn release_room_reserved_for_tasks(&mut self) {
+        self.for_each_shared(SharedQueue::release_room_reserved_for_tasks);
     }
 
     /// Whether [`reap`](Self::reap) may find something; without a system call.
@@ -160,7 +176,8 @@ impl AttachedNetworkDisks {
     /// The time at which the next request completes by the clock alone.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let deadlines = self.disks.iter();
-        let deadlines = deadlines.filter_map(|attached| attached.queue.borrow().next_deadline_ns());
+        let deadlines =
+            deadlines.filter_map(|attached| attached.queue.borrow().queue.next_deadline_ns());
         deadlines.min()
     }
 

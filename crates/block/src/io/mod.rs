@@ -25,7 +25,6 @@ mod settings;
 pub(crate) mod simulated;
 mod submit;
 mod submit_counts;
-mod task_share;
 
 pub(crate) use attach::Watch;
 pub use job::BlockingCall;
@@ -40,9 +39,9 @@ use self::guarded_requests::GuardedRequests;
 use self::job::{DiskBlockingCall, WorkerJob};
 use self::lazy_engine::LazyEngine;
 use self::registered_memory::UsedMemoryMaps;
-use self::task_share::TaskRoomShare;
 use crate::null_disk::{self, NullQueue};
 use crate::route::task::{Executor, Wake};
+use crate::task_share::TaskRoomShare;
 
 #[cfg(not(feature = "simulation"))]
 pub(crate) use engine::{LinuxAio, Uring};
@@ -191,6 +190,7 @@ impl IoContext {
             if let Some(ring) = self.ring.get() {
                 self.ring_share.reserve_part_for_refused_tasks(ring.room());
             }
+            self.network.reserve_room_for_refused_tasks();
         }
         if !self.guarded.is_empty() {
             self.guarded.drop_guards_of_completed(out);

@@ -73,7 +73,7 @@ impl IoContext {
         match handler {
             OpHandler::File(target) => self.room_for_sources(target.carrier),
             OpHandler::Null(options) => self.null_queue.room_for(options),
-            OpHandler::Network(target) => target.queue.borrow().room(),
+            OpHandler::Network(target) => target.queue.borrow().room_for_sources(),
             OpHandler::Lookup(node) => self.room_for_sources(node.target().carrier),
             OpHandler::Task(_) | OpHandler::Nothing => usize::MAX,
             OpHandler::Gated(gated) => self.room_of_handler(&gated.below.read),
@@ -387,6 +387,7 @@ impl IoContext {
         self.tasks.poll_due_and_woken();
         self.aio_share.release_room_reserved_for_tasks();
         self.ring_share.release_room_reserved_for_tasks();
+        self.network.release_room_reserved_for_tasks();
         for _ in 0..self.tasks.outgoing_count() {
             let Some(outgoing) = self.tasks.pop_outgoing() else {
                 return;
@@ -400,7 +401,7 @@ impl IoContext {
                     }
                     BackendRequest::Ring(request) => self.submit_to_ring_worker(request),
                     BackendRequest::Network(target, request, source) => {
-                        target.submit(request, *source)
+                        target.submit_for_task(request, *source)
                     }
                     BackendRequest::Worker(file, request) => self.submit_to_worker(file, request),
                     BackendRequest::Clone(range, token) => {
@@ -416,7 +417,7 @@ impl IoContext {
                     Some(Carrier::Native) => self.aio_share.record_refusal(),
                     Some(Carrier::Ring(_)) => self.ring_share.record_refusal(),
                     Some(Carrier::Workers) => unreachable!("workers take everything"),
-                    // It goes first at the next submit.
+                    // Its queue has counted it.
                     None => {}
                 }
                 self.tasks.push_back_outgoing(outgoing);

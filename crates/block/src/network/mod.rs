@@ -11,6 +11,8 @@ use engine::{Completion, Full, Request};
 
 use engine::pool::Wake;
 
+use crate::task_share::TaskRoomShare;
+
 /// The queue of a disk on one iothread, with a bounded table of requests.
 pub(crate) trait NetworkQueue {
     /// How many requests are certain to be taken before the next reap.
@@ -65,6 +67,43 @@ pub(crate) trait NetworkQueue {
     fn forget_ended_source(&mut self, _place: u32) {}
 }
 
+/// The queue of a disk on one iothread, which sources and their tasks share.
+pub(crate) struct SharedQueue<Q: ?Sized = dyn NetworkQueue> {
+    /// The share of tasks in its places.
+    task_share: TaskRoomShare,
+    /// The queue.
+    pub queue: Q,
+}
+
+impl<Q: NetworkQueue> SharedQueue<Q> {
+    /// Of a new queue.
+    pub fn new(queue: Q) -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(SharedQueue {
+            task_share: TaskRoomShare::default(),
+            queue,
+        }))
+    }
+}
+
+impl SharedQueue {
+    /// How many requests of sources are certain to be taken before the next reap.
+    pub fn room_for_sources(&self) -> usize {
+        let reserved = self.task_share.reserved_room();
+        self.queue.room().saturating_sub(reserved)
+    }
+
+    /// After the reap phase: reserves room for tasks that were refused before.
+    pub fn reserve_room_for_refused_tasks(&mut self) {
+        let room = self.queue.room();
+        self.task_share.reserve_part_for_refused_tasks(room);
+    }
+
+    /// Before the requests of tasks are submitted.
+    pub fn release_room_reserved_for_tasks(&mut self) {
+        self.task_share.release_room_reserved_for_tasks();
+    }
+}
+
 /// A disk behind a network, which sources on several iothreads may use.
 pub(crate) trait NetworkDisk: Send + Sync {
     /// Makes its queue on an iothread. Other threads wake the iothread by `wake`.
@@ -72,7 +111,7 @@ pub(crate) trait NetworkDisk: Send + Sync {
         self: Arc<Self>,
         wake: &Wake,
         sockets: Option<Rc<SocketSet>>,
-    ) -> Rc<RefCell<dyn NetworkQueue>>;
+    ) -> Rc<RefCell<SharedQueue>>;
 
     /// Whether its queues have sockets that the loop watches.
     fn uses_sockets(&self) -> bool;
@@ -87,7 +126,7 @@ pub(crate) trait NetworkDisk: Send + Sync {
 /// A part of a disk, and the queue that carries its requests on this iothread.
 #[derive(Clone)]
 pub(crate) struct NetworkTarget {
-    pub queue: Rc<RefCell<dyn NetworkQueue>>,
+    pub queue: Rc<RefCell<SharedQueue>>,
     /// Where the node begins on the disk, in bytes.
     pub base: u64,
     /// Writing zeroes may free space.
@@ -97,7 +136,7 @@ pub(crate) struct NetworkTarget {
 }
 
 impl NetworkTarget {
-    /// Submits a request to the node as one to the disk. The source at this place, or a task of it, has made it.
+    /// Submits a request of the source at this place to the node, as one to the disk.
     ///
     /// # Safety
     /// As for [`IoContext::submit`](crate::IoContext::submit).
@@ -109,9 +148,21 @@ impl NetworkTarget {
         };
         // SAFETY: our caller promises the same.
         unsafe {
-            self.queue
-                .borrow_mut()
-                .start(&request, source, self.group.as_ref())
+            let mut shared = self.queue.borrow_mut();
+            shared.queue.start(&request, source, self.group.as_ref())
         }
+    }
+
+    /// The same for a task of that source. If it is refused, sources leave room for it.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    pub unsafe fn submit_for_task(&self, request: &Request, source: u32) -> Result<(), Full> {
+        // SAFETY: our caller promises the same.
+        let taken = unsafe { self.submit(request, source) };
+        if taken.is_err() {
+            self.queue.borrow_mut().task_share.record_refusal();
+        }
+        taken
     }
 }

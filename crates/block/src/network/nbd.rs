@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::{Completion, Full, Request};
 use nbd::client::{ClientQueue, Disk, RequestGroup, SocketSet};
 
-use super::{NetworkDisk, NetworkQueue};
+use super::{NetworkDisk, NetworkQueue, SharedQueue};
 use engine::pool::Wake;
 
 impl NetworkDisk for Disk {
@@ -15,8 +15,8 @@ impl NetworkDisk for Disk {
         self: Arc<Self>,
         wake: &Wake,
         sockets: Option<Rc<SocketSet>>,
-    ) -> Rc<RefCell<dyn NetworkQueue>> {
-        Rc::new(RefCell::new(ClientQueue::new(self, sockets, wake.clone())))
+    ) -> Rc<RefCell<SharedQueue>> {
+        SharedQueue::new(ClientQueue::new(self, sockets, wake.clone()))
     }
 
     fn uses_sockets(&self) -> bool {

@@ -12,7 +12,7 @@ use nbd::client::{RequestGroup, SocketSet};
 
 use super::RbdDisk;
 use super::writer_lock::{LockAnswer, WriterLock};
-use crate::network::{NetworkDisk, NetworkQueue};
+use crate::network::{NetworkDisk, NetworkQueue, SharedQueue};
 
 /// What the queue needs of the writer lock; the test has its own.
 trait WriterLockAccess {
@@ -41,11 +41,10 @@ impl NetworkDisk for RbdDisk {
         self: Arc<Self>,
         wake: &Wake,
         _: Option<Rc<SocketSet>>,
-    ) -> Rc<RefCell<dyn NetworkQueue>> {
+    ) -> Rc<RefCell<SharedQueue>> {
         let queue = ImageQueue::new(self.image.clone(), wake.clone());
         let (lock, reads_need_lock) = (self.writer_lock.clone(), self.reads_need_lock());
-        let queue = RbdQueue::new(queue, lock, reads_need_lock, wake.clone());
-        Rc::new(RefCell::new(queue))
+        SharedQueue::new(RbdQueue::new(queue, lock, reads_need_lock, wake.clone()))
     }
 
     /// librbd's threads have the sockets.

@@ -1,9 +1,13 @@
-//! Clients that are silent, too many, or read nothing, harm only themselves.
+//! Clients that are silent, too many, or read nothing, harm only themselves; those that keep a disk behind a network busy, too.
 
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use nbd::wire::{command, option, transmission_flag};
+
+use test_support::deadline::eventually;
 
 use crate::process::{Folder, STUCK_AFTER};
 use crate::raw_client::{RawClient, request};
@@ -80,4 +84,61 @@ fn resident_bytes(pid: &rustix::process::Pid) -> u64 {
     let statm = std::fs::read_to_string(path).unwrap();
     let pages: u64 = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
     pages * 4096
+}
+
+/// Requests through a filter are tasks: they get places of the disk's queue at its server beside clients that fill it.
+#[test]
+fn requests_through_a_filter_go_on_beside_clients_that_fill_the_queue_of_a_disk() {
+    const DEPTH: usize = 256;
+    const READS: usize = 10;
+    let (server, folder) = (Folder::new(), Folder::new());
+    let slow = "--blockdev null-co,node-name=d,size=64M,latency-ns=20000000 --nbd-server \
+                addr.type=unix,addr.path=nbd --export nbd,id=e,node-name=d,writable=on";
+    let (server_program, _server_client) = start(&server, slow);
+    let socket = server.join("nbd");
+    let line = format!(
+        "--object iothread,id=io --blockdev nbd,node-name=d,server.type=unix,server.path={},export=d \
+         --blockdev blkdebug,node-name=f,image=d --nbd-server addr.type=unix,addr.path=nbd \
+         --export nbd,id=d,node-name=d,iothread=io --export nbd,id=f,node-name=f,iothread=io",
+        socket.display()
+    );
+    let (program, _client) = start(&folder, &line);
+    let (is_over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let fill = || {
+        let mut greedy = RawClient::enter(&folder, "d");
+        let read = request(command::READ, 0, 1, (0, 512));
+        greedy.send(&read.repeat(DEPTH));
+        while !is_over.load(Ordering::Relaxed) {
+            greedy.reply(512);
+            answered.fetch_add(1, Ordering::Relaxed);
+            greedy.send(&read);
+        }
+    };
+    let answered_meanwhile = thread::scope(|scope| {
+        let threads = [scope.spawn(fill), scope.spawn(fill)];
+        let mut patient = RawClient::enter(&folder, "f");
+        eventually("the queue is full", || {
+            answered.load(Ordering::Relaxed) > 2 * DEPTH
+        });
+        let before = answered.load(Ordering::Relaxed);
+        for _ in 0..READS {
+            patient.read(0, 512);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let answered = answered.load(Ordering::Relaxed) - before;
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        answered
+    });
+    assert!(
+        answered_meanwhile < 8 * DEPTH * READS,
+        "{answered_meanwhile}"
+    );
+    assert!(
+        answered_meanwhile > DEPTH * READS / 8,
+        "{answered_meanwhile}"
+    );
+    program.stop();
+    server_program.stop();
 }

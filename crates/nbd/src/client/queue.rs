@@ -120,7 +120,8 @@ impl ClientQueue {
     }
 
     /// Takes a request of the source at this place, and of the job with this group, which the next [`submit`](Self::submit) sends. One of
-    /// a job that is cancelled is always taken, and fails.
+    /// a job that is cancelled is always taken, and fails. So is one of a source that waits for its end, once that takes too long and
+    /// there is no room.
     ///
     /// # Errors
     /// [`Full`] if there is no room; the request was not taken.
@@ -134,11 +135,13 @@ impl ClientQueue {
         group: Option<&Arc<RequestGroup>>,
     ) -> Result<(), Full> {
         let is_cancelled = group.is_some_and(|group| group.is_cancelled());
-        if self.room() == 0 && !is_cancelled {
+        let is_full = self.room() == 0;
+        let is_given_up = is_cancelled || (is_full && self.has_waited_enough(source));
+        if is_full && !is_given_up {
             return Err(Full);
         }
         let fails = match &self.link {
-            _ if is_cancelled => true,
+            _ if is_given_up => true,
             Link::Up(_) => false,
             Link::Down(outage) => outage.fails_requests(),
             Link::Refused => true,

@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use engine::{Errno, Op};
+use engine::{Errno, Full, Op};
 use nbd::client::{Cancellation, ClientOptions, MAX_IN_FLIGHT, RequestGroup};
 use nbd::wire::{STRUCTURED_REPLY_MAGIC, StructuredReply, chunk, reply_flag};
 
@@ -66,6 +66,29 @@ fn a_stopped_source_waits_for_a_silent_server_for_a_bounded_time() {
     assert_eq!(rig.data(of_other), [5; 512]);
     assert_eq!(rig.read(0, 512), Ok(vec![5; 512]));
     assert_eq!(rig.queue.disk().reconnections(), 0);
+}
+
+/// Such requests come from tasks, which do not ask for room.
+#[test]
+fn a_stopped_source_without_a_place_waits_for_a_bounded_time() {
+    let (server, _speak) = start_silent_server(MAX_IN_FLIGHT as usize);
+    let options = server.options(Duration::ZERO);
+    let mut rig = Rig::open(&options);
+    let begun = Instant::now();
+    rig.source = 7;
+    while rig.queue.room() > 0 {
+        rig.start_read(0, &[512]);
+    }
+    rig.source = 0;
+    rig.queue.end_unbounded_waits(0);
+    let taken = loop {
+        match rig.try_start(Op::Read, false, 0, 512, Buffer::new(&[512])) {
+            Ok(token) => break token,
+            Err(Full) => _ = rig.iterate(Duration::from_millis(10)),
+        }
+    };
+    assert!(begun.elapsed() >= options.stop_timeout);
+    assert_eq!(rig.wait(taken), Err(Errno::IO));
 }
 
 /// Guests and another job have requests in flight to the same server, perhaps to other parts of its disk.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Completion, Errno, Op, Request};
+use engine::{Completion, Errno, Full, Op, Request};
 use libc::iovec;
 use nbd::client::{ClientOptions, ClientQueue, Disk, RequestGroup, SocketSet};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -119,6 +119,18 @@ impl Rig {
     }
 
     pub fn start(&mut self, op: Op, fua: bool, offset: u64, len: u64, buffer: Buffer) -> u64 {
+        let started = self.try_start(op, fua, offset, len, buffer);
+        started.unwrap()
+    }
+
+    pub fn try_start(
+        &mut self,
+        op: Op,
+        fua: bool,
+        offset: u64,
+        len: u64,
+        buffer: Buffer,
+    ) -> Result<u64, Full> {
         let token = self.next_token;
         self.next_token += 1;
         let buffer = self.buffers.entry(token).or_insert(buffer);
@@ -133,8 +145,7 @@ impl Rig {
         };
         // SAFETY: the buffer is kept until its completion was reaped.
         let started = unsafe { self.queue.start(&request, self.source, self.group.as_ref()) };
-        started.unwrap();
-        token
+        started.map(|()| token)
     }
 
     /// Uses the memory of a completed request for something else.

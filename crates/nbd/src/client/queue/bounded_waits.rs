@@ -19,6 +19,8 @@ pub(super) struct Stop {
     /// The place of the source.
     place: u32,
     deadline_ns: u64,
+    /// Its requests have waited for long enough.
+    is_over: bool,
 }
 
 impl ClientQueue {
@@ -29,12 +31,19 @@ impl ClientQueue {
         self.stops.push(Stop {
             place,
             deadline_ns: now_ns().saturating_add(nanoseconds(wait)),
+            is_over: false,
         });
     }
 
     /// Notes that the source at this place has ended.
     pub fn forget_ended_source(&mut self, place: u32) {
         self.stops.retain(|stop| stop.place != place);
+    }
+
+    /// Whether the requests of the source at this place have waited for long enough.
+    pub(super) fn has_waited_enough(&self, source: u32) -> bool {
+        let mut stops = self.stops.iter();
+        stops.any(|stop| stop.is_over && stop.place == source)
     }
 
     /// When the next bounded wait is over.
@@ -73,12 +82,14 @@ impl ClientQueue {
     fn end_waits_of_stopped(&mut self) {
         let now_ns = now_ns();
         for index in 0..self.stops.len() {
-            let Stop { place, deadline_ns } = self.stops[index];
-            if deadline_ns > now_ns {
+            let stop = &mut self.stops[index];
+            if stop.deadline_ns > now_ns {
                 continue;
             }
             // Later requests of the source have the same right to fail: it still empties its ring.
-            self.stops[index].deadline_ns = now_ns.saturating_add(1_000_000_000);
+            stop.deadline_ns = now_ns.saturating_add(1_000_000_000);
+            stop.is_over = true;
+            let place = stop.place;
             self.fail_requests(|_, record| record.source == place);
         }
     }

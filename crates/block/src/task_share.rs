@@ -4,9 +4,9 @@
 //! requests than there is room for would leave no room for tasks. So the requests of tasks that the backend has refused are
 //! counted, and up to half of the room after the next reap is reserved for them. More would let tasks starve the sources.
 
-/// The share of one backend, Linux AIO or the ring.
+/// The share of one backend: Linux AIO, the ring, or the queue of a disk behind a network.
 #[derive(Default)]
-pub(super) struct TaskRoomShare {
+pub(crate) struct TaskRoomShare {
     /// Requests that the last submit phase left in the outbox for lack of room.
     refused: usize,
     /// Room that sources leave free, from the reap phase to the submit phase.
