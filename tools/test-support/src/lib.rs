@@ -38,6 +38,7 @@ pub mod process;
 pub mod prometheus_client;
 #[cfg(feature = "qmp")]
 pub mod qmp;
+pub mod repeating_thread;
 pub mod report;
 #[cfg(feature = "vhost-user")]
 pub mod request_driver;

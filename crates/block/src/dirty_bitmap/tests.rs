@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::Op;
+use test_support::deadline::Deadline;
 
 use super::{BitmapAction, BitmapBits, BitmapChange, BitmapError, switch, switch_with};
 use crate::{AttachedDisk, IoContext, Node, testing};
@@ -72,7 +73,10 @@ fn no_write_is_answered_between_a_switch_and_its_moment() {
                 answered.fetch_add(1, Ordering::Relaxed);
             }
         });
+        let deadline = Deadline::default();
         while answered.load(Ordering::Relaxed) < 10 {
+            // A pause would take as long as all writes.
+            deadline.check("some writes");
             std::thread::yield_now();
         }
         let answered = || answered.load(Ordering::Relaxed);

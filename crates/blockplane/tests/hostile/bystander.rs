@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use test_support::deadline::eventually;
+use test_support::repeating_thread::RepeatingThread;
 
-use crate::changing_rings::{Meanwhile, repeat_on_thread};
 use crate::daemon::{Daemon, QUIET};
 use crate::front_end::HostileFrontEnd;
 
@@ -18,7 +18,7 @@ const ENOUGH: u64 = 3;
 
 pub struct Bystander {
     verified: Arc<AtomicU64>,
-    meanwhile: Meanwhile,
+    thread: RepeatingThread,
 }
 
 impl Bystander {
@@ -28,17 +28,14 @@ impl Bystander {
         guest.ready();
         let verified = Arc::<AtomicU64>::default();
         let counter = verified.clone();
-        let meanwhile = repeat_on_thread(move |round| {
+        let thread = RepeatingThread::start(move |round| {
             let queue = usize::from(round % 2);
             let seed = u8::try_from(round % 251).unwrap();
             let done = guest.verified_io(queue, u64::from(round) % BLOCKS, seed);
             assert_eq!(done, Ok(()), "the bystander");
             counter.fetch_add(1, Ordering::Relaxed);
         });
-        Bystander {
-            verified,
-            meanwhile,
-        }
+        Bystander { verified, thread }
     }
 
     /// Waits until some more of its requests were right.
@@ -46,13 +43,13 @@ impl Bystander {
         let verified = || self.verified.load(Ordering::Relaxed);
         let goal = verified() + ENOUGH;
         eventually(format_args!("the bystander goes on after: {after}"), || {
-            assert!(!self.meanwhile.has_ended(), "disturbed by: {after}");
+            assert!(!self.thread.has_ended(), "disturbed by: {after}");
             verified() >= goal
         });
     }
 
     /// Ends it; its last requests were right as well.
     pub fn stop(self) {
-        drop(self.meanwhile);
+        drop(self.thread);
     }
 }

@@ -1,10 +1,7 @@
 //! Rings that a guest changes while they are read.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
 use test_support::events::signal;
+use test_support::repeating_thread::RepeatingThread;
 use virtqueue::testing::{DESC_F_NEXT, DESC_F_WRITE};
 
 use crate::front_end::*;
@@ -23,7 +20,7 @@ pub fn rows(rows: &mut Rows) {
     });
     rows.running("used: overwritten all the time", Contained, |guest| {
         let (memory, used) = (guest.memory.clone(), guest.queues[0].ring.layout().used);
-        let flipping = repeat_on_thread(move |round| {
+        let flipping = RepeatingThread::start(move |round| {
             for word in [used, used + 2, used + 4] {
                 memory.store_u16(word, round);
             }
@@ -40,51 +37,9 @@ pub fn rows(rows: &mut Rows) {
 
 /// Reads sectors of queue 0 while something is done over and over on another thread.
 pub fn reads_while(guest: &mut HostileFrontEnd, work: impl FnMut(u16) + Send + 'static) -> Answer {
-    let _meanwhile = repeat_on_thread(work);
+    let _working = RepeatingThread::start(work);
     let mut answers = (0..50).map(|_| guest.read_sector_without_call());
     answers.find(|answer| *answer != OK).unwrap_or(OK)
-}
-
-/// Something done over and over on another thread, until this is dropped.
-pub struct Meanwhile {
-    stop: Arc<AtomicBool>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-/// Repeats some work on a thread until the returned value is dropped. The work gets the number of the round.
-pub fn repeat_on_thread(mut work: impl FnMut(u16) + Send + 'static) -> Meanwhile {
-    let stop = Arc::<AtomicBool>::default();
-    let stopped = stop.clone();
-    let thread = thread::spawn(move || {
-        let mut round = 0u16;
-        while !stopped.load(Ordering::Relaxed) {
-            work(round);
-            round = round.wrapping_add(1);
-        }
-    });
-    Meanwhile {
-        stop,
-        thread: Some(thread),
-    }
-}
-
-impl Meanwhile {
-    /// It has panicked.
-    pub fn has_ended(&self) -> bool {
-        self.thread
-            .as_ref()
-            .is_none_or(thread::JoinHandle::is_finished)
-    }
-}
-
-impl Drop for Meanwhile {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().map(thread::JoinHandle::join);
-        if !thread::panicking() {
-            ended.unwrap().unwrap();
-        }
-    }
 }
 
 /// The block that no request names which comes about by [`rewritten_while_read`]: both queues have one disk.
@@ -132,7 +87,7 @@ pub fn rewritten_while_read(guest: &mut HostileFrontEnd, seed: u64) -> bool {
         state >> 33
     };
     let small = |number: u64, below: u16| u16::try_from(number % u64::from(below)).unwrap();
-    let rewriting = repeat_on_thread(move |round| {
+    let rewriting = RepeatingThread::start(move |round| {
         let index = small(random(), ENTRIES);
         let at = layout.desc + 16 * u64::from(index);
         let entry = layout.avail + 4 + 2 * u64::from(index);

@@ -8,8 +8,8 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use test_support::events::signal;
+use test_support::repeating_thread::RepeatingThread;
 
-use crate::changing_rings::repeat_on_thread;
 use crate::front_end::*;
 use crate::memory::memory_file;
 use crate::row::Answer::{self, Accepted, Dropped};
@@ -131,7 +131,7 @@ fn eventfds(rows: &mut Rows) {
     row.says("names descriptor 500");
     rows.running("kicks without end from another thread", OK, |guest| {
         let kick = guest.queues[0].kick.try_clone().unwrap();
-        let _kicking = repeat_on_thread(move |_| signal(&kick));
+        let _kicking = RepeatingThread::start(move |_| signal(&kick));
         let mut answers = (0..5).map(|_| guest.read_sector());
         answers.find(|answer| *answer != OK).unwrap_or(OK)
     });

@@ -1,9 +1,10 @@
 //! Packed queues: what the other tables have for both forms, and what only these can have wrong.
 
 use test_support::events::signal;
+use test_support::repeating_thread::RepeatingThread;
 use virtqueue::testing::{DESC_F_NEXT, DESC_F_WRITE};
 
-use crate::changing_rings::{reads_while, repeat_on_thread};
+use crate::changing_rings::reads_while;
 use crate::front_end::*;
 use crate::rings::read;
 use crate::row::Answer::{Broken, Contained};
@@ -88,7 +89,7 @@ fn changing(rows: &mut Rows) {
     rows.row("device event area: overwritten", Contained, |guest| {
         guest.ready_with(FEATURES | EVENT_IDX, ENTRIES);
         let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
-        let _flipping = repeat_on_thread(move |round| {
+        let _flipping = RepeatingThread::start(move |round| {
             memory.store_u16(layout.used, round);
             memory.store_u16(layout.used + 2, round);
         });
@@ -103,7 +104,7 @@ fn changing(rows: &mut Rows) {
         guest.ready_with(FEATURES | EVENT_IDX | INDIRECT_DESC, ENTRIES);
         let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
         let kick = guest.queues[0].kick.try_clone().unwrap();
-        let _rewriting = repeat_on_thread(move |round| {
+        let _rewriting = RepeatingThread::start(move |round| {
             let at = layout.desc + 16 * u64::from(round % ENTRIES);
             let scrambled = round.wrapping_mul(0x6255);
             for (offset, word) in [

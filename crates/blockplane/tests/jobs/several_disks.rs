@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
+use test_support::deadline::eventually;
 
 use crate::client::Client;
 use crate::process::{Folder, Process};
@@ -65,9 +66,7 @@ fn disks_that_are_backed_up_together_are_of_one_moment() {
                     begun.store(block > 100 + 150 * round, Ordering::SeqCst);
                 }
             });
-            while !begun.load(Ordering::SeqCst) {
-                std::thread::yield_now();
-            }
+            eventually("some writes", || begun.load(Ordering::SeqCst));
             let actions = json!([action("a", json!({})), action("b", json!({}))]);
             client.done("transaction", json!({"actions": actions}));
             for _ in 0..2 {

@@ -21,11 +21,7 @@ fn upgrades_under_load_lose_nothing_at_a_server_with_one_connection() {
     let mut load = VerifyingLoad::over(sockets::limited(stream), 2, MIB);
     for _ in 0..2 {
         load.run(200);
-        std::thread::scope(|scope| {
-            let upgrading = scope.spawn(|| daemon.upgrade());
-            load.run_until(|| upgrading.is_finished());
-            upgrading.join().unwrap();
-        });
+        load.run_while(|| _ = daemon.upgrade());
     }
     load.run(200);
     load.read_all();

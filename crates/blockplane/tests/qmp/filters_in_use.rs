@@ -1,9 +1,6 @@
 //! Filters are inserted and removed under running disks while their guests write and read.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 use test_support::deadline::eventually;
 use test_support::request_driver::commands::Data;
@@ -47,57 +44,34 @@ iothread.0=io0,iothread.1=io1,addr.type=unix,addr.path=e.sock {more}"
     start(folder, &line)
 }
 
-/// A guest that loads its disk and verifies what it reads, on a thread of its own.
-struct Load {
-    ends: Arc<AtomicBool>,
-    thread: JoinHandle<u64>,
-}
-
-impl Load {
-    /// Starts a guest on a thread that writes and verifies until the load ends.
-    fn begin(folder: &Folder, device: Device) -> Self {
-        let ends = Arc::new(AtomicBool::new(false));
-        let (seen, socket) = (ends.clone(), folder.join("e.sock"));
-        let thread = std::thread::spawn(move || {
-            let guest = VerifyingGuest::new(device, false, QUEUES, BLOCKS);
-            let mut load = VerifyingLoad::with_guest(Wire::connect(&socket), guest);
-            load.run_until(|| seen.load(Ordering::Relaxed));
-            load.read_all();
-            load.answers()
-        });
-        Load { ends, thread }
-    }
-
-    /// Everything was right, and more requests were answered than there were rounds.
-    fn end(self) {
-        self.ends.store(true, Ordering::Relaxed);
-        let answers = self.thread.join().unwrap();
-        assert!(answers > ROUNDS as u64, "{answers}");
-    }
-}
-
 /// Inserts a node that is added by these commands and removes it in each round, under load; nothing may be lost or accumulate.
 fn nodes_come_and_go(kind: &str, device: Device, add: &str, remove: &str) {
     let folder = Folder::new();
     let (program, mut client) = start_disk(&folder, kind, "");
-    let load = Load::begin(&folder, device);
+    let guest = VerifyingGuest::new(device, false, QUEUES, BLOCKS);
+    let mut load = VerifyingLoad::with_guest(Wire::connect(&folder.join("e.sock")), guest);
     let footprint = || (program.open_files().len(), memory_kib(program.pid()));
     let mut before = None;
-    for round in 0..ROUNDS {
-        client.execute(add);
-        client.reopen(ONTO_FILTER);
-        if client.node("f")["drv"] == "throttle" {
-            eventually("a request waits", || {
-                client.block_stats("e")["throttle"][0]["waiting"].as_u64() > Some(0)
-            });
+    load.run_while(|| {
+        for round in 0..ROUNDS {
+            client.execute(add);
+            client.reopen(ONTO_FILTER);
+            if client.node("f")["drv"] == "throttle" {
+                eventually("a request waits", || {
+                    client.block_stats("e")["throttle"][0]["waiting"].as_u64() > Some(0)
+                });
+            }
+            client.reopen(ONTO_FILE);
+            client.execute(remove);
+            if round == ROUNDS / 4 {
+                before = Some(footprint());
+            }
         }
-        client.reopen(ONTO_FILE);
-        client.execute(remove);
-        if round == ROUNDS / 4 {
-            before = Some(footprint());
-        }
-    }
-    load.end();
+    });
+    load.read_all();
+    let answers = load.answers();
+    assert!(answers > ROUNDS as u64, "{answers}");
+    drop(load);
     // The guest's own connection and queues are there in both counts, or gone in the second.
     let ((fds, memory), now) = (before.unwrap(), footprint());
     assert!(now.0 <= fds, "{} descriptors, not {fds}", now.0);

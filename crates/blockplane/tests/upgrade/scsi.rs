@@ -1,7 +1,6 @@
 //! SCSI controllers across upgrades: verified load, and all that initiators would miss.
 
 use std::fs::{self, File};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
@@ -39,15 +38,6 @@ const QUEUE: u32 = 2;
 const FIRST: (u8, u8) = (0, 0);
 const SECOND: (u8, u8) = (2, 5);
 
-/// Ends the load also when the upgrading thread panics.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// A controller with one unit, and a driver that checks all that it reads while `change` happens.
 fn under_load(packed: bool, queues: usize, change: impl FnOnce(&mut Daemon) + Send) {
     let on = if packed { "on" } else { "off" };
@@ -63,15 +53,7 @@ fn under_load(packed: bool, queues: usize, change: impl FnOnce(&mut Daemon) + Se
     let wire = Wire::connect(&daemon.folder.join("s"));
     let guest = VerifyingGuest::new(Device::Scsi, packed, queues, BLOCKS);
     let mut load = VerifyingLoad::with_guest(wire, guest);
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let (done, daemon) = (&done, &mut daemon);
-        scope.spawn(move || {
-            let _ends = Ends(done);
-            change(daemon);
-        });
-        load.run_until(|| done.load(Ordering::Relaxed));
-    });
+    load.run_while(|| change(&mut daemon));
     load.read_all();
     daemon.stop();
 }

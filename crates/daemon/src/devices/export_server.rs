@@ -153,9 +153,8 @@ impl ExportFrontEndHandle {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use nbd_server::testing::export_without_iothreads;
+    use test_support::repeating_thread::while_repeating;
 
     use super::*;
     use crate::testing::null_disk;
@@ -168,22 +167,14 @@ mod tests {
         let present = slot.clone();
         let export = export_without_iothreads(true, move || present.get());
         let handle = ExportFrontEndHandle::Nbd(export);
-        let is_done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_done.load(Ordering::Relaxed) {
-                    handle.renew_routes_and_wait(&slot);
-                }
-            });
-            let mut kept = true;
+        let renew = || handle.renew_routes_and_wait(&slot);
+        while_repeating(renew, || {
             for round in 0..20_000 {
                 let node = &nodes[round % 2];
                 handle.go_over_to_node_and_wait(&slot, node);
                 std::thread::yield_now();
-                kept &= Arc::ptr_eq(&slot.get(), node);
+                assert!(Arc::ptr_eq(&slot.get(), node), "round {round}");
             }
-            is_done.store(true, Ordering::Relaxed);
-            assert!(kept);
         });
     }
 }

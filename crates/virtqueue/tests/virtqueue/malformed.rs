@@ -2,8 +2,7 @@
 //! forms of a queue, chains for split queues: see `packed_malformed.rs` for the others. Random bytes as rings are those of fuzz targets,
 //! `ring-split` and `ring-packed` of `tools/fuzz-targets`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
+use test_support::repeating_thread::while_repeating;
 use virtqueue::MAX_QUEUE_SIZE;
 use virtqueue::testing::{
     Buffer, DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, DriverRing, RawDescriptor, TestMemory,
@@ -475,15 +474,6 @@ fn a_chain_may_not_need_more_segments_than_there_is_room_for() {
     }
 }
 
-/// Stops the other thread when this one is done, also when it panics.
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The guest rewrites a chain while we read it. What was checked must be what is used: a length
 /// read twice, once to check it and once to use it, would lead out of the region sooner or later.
 #[test]
@@ -500,22 +490,18 @@ fn a_chain_that_changes_while_it_is_read_stays_inside_memory() {
     ]);
     driver.add_indirect(&[Buffer::readable(END - 0x10, 0x10)]);
     let desc = driver.layout().desc + 16 * u64::from(head);
-    let stop = AtomicBool::new(false);
+    let mut round = 0u16;
+    let rewrite = || {
+        round = round.wrapping_add(1);
+        // Low word of the address, of the length, the flags, and `next`, of the first chain.
+        memory.store_u16(desc, if round & 1 == 0 { 0x0ff0 } else { 0x0fff });
+        memory.store_u16(desc + 8, if round & 2 == 0 { 0x10 } else { 0x1000 });
+        memory.store_u16(desc + 12, (round >> 2) & 7);
+        memory.store_u16(desc + 14, (round >> 5) % (SIZE + 4));
+    };
 
     let (mut taken, mut refused) = (0u16, 0u16);
-    std::thread::scope(|scope| {
-        let _stop = StopOnDrop(&stop);
-        scope.spawn(|| {
-            let mut round = 0u16;
-            while !stop.load(Ordering::Relaxed) {
-                round = round.wrapping_add(1);
-                // Low word of the address, of the length, the flags, and `next`, of the first chain.
-                memory.store_u16(desc, if round & 1 == 0 { 0x0ff0 } else { 0x0fff });
-                memory.store_u16(desc + 8, if round & 2 == 0 { 0x10 } else { 0x1000 });
-                memory.store_u16(desc + 12, (round >> 2) & 7);
-                memory.store_u16(desc + 14, (round >> 5) % (SIZE + 4));
-            }
-        });
+    while_repeating(rewrite, || {
         let guest_memory = memory.guest_memory();
         let mut chain = Chain::new();
         for index in 1..=ROUNDS {

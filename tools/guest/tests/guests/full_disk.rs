@@ -7,6 +7,7 @@ use std::time::Duration;
 use guest::{Boot, ServerOptions};
 use serde_json::json;
 use test_support::mounted_folder::MountedFolder;
+use test_support::repeating_thread::while_repeating;
 
 use crate::{serve, wait_until};
 
@@ -25,25 +26,25 @@ fn guest_notices_neither_that_its_disk_was_full_nor_that_its_server_was_killed_t
         let exports = server.query("query-block-exports", &json!({})).unwrap();
         exports[0]["waiting-requests"].as_u64() > Some(0)
     };
-    let ended = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let report = Boot::new(&server, "full_disk")
+    let has_space = AtomicBool::new(false);
+    let resume = || {
+        if has_space.load(Ordering::Relaxed) {
+            let _ = server.query("block-export-resume", &json!({"id": "e"}));
+        }
+        thread::sleep(Duration::from_millis(100));
+    };
+    // Repeated: what was on its way when there was no space yet waits as well.
+    let report = while_repeating(resume, || {
+        Boot::new(&server, "full_disk")
             .reconnecting()
             .run_asking(|_, _| {
                 wait_until("requests wait for space", requests_wait);
                 server.crash().unwrap();
                 wait_until("the next process has them wait as well", requests_wait);
                 small.resize_tmpfs(128 << 10);
-                // What was on its way when there was no space yet waits as well.
-                scope.spawn(|| {
-                    while !ended.load(Ordering::Relaxed) {
-                        let _ = server.query("block-export-resume", &json!({"id": "e"}));
-                        thread::sleep(Duration::from_millis(100));
-                    }
-                });
-            });
-        ended.store(true, Ordering::Relaxed);
-        report.unwrap();
+                has_space.store(true, Ordering::Relaxed);
+            })
     });
+    report.unwrap();
     server.stop().unwrap();
 }

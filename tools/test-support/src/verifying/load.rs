@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::blocks::BLOCK;
@@ -113,6 +114,15 @@ impl VerifyingLoad {
             }
         }
         longest
+    }
+
+    /// Makes requests while something is changed on another thread; returns the longest time without a write that was answered.
+    #[track_caller]
+    pub fn run_while(&mut self, change: impl FnOnce() + Send) -> Duration {
+        thread::scope(|scope| {
+            let change = scope.spawn(change);
+            self.run_until(|| change.is_finished())
+        })
     }
 
     /// Makes as many requests as there is room for, and waits for none. Answers that have come are taken before.
