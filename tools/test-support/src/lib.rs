@@ -52,6 +52,8 @@ pub mod stopped_thread;
 pub mod threads;
 #[cfg(all(feature = "process", target_arch = "x86_64"))]
 pub mod tracer;
+#[cfg(feature = "vhost-user")]
+pub mod undisturbed_guest;
 #[cfg(feature = "qmp")]
 pub mod upgraded_daemon;
 #[cfg(feature = "vhost-user")]

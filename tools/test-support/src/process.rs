@@ -171,6 +171,14 @@ impl Process {
         links.filter_map(|link| link.read_link().ok()).collect()
     }
 
+    /// Memory that it has, without what is a file's or shared, in KiB.
+    #[must_use]
+    pub fn anonymous_memory_kib(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let kib = status_field(&status, "RssAnon");
+        kib.trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// Whether it is still running.
     pub fn is_running(&mut self) -> bool {
         self.status().is_none()

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_setfl};
 use test_support::deadline::eventually;
 
-use crate::bystander::Bystander;
 use crate::daemon::{Daemon, HOSTILE};
 use crate::front_end::*;
 use crate::wire::*;
@@ -26,7 +25,7 @@ fn fill_and_make_blocking(eventfd: &OwnedFd) {
     fcntl_setfl(eventfd, OFlags::empty()).unwrap();
 }
 
-fn guest(daemon: &Daemon) -> HostileFrontEnd {
+fn offender(daemon: &Daemon) -> HostileFrontEnd {
     let mut guest = HostileFrontEnd::connect(&daemon.socket(HOSTILE));
     guest.ready();
     guest
@@ -40,25 +39,25 @@ fn warnings(daemon: &Daemon) -> usize {
 #[test]
 fn blocking_call_descriptor_does_not_block_the_iothread() {
     let daemon = Daemon::start();
-    let bystander = Bystander::start(&daemon);
+    let guest = daemon.start_undisturbed_guest();
     for _ in 0..20 {
-        let mut guest = guest(&daemon);
+        let mut offender = offender(&daemon);
         let call = event();
-        guest.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
+        offender.must(SET_VRING_CALL, &u64s(&[0]), &[call.as_fd()]);
         // Answered after the message before it was taken by the iothread.
-        guest.share_memory();
+        offender.share_memory();
         fill_and_make_blocking(&call);
         for _ in 0..3 {
-            guest.submit_read();
-            guest.wait_for_used(0);
+            offender.submit_read();
+            offender.wait_for_used(0);
         }
         // The iothread is in, or past, the call now.
-        bystander.goes_on("a call that blocks");
+        guest.goes_on("a call that blocks");
     }
     eventually("the warning", || warnings(&daemon) > 0);
-    let done = guest(&daemon).verified_io(0, 2, 0x5a);
+    let done = offender(&daemon).verified_io(0, 2, 0x5a);
     assert_eq!(done, Ok(()), "the next one is signalled");
-    bystander.stop();
+    guest.stop();
     assert_eq!(warnings(&daemon), 1, "{}", daemon.log());
     daemon.stop();
 }
@@ -66,16 +65,16 @@ fn blocking_call_descriptor_does_not_block_the_iothread() {
 #[test]
 fn blocking_err_descriptor_does_not_block_the_iothread() {
     let daemon = Daemon::start();
-    let bystander = Bystander::start(&daemon);
-    let mut offender = guest(&daemon);
+    let guest = daemon.start_undisturbed_guest();
+    let mut offender = offender(&daemon);
     fill_and_make_blocking(&offender.queues[0].err);
     // A request without a status byte.
     offender.submit(&[&request_header(IN, 0)], &[]);
     eventually("the warning", || warnings(&daemon) > 0);
-    bystander.goes_on("an err descriptor that blocks");
+    guest.goes_on("an err descriptor that blocks");
     let other = offender.verified_io(1, 2, 0x5a);
     assert_eq!(other, Ok(()), "the other queue");
-    bystander.stop();
+    guest.stop();
     daemon.stop();
 }
 

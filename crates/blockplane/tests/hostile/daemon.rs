@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use test_support::deadline::Deadline;
 use test_support::process::{Folder, Process};
 use test_support::threads::status_field;
-
-use crate::bystander::Bystander;
+use test_support::undisturbed_guest::UndisturbedGuest;
 
 /// Bytes of each disk.
 pub const DISK_BYTES: u64 = 64 << 20;
@@ -25,7 +24,7 @@ pub const SLOW: &str = "slow";
 /// A virtio SCSI controller with one unit.
 pub const SCSI: &str = "scsi";
 /// The disk of a guest that does nothing wrong.
-pub const QUIET: &str = "quiet";
+const QUIET: &str = "quiet";
 
 /// Latency of the slow disk: long enough to do something while a request is in flight.
 const SLOW_NS: u64 = 300_000_000;
@@ -84,6 +83,11 @@ impl Daemon {
         self.folder.join(&format!("{export}.sock"))
     }
 
+    /// Connects a guest to the quiet export.
+    pub fn start_undisturbed_guest(&self) -> UndisturbedGuest {
+        UndisturbedGuest::start(&self.socket(QUIET), QUEUES)
+    }
+
     /// What it logged so far.
     pub fn log(&self) -> String {
         self.process.stderr()
@@ -93,11 +97,11 @@ impl Daemon {
     /// is there twice, with some of that guest's requests between. A thread that begins opens files for a
     /// moment (the C library wants to know how many processors there are), and the first request of a disk
     /// may begin one.
-    pub fn footprint_beside(&self, bystander: &Bystander) -> Footprint {
+    pub fn footprint_beside(&self, guest: &UndisturbedGuest) -> Footprint {
         let mut seen = self.footprint();
         let deadline = Deadline::default();
         loop {
-            bystander.goes_on("its start");
+            guest.goes_on("its start");
             let now = self.footprint();
             if now == seen {
                 return now;

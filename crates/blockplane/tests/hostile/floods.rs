@@ -6,8 +6,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use test_support::deadline::Deadline;
 use test_support::fds::raise_limit;
+use test_support::undisturbed_guest::UndisturbedGuest;
 
-use crate::bystander::Bystander;
 use crate::changing_rings::{UNNAMED, rewritten_while_read};
 use crate::daemon::{Daemon, Footprint, HOSTILE, READ_ONLY};
 use crate::front_end::*;
@@ -20,19 +20,19 @@ use crate::wire::*;
 struct Flood {
     daemon: Daemon,
     before: Footprint,
-    bystander: Bystander,
+    guest: UndisturbedGuest,
 }
 
 impl Flood {
     fn prepare() -> Self {
         let daemon = Daemon::start();
-        let bystander = Bystander::start(&daemon);
-        let before = daemon.footprint_beside(&bystander);
+        let guest = daemon.start_undisturbed_guest();
+        let before = daemon.footprint_beside(&guest);
         works(&daemon);
         Flood {
             daemon,
             before,
-            bystander,
+            guest,
         }
     }
 
@@ -42,14 +42,14 @@ impl Flood {
 
     /// Asserts that the offender has left nothing.
     fn is_over(&mut self, what: &str) {
-        self.bystander.goes_on(what);
+        self.guest.goes_on(what);
         works(&self.daemon);
         self.daemon.holds(&self.before, what);
     }
 
     /// Ends the daemon, also with an offender that is connected.
     fn stop(self) {
-        self.bystander.stop();
+        self.guest.stop();
         self.daemon.stop();
     }
 }
@@ -85,7 +85,7 @@ fn connections_beyond_the_backlog_leave_nothing() {
         }
     }
     assert!(connected.len() >= AT_LEAST, "{}", connected.len());
-    flood.bystander.goes_on("a full backlog");
+    flood.guest.goes_on("a full backlog");
     drop(connected);
     flood.is_over("a full backlog");
     assert_eq!(flood.daemon.log(), "");
@@ -116,11 +116,11 @@ fn truncated_ring_memory_breaks_queues_only() {
     let mut flood = Flood::prepare();
     let space_before = flood.daemon.address_space_kib();
     for _ in 0..TIMES {
-        let mut guest = flood.offender();
+        let mut offender = flood.offender();
         let log = flood.daemon.log();
-        assert_eq!(truncate_rings(&mut guest), Answer::Broken, "{log}");
-        flood.bystander.goes_on("truncated memory");
-        drop(guest);
+        assert_eq!(truncate_rings(&mut offender), Answer::Broken, "{log}");
+        flood.guest.goes_on("truncated memory");
+        drop(offender);
         flood.is_over("truncated memory");
     }
     // What was put in place of the lost memory is gone with the connection.
@@ -149,12 +149,12 @@ fn rings_rewritten_while_read_harm_their_queue_only() {
     let mut flood = Flood::prepare();
     let mut broken = 0;
     for seed in 0..SEEDS {
-        let mut guest = flood.offender();
-        broken += u64::from(rewritten_while_read(&mut guest, seed));
+        let mut offender = flood.offender();
+        broken += u64::from(rewritten_while_read(&mut offender, seed));
         flood.daemon.assert_running(&format!("seed {seed}"));
-        let other = guest.verified_io(1, UNNAMED, 0x33);
+        let other = offender.verified_io(1, UNNAMED, 0x33);
         assert_eq!(other, Ok(()), "the other queue afterwards, seed {seed}");
-        flood.bystander.goes_on("rewritten rings");
+        flood.guest.goes_on("rewritten rings");
     }
     flood.is_over("rewritten rings");
     assert!(
@@ -171,14 +171,14 @@ fn rings_rewritten_while_read_harm_their_queue_only() {
 fn broken_queue_can_be_restarted_many_times() {
     const TIMES: usize = 2000;
     let mut flood = Flood::prepare();
-    let mut guest = flood.offender();
-    guest.negotiate(FEATURES);
-    guest.set_up_first();
-    guest.must(SET_VRING_NUM, &u32s(&[0, 3]), &[]);
+    let mut offender = flood.offender();
+    offender.negotiate(FEATURES);
+    offender.set_up_first();
+    offender.must(SET_VRING_NUM, &u32s(&[0, 3]), &[]);
     for _ in 0..TIMES {
-        assert_eq!(guest.try_start(0), Answer::Broken);
+        assert_eq!(offender.try_start(0), Answer::Broken);
     }
-    drop(guest);
+    drop(offender);
     flood.is_over("broken queues");
     let lines = flood.daemon.log().lines().count();
     assert!(lines <= TIMES / 10, "the log is flooded: {lines} lines");
@@ -224,7 +224,7 @@ fn front_end_cannot_take_all_address_space() {
         }
     }
     let offender = share_all(&sizes);
-    flood.bystander.goes_on("all addresses taken");
+    flood.guest.goes_on("all addresses taken");
     HostileFrontEnd::connect(&flood.daemon.socket(READ_ONLY)).ready();
     drop(offender);
     flood.stop();

@@ -25,7 +25,6 @@
 )]
 
 mod blocking_eventfds;
-mod bystander;
 mod changing_rings;
 mod daemon;
 mod descriptors;

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use crate::bystander::Bystander;
 use crate::daemon::{Daemon, HOSTILE, SCSI};
 use crate::front_end::{FEATURES, HostileFrontEnd};
 use crate::scsi;
@@ -196,18 +195,18 @@ impl Row {
 /// Runs all rows against one daemon, in which another guest works.
 pub fn one_daemon_survives(tables: &[fn(&mut Rows)]) {
     let mut daemon = Daemon::start();
-    let bystander = Bystander::start(&daemon);
-    let before = daemon.footprint_beside(&bystander);
+    let guest = daemon.start_undisturbed_guest();
+    let before = daemon.footprint_beside(&guest);
     for row in Rows::of(tables) {
         let what = &row.what;
         let log_before = daemon.log().len();
-        let mut guest = row.act(&mut daemon);
-        if row.answer == Answer::Broken && row.export == HOSTILE && guest.queues.len() > 1 {
-            let other = guest.verified_io(1, 1, 0xc3);
+        let mut offender = row.act(&mut daemon);
+        if row.answer == Answer::Broken && row.export == HOSTILE && offender.queues.len() > 1 {
+            let other = offender.verified_io(1, 1, 0xc3);
             assert_eq!(other, Ok(()), "{what}: the other queue");
         }
-        bystander.goes_on(what);
-        drop(guest);
+        guest.goes_on(what);
+        drop(offender);
         assert_next_front_end_works(&daemon, row.export, what);
         daemon.holds(&before, what);
         let log = daemon.log();
@@ -217,7 +216,7 @@ pub fn one_daemon_survives(tables: &[fn(&mut Rows)]) {
         assert!(said.contains(row.says), "{what}: no '{}': {said}", row.says);
         println!("{:?}, {lines} lines: {}: {what}", row.answer, row.export);
     }
-    bystander.stop();
+    guest.stop();
     daemon.stop();
 }
 

@@ -14,7 +14,6 @@ use test_support::vhost_user::wire::Wire;
 use crate::client::{Client, reopen_arguments};
 use crate::process::{Folder, Process};
 use crate::start;
-use crate::undisturbed_guest::memory_kib;
 
 const BLOCKS: u64 = 256;
 /// Logical blocks of 512 bytes in one.
@@ -50,7 +49,7 @@ fn nodes_come_and_go(kind: &str, device: Device, add: &str, remove: &str) {
     let (program, mut client) = start_disk(&folder, kind, "");
     let guest = VerifyingGuest::new(device, false, QUEUES, BLOCKS);
     let mut load = VerifyingLoad::with_guest(Wire::connect(&folder.join("e.sock")), guest);
-    let footprint = || (program.open_files().len(), memory_kib(program.pid()));
+    let footprint = || (program.open_files().len(), program.anonymous_memory_kib());
     let mut before = None;
     load.run_while(|| {
         for round in 0..ROUNDS {

@@ -20,7 +20,7 @@
 //! - `top`: `blockplane top` agrees with what guests did.
 //! - `failed_and_late_requests`: failed requests are parked, ignored or reported, and late ones are reported; events of them, and of broken queues.
 //! - `error_policy_matrix`: every policy with every kind of request and error, and sense data of SCSI disks.
-//! - `undisturbed_guest`: a guest on another export that must not notice any of this.
+//! - `exports_come_and_go`: a thousand exports, which leave nothing and do not disturb a guest on another one.
 //! - `blocked_commands`: a disk that hangs blocks only its own commands (a `StoppedThread` serves or opens one).
 //! - `many_clients`: many clients at once, one of which never reads; a client that does not read for a while gets every event.
 //! - `probes`: USDT probes of guests' requests.
@@ -40,6 +40,7 @@ mod blocked_commands;
 mod chardev;
 mod error_policy_matrix;
 mod exports;
+mod exports_come_and_go;
 mod failed_and_late_requests;
 mod faults;
 mod filters_in_use;
@@ -62,15 +63,26 @@ mod stats;
 mod throttle;
 mod top;
 mod tuning;
-mod undisturbed_guest;
 
 use client::Client;
 use process::{Folder, Process};
+use test_support::undisturbed_guest::UndisturbedGuest;
 use test_support::{process, qmp as client, request_driver};
 
 const MIB: u64 = 1 << 20;
 
 const MONITOR: &str = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c";
+
+/// An export of the image `disk` on the iothread `a`, for [`start_undisturbed_guest`].
+const EXPORT_OF_UNDISTURBED_GUEST: &str = "--object iothread,id=a \
+    --blockdev file,node-name=n,filename=disk \
+    --export vhost-user-blk,id=undisturbed,node-name=n,addr.type=unix,addr.path=undisturbed.sock,\
+writable=on,iothread=a";
+
+/// Connects to [that export](EXPORT_OF_UNDISTURBED_GUEST).
+fn start_undisturbed_guest(folder: &Folder) -> UndisturbedGuest {
+    UndisturbedGuest::start(&folder.join("undisturbed.sock"), 1)
+}
 
 /// The program with a monitor and these options besides, and a client of it.
 fn start(folder: &Folder, line: &str) -> (Process, Client) {

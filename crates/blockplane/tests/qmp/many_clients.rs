@@ -11,8 +11,7 @@ use test_support::threads::read_of_each_thread;
 
 use crate::client::Client;
 use crate::process::{self, Folder, Process};
-use crate::undisturbed_guest::{self, UndisturbedGuest};
-use crate::{MIB, MONITOR, start_with_disk};
+use crate::{EXPORT_OF_UNDISTURBED_GUEST, MIB, MONITOR, start_undisturbed_guest, start_with_disk};
 
 const CLIENTS: usize = 100;
 /// `qmp::limits::MAX_CLIENTS`
@@ -22,8 +21,8 @@ const MOST_OF_SOCKETS: usize = 1 << 20;
 
 #[test]
 fn hundred_clients_are_answered_although_one_never_reads() {
-    let (folder, program, _client) = start_with_disk(undisturbed_guest::LINE);
-    let neighbour = UndisturbedGuest::start(&folder);
+    let (folder, program, _client) = start_with_disk(EXPORT_OF_UNDISTURBED_GUEST);
+    let guest = start_undisturbed_guest(&folder);
     let mut silent = connect(&folder.join("qmp"));
     silent.set_nonblocking(true).unwrap();
     // Until nothing more of it is read: its answers are what is bounded.
@@ -41,7 +40,7 @@ fn hundred_clients_are_answered_although_one_never_reads() {
         }
         assert!(taken < MOST_OF_SOCKETS, "it is read for ever");
     }
-    let memory = undisturbed_guest::memory_kib(program.pid());
+    let memory = program.anonymous_memory_kib();
     let mut clients: Vec<Client> = (0..CLIENTS)
         .map(|_| Client::connect(&folder.join("qmp")))
         .collect();
@@ -64,12 +63,12 @@ fn hundred_clients_are_answered_although_one_never_reads() {
                 }
             });
         }
-        (0..10).for_each(|_| neighbour.goes_on());
+        (0..10).for_each(|_| guest.goes_on("queries of many clients"));
     });
-    neighbour.goes_on();
-    let grown = undisturbed_guest::memory_kib(program.pid()).saturating_sub(memory);
+    guest.goes_on("their answers");
+    let grown = program.anonymous_memory_kib().saturating_sub(memory);
     assert!(grown < 32 << 10, "{grown} KiB more");
-    neighbour.stop();
+    guest.stop();
     program.stop();
 }
 
@@ -91,13 +90,13 @@ fn niceness(pid: Pid) -> Vec<(String, i32)> {
 fn only_monitor_threads_have_lower_priority() {
     let folder = Folder::new();
     folder.image("disk", MIB);
-    let line = format!("{} {MONITOR} --metrics unix:m", undisturbed_guest::LINE);
+    let line = format!("{} {MONITOR} --metrics unix:m", EXPORT_OF_UNDISTURBED_GUEST);
     let niced = r#"exec nice -n 2 "$0" "$@""#;
     let mut program = Process::spawn(folder.command_after(niced, process::words(&line)));
     let mut client = Client::of(program.connection(&folder.join("qmp")));
     client.execute("object-add qom-type=iothread id=late");
-    let neighbour = UndisturbedGuest::start(&folder);
-    neighbour.goes_on();
+    let guest = start_undisturbed_guest(&folder);
+    guest.goes_on("its start");
     let found = niceness(program.pid());
     let own = found.iter().find(|(name, _)| name == "IO late").unwrap().1;
     // It is inherited, whatever ours is.
@@ -110,7 +109,7 @@ fn only_monitor_threads_have_lower_priority() {
     }
     let answering = found.iter().filter(|(name, _)| is_answering(name));
     assert_eq!(answering.count(), 2, "{found:?}");
-    neighbour.stop();
+    guest.stop();
     program.stop();
 }
 

@@ -4,8 +4,7 @@ use serde_json::{Map, Value, json};
 use test_support::verifying::random::Random;
 
 use crate::client::Client;
-use crate::start_with_images;
-use crate::undisturbed_guest::{self, UndisturbedGuest};
+use crate::{EXPORT_OF_UNDISTURBED_GUEST, start_undisturbed_guest, start_with_images};
 
 fn one_of<T: Clone>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len())].clone()
@@ -116,8 +115,8 @@ impl Schema {
 #[test]
 fn random_commands_are_answered_and_disturb_no_guest() {
     let images = ["disk", "disk2"];
-    let (folder, program, mut client) = start_with_images(&images, undisturbed_guest::LINE);
-    let neighbour = UndisturbedGuest::start(&folder);
+    let (folder, program, mut client) = start_with_images(&images, EXPORT_OF_UNDISTURBED_GUEST);
+    let guest = start_undisturbed_guest(&folder);
     let mut reader = Client::connect(&folder.join("qmp"));
     let schema = reader.execute("query-qmp-schema");
     let schema = Schema(schema.as_array().unwrap().clone());
@@ -136,14 +135,14 @@ fn random_commands_are_answered_and_disturb_no_guest() {
         let answered = answer.get("return").is_some() || answer["error"]["desc"].is_string();
         assert!(answered, "{answer}");
         if round % 100 == 0 {
-            neighbour.goes_on();
+            guest.goes_on(name);
         }
     }
     // Else it was only refused.
     assert!(done > 400, "{done} commands were carried out");
     assert!(reader.execute("query-block-exports").is_array());
-    neighbour.goes_on();
-    neighbour.stop();
+    guest.goes_on("all commands");
+    guest.stop();
     let log = program.stop().stderr;
     assert!(!log.contains("panicked"), "{log}");
 }
