@@ -23,6 +23,7 @@
 //! | `task_share` | room of a backend that is left for tasks |
 //! | `source` | the disks of a queue or host adapter, as its device sees them |
 //! | `resize` | a change of a disk's size |
+//! | [`testing`] | options of files and rules of faults, for tests of this crate and of its users |
 
 mod aio;
 mod clock;
@@ -46,8 +47,7 @@ mod route;
 mod simulation;
 mod source;
 mod task_share;
-#[cfg(any(test, feature = "simulation"))]
-mod testing;
+pub mod testing;
 mod throttle;
 pub mod token;
 

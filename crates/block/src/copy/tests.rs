@@ -95,7 +95,7 @@ impl Rig {
     }
 
     pub fn set_fault(&self, disk: usize, op: Op, action: FaultAction) {
-        self.set_faults(disk, [testing::fault(op, action)]);
+        self.set_faults(disk, [testing::fault(Some(op), action)]);
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

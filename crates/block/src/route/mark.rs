@@ -105,7 +105,7 @@ mod tests {
 
     /// A filter with one rule for writes.
     fn filter_of_writes(below: &Arc<Node>, action: FaultAction) -> Arc<Node> {
-        filter(below, [fault(Op::Write, action)])
+        filter(below, [fault(Some(Op::Write), action)])
     }
 
     fn file() -> Arc<Node> {

@@ -9,8 +9,8 @@ use test_support::deadline::Deadline;
 
 use crate::route::{Carrier, FileTarget};
 use crate::{
-    Aio, AttachedDisk, BackendSettings, FaultAction, FaultRule, FaultRules, Faults, FileOptions,
-    IoContext, Locking, Node, NodeOptions, NullOptions,
+    Aio, AttachedDisk, BackendSettings, FaultRule, FaultRules, Faults, FileOptions, IoContext,
+    Node, NodeOptions, NullOptions,
 };
 
 /// A file with this content, through the page cache and without a lock.
@@ -22,14 +22,8 @@ pub(crate) fn file(path: &Path, bytes: &[u8], aio: Aio) -> Arc<Node> {
 pub(crate) fn file_with_cache(path: &Path, bytes: &[u8], aio: Aio, direct: bool) -> Arc<Node> {
     std::fs::write(path, bytes).unwrap();
     let options = FileOptions {
-        path: path.to_owned(),
         direct,
-        no_flush: false,
-        unmap: true,
-        aio,
-        aio_max_batch: 0,
-        locking: Locking::Off,
-        force_share: false,
+        ..super::file_options(path, aio)
     };
     Node::open("file", false, &NodeOptions::File(options)).unwrap()
 }
@@ -47,18 +41,6 @@ pub(crate) fn null() -> Arc<Node> {
 /// What lies behind this offset.
 pub(crate) fn window(below: &Arc<Node>, offset: u64) -> Arc<Node> {
     Node::new_window("window", below, offset, None, false, true).unwrap()
-}
-
-/// A rule for all requests of one kind.
-pub(crate) fn fault(op: Op, action: FaultAction) -> FaultRule {
-    FaultRule {
-        begins: None,
-        op: Some(op),
-        bytes: None,
-        times: None,
-        one_in: 1,
-        action,
-    }
 }
 
 /// Rules in this order.

@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use block::testing::fault;
 use block::{FaultAction, FaultRule, FaultRules, Faults, Node, Op};
 use engine::Errno;
 
@@ -11,17 +12,6 @@ use crate::harness::{Call, Rig, pattern};
 use crate::storage::{file, new_image, null, ways};
 
 const LEN: usize = 1 << 20;
-
-fn rule(op: Op, action: FaultAction) -> FaultRule {
-    FaultRule {
-        begins: None,
-        op: Some(op),
-        bytes: None,
-        times: None,
-        one_in: 1,
-        action,
-    }
-}
 
 fn rules(rules: &[FaultRule]) -> FaultRules {
     FaultRules {
@@ -45,11 +35,11 @@ fn errors_hit_matching_requests_which_do_not_reach_the_disk() {
     for below in disks(&path).chain(std::iter::once_with(|| null(0, true))) {
         let no_space = FaultRule {
             bytes: Some(4096..8192),
-            ..rule(Op::Write, FaultAction::Error(Errno::NOSPC))
+            ..fault(Some(Op::Write), FaultAction::Error(Errno::NOSPC))
         };
         let one_flush = FaultRule {
             times: Some(1),
-            ..rule(Op::Flush, FaultAction::Error(Errno::IO))
+            ..fault(Some(Op::Flush), FaultAction::Error(Errno::IO))
         };
         let faults = Faults::new(rules(&[no_space, one_flush]));
         let node = filter(&below, &faults);
@@ -81,7 +71,10 @@ fn short_and_torn_requests_transfer_only_their_beginning() {
     let (_folder, path) = new_image(LEN as u64);
     for below in disks(&path) {
         // A filter below has to do with other requests.
-        let silent = Faults::new(rules(&[rule(Op::Flush, FaultAction::Error(Errno::IO))]));
+        let silent = Faults::new(rules(&[fault(
+            Some(Op::Flush),
+            FaultAction::Error(Errno::IO),
+        )]));
         let below = filter(&below, &silent);
         for (action, result) in [
             (FaultAction::Short(1536, Errno::IO), Err(Errno::IO)),
@@ -97,9 +90,9 @@ fn short_and_torn_requests_transfer_only_their_beginning() {
             };
             let count = usize::try_from(count).unwrap();
             let faults = Faults::new(rules(&[
-                rule(Op::Write, action),
-                rule(Op::Read, action),
-                rule(Op::WriteZeroes { unmap: false }, action),
+                fault(Some(Op::Write), action),
+                fault(Some(Op::Read), action),
+                fault(Some(Op::WriteZeroes { unmap: false }), action),
             ]));
             let node = filter(&below, &faults);
             let data = pattern(2, 8192);
@@ -124,7 +117,7 @@ fn short_and_torn_requests_transfer_only_their_beginning() {
 fn a_hanging_request_is_carried_out_when_it_is_released() {
     let (_folder, path) = new_image(LEN as u64);
     for below in disks(&path).chain(std::iter::once_with(|| null(0, true))) {
-        let faults = Faults::new(rules(&[rule(Op::Write, FaultAction::Hang)]));
+        let faults = Faults::new(rules(&[fault(Some(Op::Write), FaultAction::Hang)]));
         let (node, mut rig) = (filter(&below, &faults), Rig::new());
         // It does not keep others.
         rig.ok(&node, Call::read(0, 4096));

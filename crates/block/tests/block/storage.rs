@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{Aio, FileOptions, Locking, Node, NodeError, NodeOptions, NullOptions};
+use block::{Aio, FileOptions, Locking, Node, NodeError, NodeOptions, NullOptions, testing};
 use tempfile::TempDir;
 use test_support::mounted_folder::MountedFolder;
 
@@ -74,14 +74,8 @@ pub fn allocated(path: &Path) -> u64 {
 /// Direct I/O, Linux AIO, discards passed on, locked.
 pub fn options(path: &Path) -> FileOptions {
     FileOptions {
-        path: path.to_owned(),
-        direct: true,
-        no_flush: false,
-        unmap: true,
-        aio: Aio::Native,
-        aio_max_batch: 0,
         locking: Locking::Auto,
-        force_share: false,
+        ..testing::file_options(path, Aio::Native)
     }
 }
 

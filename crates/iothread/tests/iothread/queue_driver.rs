@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+pub use block::testing::fault;
+use block::testing::file_options;
 use block::{
-    Aio, BackendSettings, FaultAction, FaultRule, FaultRules, Faults, FileOptions, IoContext,
-    Locking, Node, NodeOptions, NullOptions, Op,
+    Aio, BackendSettings, FaultRule, FaultRules, Faults, IoContext, Node, NodeOptions, NullOptions,
 };
 use engine::AioSettings;
 use iothread::event_loop::{EventLoop, PollSettings, Poller};
@@ -340,18 +341,6 @@ pub fn filter(node: &Arc<Node>, rules: &[FaultRule]) -> (Arc<Node>, Arc<Faults>)
     (filter, faults)
 }
 
-/// What a filter does with requests of this kind, or with all.
-pub fn fault(op: Option<Op>, action: FaultAction) -> FaultRule {
-    FaultRule {
-        begins: None,
-        op,
-        bytes: None,
-        times: None,
-        one_in: 1,
-        action,
-    }
-}
-
 /// The engines that carry requests by themselves.
 pub const CARRIERS: [Aio; 2] = [Aio::Native, Aio::IoUring];
 
@@ -360,15 +349,6 @@ pub fn disk_by(aio: Aio) -> (Arc<Node>, TempDir) {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("disk");
     std::fs::write(&path, vec![0; usize::try_from(DISK_BYTES).unwrap()]).unwrap();
-    let options = NodeOptions::File(FileOptions {
-        path,
-        direct: true,
-        no_flush: false,
-        unmap: true,
-        aio,
-        aio_max_batch: 0,
-        locking: Locking::Off,
-        force_share: false,
-    });
+    let options = NodeOptions::File(file_options(&path, aio));
     (Node::open("disk", false, &options).unwrap(), folder)
 }

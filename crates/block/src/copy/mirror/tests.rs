@@ -127,8 +127,8 @@ fn reads_and_flushes_that_fail_on_the_source_after_the_switch_over_succeed() {
     for op in [Op::Read, Op::Flush] {
         let rig = Rig::mirror(MirrorMode::Finish, false);
         rig.copy_all();
-        let delay = fault(op, FaultAction::Delay(1_000_000));
-        rig.set_faults(0, [delay, fault(op, FaultAction::Error(Errno::IO))]);
+        let delay = fault(Some(op), FaultAction::Delay(1_000_000));
+        rig.set_faults(0, [delay, fault(Some(op), FaultAction::Error(Errno::IO))]);
         let (mut io, disk) = testing::attached(&rig.source);
         let mut expected = vec![0; BLOCK];
         if op == Op::Flush {
@@ -187,7 +187,7 @@ fn a_write_waits_for_an_earlier_one_of_its_cluster() {
     rig.copy_all();
     let first_hangs = FaultRule {
         times: Some(1),
-        ..fault(Op::Write, FaultAction::Hang)
+        ..fault(Some(Op::Write), FaultAction::Hang)
     };
     rig.set_faults(1, [first_hangs]);
     let (mut io, mut other) = (testing::io(), testing::io());

@@ -37,7 +37,7 @@ fn a_long_discard_does_not_lock_all_that_it_has_to_copy() {
     let rig = Rig::new_backup((Aio::Threads, LONG, true), CopyExtent::All);
     let first_hangs = FaultRule {
         bytes: Some(0..512),
-        ..testing::fault(Op::Write, FaultAction::Hang)
+        ..testing::fault(Some(Op::Write), FaultAction::Hang)
     };
     rig.set_faults(1, [first_hangs]);
     rig.moment.begin();

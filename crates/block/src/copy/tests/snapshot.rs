@@ -50,7 +50,7 @@ fn a_write_waits_for_a_read_of_what_it_changes() {
     let (rig, snapshot) = rig_with_snapshot();
     let first_read_hangs = FaultRule {
         times: Some(1),
-        ..testing::fault(Op::Read, FaultAction::Hang)
+        ..testing::fault(Some(Op::Read), FaultAction::Hang)
     };
     rig.set_faults(0, [first_read_hangs]);
     let (mut io, mut guest) = (testing::io(), testing::io());
