@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process, pidfd_open, prlimit,
+};
 
 pub use crate::deadline::STUCK_AFTER;
 use crate::deadline::{Deadline, eventually};
@@ -126,6 +128,15 @@ impl Process {
     #[must_use]
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
+    }
+
+    /// Limits the size of files that it writes, or removes the limit.
+    pub fn limit_file_size(&self, bytes: Option<u64>) {
+        let limit = Rlimit {
+            current: bytes,
+            maximum: None,
+        };
+        prlimit(Some(self.pid()), Resource::Fsize, limit).unwrap();
     }
 
     /// Sends it a signal.

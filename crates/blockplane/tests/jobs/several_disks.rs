@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
@@ -191,12 +190,7 @@ fn transaction_changes_nothing_if_bitmaps_cannot_be_saved() {
     let kept =
         "--blockdev file,node-name=kept,filename=kept.img,bitmap-file=bitmaps,cache.direct=off";
     let (program, mut client) = start_with_disks(&folder, MIB, kept);
-    let limit_files_to = |current| {
-        let maximum = None;
-        let limit = Rlimit { current, maximum };
-        prlimit(Some(program.pid()), Resource::Fsize, limit).unwrap();
-    };
-    limit_files_to(Some(16));
+    program.limit_file_size(Some(16));
     let add = |node, persistent| {
         let data = json!({"node": node, "name": "b", "persistent": persistent});
         json!({"type": "block-dirty-bitmap-add", "data": data})
@@ -211,7 +205,7 @@ fn transaction_changes_nothing_if_bitmaps_cannot_be_saved() {
     };
     assert_eq!(count(&mut client), 0);
     assert_no_jobs(&mut client);
-    limit_files_to(None);
+    program.limit_file_size(None);
     client.done("transaction", actions);
     assert_eq!(count(&mut client), 2);
     succeeded(&mut client);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rustix::process::{Resource, Rlimit, Signal, prlimit};
+use rustix::process::Signal;
 
 use crate::driver::{BUFFERS, transfer};
 use crate::machine::{Driver, Slot};
@@ -86,14 +86,7 @@ fn reservation_that_cannot_be_saved_is_refused() {
     let (program, mut driver) = start(&folder);
     assert_eq!(out(&mut driver, REGISTER, 0, 0, 1), GOOD);
     let before = kept(&folder);
-    let limit = |current| {
-        let limit = Rlimit {
-            current,
-            maximum: None,
-        };
-        prlimit(Some(program.pid()), Resource::Fsize, limit).unwrap();
-    };
-    limit(Some(16));
+    program.limit_file_size(Some(16));
     for (action, key, new_key, code) in [(REGISTER, 1, 2, 0x04), (RESERVE, 1, 0, 0x02)] {
         let status = out(&mut driver, action, EXCLUSIVE_ACCESS, key, new_key);
         assert_eq!(status, CHECK_CONDITION);
@@ -109,7 +102,7 @@ fn reservation_that_cannot_be_saved_is_refused() {
     );
     assert_eq!(inside(&mut driver, 0), 1u64.to_be_bytes());
     assert_eq!(reads(&mut driver), GOOD);
-    limit(None);
+    program.limit_file_size(None);
     assert_eq!(out(&mut driver, REGISTER, 0, 1, 2), GOOD);
     program.stop();
 }
