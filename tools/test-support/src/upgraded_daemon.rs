@@ -11,18 +11,18 @@ use crate::deadline::{eventually, eventually_ok};
 use crate::process::{Folder, Process, ProcessOutput, program, words};
 use crate::qmp::Client;
 
-/// What a new program says first.
-pub const HELLO: &str = r#"{"hello":"0"}"#;
+/// The first message of a new program.
+pub const HELLO_MESSAGE: &str = r#"{"hello":"0"}"#;
 
-/// The part of a script that says this to the program that has started it.
+/// The part of a script that sends these messages to the daemon that it is to replace.
 #[must_use]
-pub fn says(said: &[&str]) -> String {
-    let messages = said.iter().map(|json| {
+pub fn script_that_sends(messages: &[&str]) -> String {
+    let commands = messages.iter().map(|json| {
         // Bytes, and no descriptors.
         let head = format!(r"\{:03o}\000\000\000\000\000\000\000", json.len());
         format!(r#"printf '{head}{json}' >&$BLOCKPLANE_TAKE_OVER; "#)
     });
-    messages.collect()
+    commands.collect()
 }
 
 /// The name that it is started by: in the test's folder, so that another program can take its place.
@@ -111,17 +111,16 @@ impl Daemon {
         let after = self.pid();
         assert_ne!(before, after);
         assert_eq!(answer["pid"], after.as_raw_nonzero().get());
-        if let Some(first) = self.first.take() {
-            let ended = first.ended();
-            assert_eq!(ended.code, Some(0), "{ended:?}");
-        }
+        self.wait_for_replaced_process();
         after
     }
 
-    /// It was upgraded some other way.
-    fn forget_first(&mut self) {
+    /// Waits until the process that was replaced has ended, if that is the first: others are no children of ours.
+    #[track_caller]
+    fn wait_for_replaced_process(&mut self) {
         if let Some(first) = self.first.take() {
-            assert_eq!(first.ended().code, Some(0));
+            let ended = first.ended();
+            assert_eq!(ended.code, Some(0), "{ended:?}");
         }
     }
 
@@ -163,7 +162,7 @@ impl Daemon {
             let said = self.folder.run("upgrade qmp");
             tried();
             if said.code == Some(0) {
-                self.forget_first();
+                self.wait_for_replaced_process();
                 return failures;
             }
             failures.push(said.stderr);

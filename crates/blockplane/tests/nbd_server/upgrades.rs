@@ -1,6 +1,6 @@
 //! Live upgrades: the server and its exports go on, and clients connect again.
 
-use test_support::upgraded_daemon::{Daemon, HELLO, says};
+use test_support::upgraded_daemon::{Daemon, HELLO_MESSAGE, script_that_sends};
 
 use crate::process::{Folder, STUCK_AFTER};
 use crate::raw_client::RawClient;
@@ -38,7 +38,7 @@ fn clients_are_accepted_after_an_upgrade_that_has_failed() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     let mut daemon = Daemon::start_in(folder, &disk_line(""), &[]);
-    daemon.replace_program(&says(&[HELLO]));
+    daemon.replace_program(&script_that_sends(&[HELLO_MESSAGE]));
     let said = daemon.fails_to_upgrade();
     assert!(said.contains("before it took over"), "{said}");
     RawClient::enter(&daemon.folder, "d").write(0, 512, 1);

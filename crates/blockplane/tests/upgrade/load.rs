@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 use test_support::deadline::eventually_ok;
 use test_support::lock_contender::LockContender;
-use test_support::upgraded_daemon::{Daemon, HELLO, says};
+use test_support::upgraded_daemon::{Daemon, HELLO_MESSAGE, script_that_sends};
 
 use crate::process::program;
 
@@ -16,11 +16,14 @@ const SECONDS: u32 = 5;
 const SAYS_HELLO_WITHIN: u32 = 3;
 
 /// What a program says until the old one leaves everything to it.
-const TAKES_OVER: [&str; 3] = [HELLO, r#"{"prepared":true}"#, r#"{"started":true}"#];
+const TAKES_OVER: [&str; 3] = [HELLO_MESSAGE, r#"{"prepared":true}"#, r#"{"started":true}"#];
 
 /// A script that says this, hears nothing, and never ends. Its number is in a file.
 fn hangs_after(said: &[&str]) -> String {
-    format!("echo $$ > new-pid; {}exec sleep 1000", says(said))
+    format!(
+        "echo $$ > new-pid; {}exec sleep 1000",
+        script_that_sends(said)
+    )
 }
 
 /// Upgrades a daemon again and again under a verified load.
@@ -114,7 +117,7 @@ fn new_program_that_hangs_before_the_handover_fails_the_upgrade() {
         .map(|node| format!(" --blockdev null-co,node-name=n{node},size=1M"))
         .collect();
     let mut daemon = Daemon::with_image("num-queues=1", &nodes);
-    daemon.replace_program(&hangs_after(&[HELLO]));
+    daemon.replace_program(&hangs_after(&[HELLO_MESSAGE]));
     let said = daemon.fails_to_upgrade_within(SAYS_HELLO_WITHIN);
     let expected = "in the middle of a message for 3 s";
     assert!(said.contains(expected), "{said}");
@@ -152,9 +155,12 @@ fn new_program_that_hangs_after_the_handover_ends_both_processes() {
 #[test]
 fn new_program_that_is_slow_after_the_handover_has_taken_over() {
     let mut daemon = Daemon::with_image("num-queues=1", "");
-    // It begins with what it says, and not when it is left everything.
+    // Longer than the client's time, by more than the old process may need: the sleep begins before that sends *go*.
     let pause = SAYS_HELLO_WITHIN + 7;
-    let (begin, end) = (says(&TAKES_OVER), says(&[r#"{"gone":1}"#]));
+    let (begin, end) = (
+        script_that_sends(&TAKES_OVER),
+        script_that_sends(&[r#"{"gone":1}"#]),
+    );
     daemon.replace_program(&format!("{begin}sleep {pause}; {end}"));
     let mut client = daemon.client();
     client.send("upgrade", &json!({"response-timeout": SAYS_HELLO_WITHIN}));
