@@ -376,7 +376,7 @@ mod tests {
 
     /// A client that reads slowly has chosen it, and knows that it may write.
     #[test]
-    fn an_export_that_was_removed_is_not_found_under_the_name_of_its_successor() {
+    fn client_of_a_removed_export_gets_no_other_of_that_name() {
         let old = export(true);
         let list = ExportList(Mutex::new(vec![Arc::downgrade(&old)]));
         let chosen = list.find("disk").unwrap().number;

@@ -17,7 +17,7 @@ use crate::process::{Folder, Process, text};
 use crate::request_driver::{GET_ID, IN, RequestDriver};
 
 /// The time in which a repeated signal is the same.
-const MOMENT: Duration = Duration::from_millis(100);
+const REPEAT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A read in flight: the request behind it is answered already. It hangs until its queue stops, and takes this long then.
 fn read_in_flight(folder: &Folder, latency_ns: u64) -> (Process, RequestDriver) {
@@ -101,17 +101,17 @@ fn shutdown_completes_requests_in_flight() {
     server.ended().assert_success();
 }
 
-/// timeout(1) tells the process and then its group: meant as one. Nothing follows from an attempt in which the moment was over.
+/// timeout(1) tells the process and then its group: meant as one. Nothing follows from an attempt in which that took longer.
 #[test]
-fn signal_that_is_repeated_within_a_moment_is_the_same() {
-    eventually("a signal was repeated within a moment", || {
+fn signal_repeated_within_100_ms_does_not_end_the_program_at_once() {
+    eventually("a signal was repeated in time", || {
         let folder = Folder::new();
         let (server, guest) = read_in_flight(&folder, 300_000_000);
         let begin = Instant::now();
         server.signal(Signal::TERM);
-        std::thread::sleep(MOMENT / 5);
+        std::thread::sleep(REPEAT_INTERVAL / 5);
         server.signal(Signal::INT);
-        let is_within = begin.elapsed() < MOMENT;
+        let is_within = begin.elapsed() < REPEAT_INTERVAL;
         if is_within {
             assert_completed_and_disconnected(guest);
             server.ended().assert_success();

@@ -57,11 +57,12 @@ struct Load {
 }
 
 impl Load {
-    /// At the middle it waits for `may_end`.
-    fn begin(folder: &Folder, device: Device, may_end: &Arc<AtomicBool>) -> Self {
+    /// At the middle it waits for `first_is_added`.
+    fn begin(folder: &Folder, device: Device, first_is_added: &Arc<AtomicBool>) -> Self {
         let asked = Arc::new(AtomicU64::new(0));
         let answered = Arc::new(AtomicU64::new(0));
-        let (count, done, may_end) = (asked.clone(), answered.clone(), may_end.clone());
+        let (count, done, first_is_added) =
+            (asked.clone(), answered.clone(), first_is_added.clone());
         let socket = folder.join("e.sock");
         let thread = std::thread::spawn(move || {
             let mut random = Random(7);
@@ -71,7 +72,7 @@ impl Load {
             let queues = guest.request_queues();
             // 17 and the number of blocks have no common factor.
             for turn in 0..BLOCKS {
-                while turn == BLOCKS / 2 && !may_end.load(Ordering::SeqCst) {
+                while turn == BLOCKS / 2 && !first_is_added.load(Ordering::SeqCst) {
                     guest.drains_to(0, &wire);
                     done.store(guest.writes, Ordering::SeqCst);
                     std::thread::sleep(Duration::from_millis(1));
@@ -103,8 +104,8 @@ fn no_write_is_missing(kind: &str, device: Device, first_before_load: bool) {
     if first_before_load {
         client.execute(&add_first);
     }
-    let is_added = Arc::new(AtomicBool::new(first_before_load));
-    let load = Load::begin(&folder, device, &is_added);
+    let first_is_added = Arc::new(AtomicBool::new(first_before_load));
+    let load = Load::begin(&folder, device, &first_is_added);
     let (mut most, mut least) = (BLOCKS, BLOCKS);
     if !first_before_load {
         eventually("some writes", || {
@@ -113,7 +114,7 @@ fn no_write_is_missing(kind: &str, device: Device, first_before_load: bool) {
         most -= load.answered.load(Ordering::SeqCst);
         client.execute(&add_first);
         least -= load.asked.load(Ordering::SeqCst);
-        is_added.store(true, Ordering::SeqCst);
+        first_is_added.store(true, Ordering::SeqCst);
         assert!(least > 0, "writes follow");
     }
     let mut found = 0;

@@ -129,14 +129,6 @@ fn nodes_are_reopened_all_or_none_and_read_only_without_writers() {
     program.stop();
 }
 
-const ROUNDS: usize = 200;
-
-/// A disk that a guest may write, one without a user, and one without a lock.
-const LOCKS: &str = "--blockdev file,node-name=disk,filename=disk \
-    --blockdev file,node-name=spare,filename=spare \
-    --blockdev file,node-name=shared,filename=shared,locking=off \
-    --export vhost-user-blk,id=e,node-name=disk,addr.type=unix,addr.path=e.sock,writable=on";
-
 /// Its guest would see another disk, and what is known of this one, such as its bitmaps, would be of the other one.
 #[test]
 fn another_file_that_has_the_name_meanwhile_is_not_opened() {
@@ -153,6 +145,14 @@ fn another_file_that_has_the_name_meanwhile_is_not_opened() {
     assert_eq!(guest.read(0, 0), [7; BLOCK]);
     program.stop();
 }
+
+const ROUNDS: usize = 200;
+
+/// A disk that a guest may write, one without a user, and one without a lock.
+const LOCKS: &str = "--blockdev file,node-name=disk,filename=disk \
+    --blockdev file,node-name=spare,filename=spare \
+    --blockdev file,node-name=shared,filename=shared,locking=off \
+    --export vhost-user-blk,id=e,node-name=disk,addr.type=unix,addr.path=e.sock,writable=on";
 
 fn start_with_locks() -> (Folder, Process, Client) {
     start_with_images(&["disk", "spare", "shared"], LOCKS)

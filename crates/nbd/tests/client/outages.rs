@@ -283,7 +283,7 @@ fn flushes_only() -> Offer {
 
 /// A server may lose what it has answered but not flushed. Zeroes are written as data here.
 #[test]
-fn what_changes_data_begins_again_with_its_first_piece() {
+fn interrupted_write_is_sent_again_from_its_start() {
     for op in [Op::Write, Op::WriteZeroes { unmap: false }] {
         let (sender, received) = mpsc::channel();
         let server = Server::start(flushes_only(), move |number, mut peer| {

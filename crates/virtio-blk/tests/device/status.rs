@@ -260,7 +260,7 @@ fn a_new_size_applies_from_the_next_batch_on() {
 
 /// Each has its own error policy.
 #[test]
-fn a_write_with_more_room_for_its_answer_is_no_read() {
+fn write_with_a_larger_reply_buffer_follows_werror() {
     let mut rig = rig();
     rig.ask(OUT, 8, &[1; 512], 3);
     rig.read(64, 1);

@@ -6,14 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use test_support::vhost_user::ring::Ring;
-use virtqueue::testing::{Buffer, RawDescriptor, TestMemory};
+use virtqueue::testing::{Buffer, DESC_F_WRITE, RawDescriptor, TestMemory};
 use virtqueue::{
     Chain, ChainId, DirtyLog, InflightRegion, LOG_PAGE_BYTES, MAX_SEGMENTS, Queue, QueueDirtyLog,
     RingFeatures,
 };
-
-/// `VIRTQ_DESC_F_WRITE`
-const DEVICE_WRITES: u16 = 2;
 
 const PAGE: u64 = LOG_PAGE_BYTES;
 /// Two that touch each other, the first without a whole number of pages before it, and one far behind.
@@ -136,7 +133,7 @@ fn what_a_request_wrote_is_marked_and_no_more_also_if_it_stays_in_flight() {
 
 /// One request stays in flight, and its head is used again and again: nothing tells which of them has ended.
 #[test]
-fn all_is_marked_when_a_name_has_had_more_buffers_than_its_chains_can_have() {
+fn dirty_log_marks_all_memory_when_a_reused_head_has_had_too_many_buffers() {
     let (memory, mut driver, mut queue, log) = start(false, false);
     log.set_for(&mut queue, &memory, None);
     let (ring, map, mut chain) = (driver.split(), memory.guest_memory(), Chain::new());
@@ -144,7 +141,7 @@ fn all_is_marked_when_a_name_has_had_more_buffers_than_its_chains_can_have() {
         let descriptor = RawDescriptor {
             addr: REGIONS[0].0 + page * PAGE,
             len: 1,
-            flags: DEVICE_WRITES,
+            flags: DESC_F_WRITE,
             next: 0,
         };
         ring.write_descriptor(0, descriptor);

@@ -123,7 +123,7 @@ fn holes_are_those_of_the_moment() {
 
 /// Clients ask for the whole disk, and again and again, of which every other block was copied.
 #[test]
-fn no_more_parts_are_collected_than_are_asked_for() {
+fn block_status_of_a_snapshot_collects_only_the_parts_asked_for() {
     let rig = Rig::backup(CopyExtent::Changes);
     let (mut guest, disk) = testing::attached(&rig.source);
     let bytes = BYTES as u64;
