@@ -7,6 +7,7 @@
 //! | `connection` | a connection in the transmission phase, on an iothread |
 //! | `contexts` | metadata contexts of an export |
 //! | `export` | an export with its connections |
+//! | `export_list` | the exports of a server, as clients find them |
 //! | `listener` | listening sockets |
 //! | `negotiation` | clients in the handshake |
 //! | `server` | the thread, and its control |
@@ -18,6 +19,7 @@ mod buffers;
 mod connection;
 mod contexts;
 mod export;
+mod export_list;
 mod listener;
 mod negotiation;
 mod server;

@@ -14,7 +14,7 @@ use crate::tls::ServerTls;
 /// Bytes that are read at once. The unparsed ones before are less than an option.
 const READ_BYTES: usize = 4096;
 
-/// How often one client is read from before others have their turn.
+/// How often one client that sends no whole option is read from before others have their turn.
 const MAX_READS_PER_TURN: usize = 16;
 
 /// A client in the handshake.
@@ -84,15 +84,16 @@ impl NegotiatingClient {
         !self.unsent.is_empty() || self.socket.has_unsent()
     }
 
-    /// Whether bytes may be there that the socket does not announce: the last turn ended before it had read all.
+    /// Whether options may be there that the socket does not announce: the last turn ended before it had handled all.
     pub fn may_have_more(&self) -> bool {
         self.may_have_more
     }
 
-    /// Sends and reads as far as possible, and as a turn permits.
+    /// Sends, and reads until options can be handled: a turn handles as many as one call of [`Handshake::advance`] does.
     pub fn run(mut self, exports: &dyn ExportDirectory) -> Outcome {
         self.may_have_more = false;
         let mut reads = 0;
+        let mut has_handled_options = false;
         loop {
             match self.send_unsent() {
                 Ok(true) => {}
@@ -119,16 +120,18 @@ impl NegotiatingClient {
                     });
                 }
             }
-            // What is unparsed may be a whole option that waited for its predecessors' replies.
+            if has_handled_options || reads == MAX_READS_PER_TURN {
+                self.may_have_more = true;
+                return Outcome::Continue(self);
+            }
+            // What is unparsed may be whole options that waited for their turn.
             if !self.advance(exports) {
                 return Outcome::Closed;
             }
+            // Each option has a reply.
             if self.wants_write() || !matches!(self.next, Next::Continue) {
+                has_handled_options = true;
                 continue;
-            }
-            if reads == MAX_READS_PER_TURN {
-                self.may_have_more = true;
-                return Outcome::Continue(self);
             }
             reads += 1;
             match self.receive() {

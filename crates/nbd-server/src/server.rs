@@ -1,17 +1,21 @@
 //! The server's thread: it accepts clients, negotiates with them, and passes them to the iothreads of their exports.
+//!
+//! The main thread waits for it when the server stops, or pauses for a live upgrade, and clients may send options without end. So a turn of
+//! a client is short, and messages are looked for after each.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nbd::server::{ExportDescription, ExportDirectory, ExportNumber};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use unix_socket::accept::{ACCEPT_RETRY_DELAY, AcceptFailed, client_or_warn};
 
 use crate::export::Export;
+use crate::export_list::ExportList;
 use crate::listener::NbdListener;
 use crate::negotiation::{NegotiatedClient, NegotiatingClient, Outcome};
 use crate::tls::ServerTls;
@@ -87,20 +91,13 @@ impl NbdServer {
     /// # Errors
     /// The server has an export of this name.
     pub fn add_export(&self, export: &Arc<Export>) -> Result<(), String> {
-        if self.exports.find_by_name(export.name()).is_some() {
-            return Err(format!(
+        match self.exports.add(export) {
+            true => Ok(()),
+            false => Err(format!(
                 "NBD server already has export named '{}'",
                 export.name()
-            ));
+            )),
         }
-        let mut exports = self
-            .exports
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        exports.retain(|export| export.strong_count() > 0);
-        exports.push(Arc::downgrade(export));
-        Ok(())
     }
 
     /// Accepts no clients, or accepts them again. Those in the handshake are disconnected. It returns when that is so.
@@ -123,41 +120,6 @@ impl Drop for NbdServer {
     }
 }
 
-/// The exports of a server, also those that are gone.
-#[derive(Default)]
-struct ExportList(Mutex<Vec<Weak<Export>>>);
-
-impl ExportList {
-    /// The exports that clients find.
-    fn exports(&self) -> Vec<Arc<Export>> {
-        let exports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let exports = exports.iter().filter_map(Weak::upgrade);
-        exports.filter(|export| !export.is_removed()).collect()
-    }
-
-    fn find_by_name(&self, name: &str) -> Option<Arc<Export>> {
-        let mut exports = self.exports().into_iter();
-        exports.find(|export| export.name() == name)
-    }
-
-    /// The export that a client has chosen by its name, and not one that has the name now: that may be read-only, or another disk.
-    fn find_by_number(&self, number: ExportNumber) -> Option<Arc<Export>> {
-        let mut exports = self.exports().into_iter();
-        exports.find(|export| export.number() == number)
-    }
-}
-
-impl ExportDirectory for ExportList {
-    fn list(&self) -> Vec<ExportDescription> {
-        let exports = self.exports().into_iter();
-        exports.map(|export| export.description()).collect()
-    }
-
-    fn find(&self, name: &str) -> Option<ExportDescription> {
-        self.find_by_name(name).map(|export| export.description())
-    }
-}
-
 /// Everything that the thread owns.
 struct ServerThread {
     listeners: Vec<NbdListener>,
@@ -167,7 +129,7 @@ struct ServerThread {
     exports: Arc<ExportList>,
     messages: MessageSender,
     inbox: Receiver<Message>,
-    negotiating: Vec<NegotiatingClient>,
+    negotiating: VecDeque<NegotiatingClient>,
     /// Connections on iothreads.
     running_count: usize,
     /// After a failed `accept`: the time before which none is accepted.
@@ -198,7 +160,7 @@ impl ServerThread {
             exports: Arc::default(),
             messages,
             inbox,
-            negotiating: Vec::new(),
+            negotiating: VecDeque::new(),
             running_count: 0,
             accept_retry_at: None,
         })
@@ -211,12 +173,7 @@ impl ServerThread {
         let accepts = self.accepts();
         let deadlines = self.negotiating.iter().filter_map(|client| client.deadline);
         let next = deadlines.chain(self.accept_retry_at).min();
-        let more = self
-            .negotiating
-            .iter()
-            .any(NegotiatingClient::may_have_more);
-        let next = next.filter(|_| !more).or(more.then_some(now));
-        let timeout = next.map(|next| {
+        let mut timeout = next.map(|next| {
             // A millisecond later, so that the deadline is over then.
             let left = next.saturating_duration_since(now) + Duration::from_millis(1);
             Timespec {
@@ -224,6 +181,10 @@ impl ServerThread {
                 tv_nsec: left.subsec_nanos().into(),
             }
         });
+        let mut clients = self.negotiating.iter();
+        if clients.any(NegotiatingClient::may_have_more) {
+            timeout = Some(Timespec::default());
+        }
         let mut fds = vec![PollFd::new(&self.messages.wake, PollFlags::IN)];
         if accepts {
             let listeners = self.listeners.iter();
@@ -244,7 +205,14 @@ impl ServerThread {
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let ready: Vec<bool> = fds.iter().map(is_ready).collect();
-        self.run_clients(&ready[first_client..]);
+        if ready[0] {
+            let mut count = [0; 8];
+            // Before the messages are looked for: a later one wakes the thread again.
+            let _ = rustix::io::read(self.messages.wake.as_fd(), &mut count);
+        }
+        if !self.run_clients(&ready[first_client..]) {
+            return false;
+        }
         if accepts {
             for (listener, ready) in ready[1..first_client].iter().enumerate() {
                 if *ready {
@@ -252,7 +220,7 @@ impl ServerThread {
                 }
             }
         }
-        !ready[0] || self.handle_messages()
+        self.handle_messages()
     }
 
     /// Whether the server accepts another client now.
@@ -262,25 +230,33 @@ impl ServerThread {
         !self.paused && self.accept_retry_at.is_none() && most.is_none_or(|most| clients < most)
     }
 
-    /// Runs the clients in the handshake that are ready, and closes those whose time is up.
-    fn run_clients(&mut self, ready: &[bool]) {
+    /// Runs the clients in the handshake that are ready, each for a turn, and closes those whose time is up. Messages do not wait for
+    /// all of them. False: the server ends.
+    fn run_clients(&mut self, ready: &[bool]) -> bool {
         let now = Instant::now();
-        let clients = std::mem::take(&mut self.negotiating);
-        for (client, ready) in clients.into_iter().zip(ready) {
+        for ready in ready {
+            let Some(client) = self.negotiating.pop_front() else {
+                // A message has disconnected them.
+                break;
+            };
             if client.deadline.is_some_and(|deadline| deadline <= now) {
                 tracing::info!("an NBD client is disconnected: its handshake takes too long");
             } else if *ready || client.may_have_more() {
                 self.run_client(client);
+                if !self.handle_messages() {
+                    return false;
+                }
             } else {
-                self.negotiating.push(client);
+                self.negotiating.push_back(client);
             }
         }
+        true
     }
 
     /// Runs a client in the handshake.
     fn run_client(&mut self, client: NegotiatingClient) {
         match client.run(&*self.exports) {
-            Outcome::Continue(client) => self.negotiating.push(client),
+            Outcome::Continue(client) => self.negotiating.push_back(client),
             Outcome::Complete(client) => self.start_connection(client),
             Outcome::Closed => {}
         }
@@ -309,7 +285,7 @@ impl ServerThread {
                     let timeout = self.settings.handshake_timeout;
                     let deadline = timeout.map(|timeout| Instant::now() + timeout);
                     let client = NegotiatingClient::new(socket, self.tls.clone(), deadline);
-                    self.run_client(client);
+                    self.negotiating.push_back(client);
                 }
                 Ok(None) => break,
                 Err(AcceptFailed) => {
@@ -321,9 +297,6 @@ impl ServerThread {
 
     /// Handles all messages. False: the server ends.
     fn handle_messages(&mut self) -> bool {
-        let mut count = [0; 8];
-        // It is zero only if another wake-up came first.
-        let _ = rustix::io::read(self.messages.wake.as_fd(), &mut count);
         while let Ok(message) = self.inbox.try_recv() {
             match message {
                 Message::Ended(export, number) => {
@@ -347,13 +320,46 @@ impl ServerThread {
 
 #[cfg(test)]
 mod tests {
-    use nbd::wire::transmission_flag;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use nbd::server::{Handshake, MAX_OPTIONS_PER_CALL};
 
     use super::*;
-    use crate::testing::export_without_iothreads;
 
-    fn export(writable: bool) -> Arc<Export> {
-        export_without_iothreads(writable, || unreachable!("no client connects"))
+    const SETTINGS: ServerSettings = ServerSettings {
+        max_connections: None,
+        handshake_timeout: None,
+    };
+
+    /// The thread without a listener, with clients that have connected.
+    fn thread_with_clients<const N: usize>() -> (ServerThread, [UnixStream; N]) {
+        let mut thread = ServerThread::new(Vec::new(), SETTINGS, None, false).unwrap();
+        let clients = [(); N].map(|()| {
+            let (client, accepted) = UnixStream::pair().unwrap();
+            accepted.set_nonblocking(true).unwrap();
+            client.set_nonblocking(true).unwrap();
+            // One that is forgotten is disconnected then, instead of a test that does not end.
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let client_of_thread = NegotiatingClient::new(accepted.into(), None, Some(deadline));
+            thread.negotiating.push_back(client_of_thread);
+            client
+        });
+        (thread, clients)
+    }
+
+    /// The client's flags, and options that have one reply of 20 bytes each: lists of no export.
+    fn flags_and_lists(count: usize) -> Vec<u8> {
+        let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
+        [&b"\0\0\0\x03"[..], &list.repeat(count)].concat()
+    }
+
+    /// The number of options that the thread has replied to.
+    fn count_replies(client: &mut UnixStream) -> usize {
+        let mut received = Vec::new();
+        // Until the end, or until there is nothing more for the moment.
+        let _ = client.read_to_end(&mut received);
+        received.len().saturating_sub(Handshake::greeting().len()) / 20
     }
 
     #[test]
@@ -361,11 +367,7 @@ mod tests {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = NbdListener::bind_tcp(address, false).unwrap();
         let address = listener.tcp_addr().unwrap();
-        let settings = ServerSettings {
-            max_connections: None,
-            handshake_timeout: None,
-        };
-        let mut thread = ServerThread::new(vec![listener], settings, None, false).unwrap();
+        let mut thread = ServerThread::new(vec![listener], SETTINGS, None, false).unwrap();
         let connect = |_| std::net::TcpStream::connect(address).unwrap();
         let clients: Vec<_> = (0..100).map(connect).collect();
         thread.messages.send(Message::Stop);
@@ -374,17 +376,32 @@ mod tests {
         drop(clients);
     }
 
-    /// A client that reads slowly has chosen it, and knows that it may write.
     #[test]
-    fn client_of_a_removed_export_gets_no_other_of_that_name() {
-        let old = export(true);
-        let list = ExportList(Mutex::new(vec![Arc::downgrade(&old)]));
-        let chosen = list.find("disk").unwrap().number;
-        assert!(list.find_by_number(chosen).is_some());
-        assert!(old.remove_if_unconnected());
-        let new = export(false);
-        list.0.lock().unwrap().push(Arc::downgrade(&new));
-        assert!(list.find("disk").unwrap().flags & transmission_flag::READ_ONLY != 0);
-        assert!(list.find_by_number(chosen).is_none());
+    fn clients_that_send_options_without_end_do_not_keep_the_thread_from_its_messages() {
+        let (mut thread, mut clients) = thread_with_clients::<50>();
+        for client in &mut clients {
+            client.write_all(&flags_and_lists(4000)).unwrap();
+        }
+        for _ in 0..3 {
+            assert!(thread.run_iteration());
+        }
+        let handled = clients.each_mut().map(count_replies);
+        assert!(handled.iter().all(|handled| *handled > 0), "{handled:?}");
+        thread.messages.send(Message::Stop);
+        assert!(!thread.run_iteration());
+        let handled: usize = clients.iter_mut().map(count_replies).sum();
+        assert!(handled <= MAX_OPTIONS_PER_CALL, "{handled} options");
+    }
+
+    #[test]
+    fn a_client_that_sends_many_options_at_once_has_all_replies() {
+        let (mut thread, [mut client]) = thread_with_clients();
+        let abort = b"IHAVEOPT\0\0\0\x02\0\0\0\0";
+        let options = [&flags_and_lists(1000)[..], abort].concat();
+        client.write_all(&options).unwrap();
+        while !thread.negotiating.is_empty() {
+            assert!(thread.run_iteration());
+        }
+        assert_eq!(count_replies(&mut client), 1001);
     }
 }

@@ -10,7 +10,7 @@ pub struct BlockSizes {
 }
 
 /// The number of an export, which no other one has or has had, also none of the same name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExportNumber(pub u64);
 
 /// An export as a client sees it.

@@ -2,6 +2,7 @@
 //! export or the connection ends.
 //!
 //! All memory is bounded: an option has at most [`MAX_OPTION_BYTES`] of data, and no option is handled while much of the output is unsent.
+//! So is the work of a call: [`MAX_OPTIONS_PER_CALL`] options, and each listed export adds to the output.
 
 use super::contexts::ChosenContext;
 use super::export::{ExportDescription, ExportDirectory, ExportNumber};
@@ -20,6 +21,8 @@ use crate::wire::{
 const MAX_OPTION_BYTES: u32 = 64 << 10;
 /// Output above which no further option is handled.
 const FULL_OUTPUT_BYTES: usize = 64 << 10;
+/// Most options that are handled in one call of [`Handshake::advance`]: a client may send them without end.
+pub const MAX_OPTIONS_PER_CALL: usize = 16;
 
 /// Why a connection ends in the handshake: the client has violated the protocol, or has not got what it wanted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +47,7 @@ pub enum HandshakeError {
 /// What follows after the bytes so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HandshakeStep {
-    /// More bytes are needed, or the output has to be sent first.
+    /// Without output, more bytes are needed. Otherwise the output is to be sent first; whole options may be left in the bytes at hand.
     Continue,
     /// The client has chosen an export: once the output is sent, the transmission phase begins.
     Transmission(Box<Negotiated>),
@@ -129,7 +132,7 @@ impl Handshake {
         greeting.encode()
     }
 
-    /// Handles the bytes of the client that were not consumed yet, as far as possible, and appends replies to `out`. Returns how many
+    /// Handles the bytes of the client that were not consumed yet, as far as a call may, and appends replies to `out`. Returns how many
     /// bytes were consumed, and what follows. After [`HandshakeStep::Transmission`] and [`HandshakeStep::End`] it is not called again.
     ///
     /// # Errors
@@ -141,7 +144,8 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Result<(usize, HandshakeStep), HandshakeError> {
         let mut rest = input;
-        while out.len() < FULL_OUTPUT_BYTES {
+        let mut options = 0;
+        while options < MAX_OPTIONS_PER_CALL && out.len() < FULL_OUTPUT_BYTES {
             let step = match self.state {
                 State::ClientFlags => {
                     let Some((flags, after)) = rest.split_first_chunk() else {
@@ -165,10 +169,12 @@ impl Handshake {
                     };
                     rest = after;
                     self.state = State::Option;
+                    options += 1;
                     self.handle_option(header.option, data, exports, out)?
                 }
                 State::SkippedData { option, left: 0 } => {
                     self.state = State::Option;
+                    options += 1;
                     match self.encryption {
                         Encryption::Required => reply_tls_required(out, option),
                         Encryption::Unavailable | Encryption::Active => {

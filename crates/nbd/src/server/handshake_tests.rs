@@ -263,6 +263,21 @@ fn a_client_that_reads_no_replies_is_not_answered_further() {
     assert!(out.len() < 2 * FULL_OUTPUT_BYTES, "{}", out.len());
 }
 
+#[test]
+fn a_call_handles_a_few_options_and_the_next_one_goes_on() {
+    let mut handshake = client(3);
+    let options: Vec<u8> = (0..40).flat_map(|it| option_bytes(99, &[it])).collect();
+    let (mut begin, mut out) = (0, Vec::new());
+    for handled in [MAX_OPTIONS_PER_CALL, 2 * MAX_OPTIONS_PER_CALL, 40] {
+        let (consumed, _) = handshake
+            .advance(&options[begin..], &Exports, &mut out)
+            .unwrap();
+        begin += consumed;
+        assert_eq!(replies(&out, 99).len(), handled);
+    }
+    assert_eq!(begin, options.len());
+}
+
 proptest! {
     #[test]
     fn bytes_may_arrive_in_any_pieces(cuts in proptest::collection::vec(1usize..40, 1..20)) {

@@ -12,7 +12,7 @@ mod request;
 pub use block_status::BlockStatusList;
 pub use contexts::ChosenContext;
 pub use export::{BlockSizes, ExportDescription, ExportDirectory, ExportNumber};
-pub use handshake::{Handshake, HandshakeError, HandshakeStep, Negotiated};
+pub use handshake::{Handshake, HandshakeError, HandshakeStep, MAX_OPTIONS_PER_CALL, Negotiated};
 pub use reply::ReplyHeader;
 pub use request::{IncomingRequest, Operation, ProtocolError, Refusal, RequestKind};
 
