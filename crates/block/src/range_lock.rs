@@ -136,6 +136,14 @@ impl Drop for RangeLockTicket<'_> {
 }
 
 #[cfg(test)]
+impl RangeLock {
+    /// Ranges that are locked or waited for.
+    pub fn claims(&self) -> usize {
+        self.lock_state().claims.len()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Aio, Op, testing};
@@ -143,12 +151,6 @@ mod tests {
     use std::sync::mpsc;
 
     use test_support::deadline::Deadline;
-
-    impl RangeLock {
-        fn claims(&self) -> usize {
-            self.lock_state().claims.len()
-        }
-    }
 
     #[test]
     fn a_waiting_range_is_not_overtaken() {

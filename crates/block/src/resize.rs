@@ -136,7 +136,7 @@ impl Node {
     }
 
     /// Moves the end of its file or image. The end of a block device does not move. New bytes read as zeroes and take no
-    /// space. It waits for the disk.
+    /// space. It waits for the disk, and for writes in flight that could undo it.
     ///
     /// # Errors
     /// The error of `ftruncate(2)`, or of librbd.
@@ -147,10 +147,80 @@ impl Node {
         }
         match self.underlying_file() {
             Some(file) if file.device_block.is_none() => {
-                let truncate = || rustix::fs::ftruncate(&file.fd, end);
-                rustix::io::retry_on_intr(truncate).map_err(|error| ResizeError::Io(error.into()))
+                let moved = file.set_end(end);
+                moved.map_err(|error| ResizeError::Io(error.into()))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::ops::Range;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Aio;
+    use crate::disk_file::partial_blocks::PartialBlockMode;
+    use crate::testing;
+
+    const BLOCK: u64 = 4096;
+    const OLD_END: u64 = 8 * BLOCK + 512;
+
+    /// A file that ends within a block, and another opening of it, whose I/O has blocks of 4096 bytes.
+    fn partial_file(path: &Path) -> (Arc<Node>, PartialBlockMode) {
+        let node = testing::file(path, &[1; 8 * 4096 + 512], Aio::Threads);
+        let image = node.underlying_file().unwrap().fd.image;
+        (node, PartialBlockMode::for_image(image, 4096))
+    }
+
+    /// Resizes the file while a write has locked a range, and sets the old end again when it is done, as writes of parts of blocks do.
+    fn end_after_resize_beside_write(locked: Range<u64>, new_end: u64) -> u64 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let (node, other_opening) = partial_file(&path);
+        let ranges = other_opening.range_lock();
+        std::thread::scope(|scope| {
+            let write = ranges.lock_blocking(locked);
+            let resize = scope.spawn(|| node.set_file_or_image_end(new_end));
+            while ranges.claims() < 2 && !resize.is_finished() {
+                std::thread::yield_now();
+            }
+            fs::OpenOptions::new()
+                .write(true)
+                .open(&path)
+                .and_then(|file| file.set_len(OLD_END))
+                .unwrap();
+            drop(write);
+            resize.join().unwrap().unwrap();
+        });
+        fs::metadata(&path).unwrap().len()
+    }
+
+    #[test]
+    fn a_write_of_the_last_partial_block_does_not_undo_a_resize() {
+        let last_block = 8 * BLOCK;
+        for new_end in [OLD_END + 512, OLD_END + 10 * BLOCK] {
+            let end = end_after_resize_beside_write(last_block..u64::MAX, new_end);
+            assert_eq!(end, new_end, "the write had locked all behind it");
+        }
+        // The write is before the new end, and its block is not.
+        for new_end in [4 * BLOCK + 512, 5 * BLOCK - 512] {
+            let end = end_after_resize_beside_write(4 * BLOCK..5 * BLOCK, new_end);
+            assert_eq!(end, new_end, "the write had locked its block");
+        }
+    }
+
+    #[test]
+    fn a_resize_does_not_wait_for_writes_of_blocks_before_the_new_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let (node, other_opening) = partial_file(&folder.path().join("disk"));
+        let _write = other_opening.range_lock().lock_blocking(0..4 * BLOCK);
+        for new_end in [OLD_END + BLOCK, 4 * BLOCK + 512, 4 * BLOCK] {
+            node.set_file_or_image_end(new_end).unwrap();
         }
     }
 }

@@ -145,8 +145,8 @@ impl DiskFile {
         if range.end <= self.file_end_or_max()? {
             return Ok(Some(guard));
         }
-        // It may move the end of the file, which takes a lock of everything behind as well, see `write_bounced`. (The end
-        // was read under the lock, so it could not move.)
+        // It may move the end of the file, which takes a lock of everything behind as well, see `write_bounced`. (An end behind
+        // the range stays behind it while the range is locked: see `set_end`.)
         drop(guard);
         Ok(Some(ranges.lock_blocking(range.start..u64::MAX)))
     }
@@ -248,6 +248,18 @@ impl DiskFile {
             }
         }
         Ok(())
+    }
+
+    /// Moves the end of a file. It waits for writes that rewrite the block around the new end, and for those that may move the end
+    /// themselves: such a write reads the end, and sets it again when it is done, see `write_bounced`.
+    ///
+    /// # Errors
+    /// The error of `ftruncate(2)`.
+    pub(crate) fn set_end(&self, end: u64) -> Result<(), Errno> {
+        // Also while no guest writes parts of blocks: the first may begin now. Writes lock whole blocks, and those that may move the end
+        // everything behind, so neither blocks nor the current end matter here.
+        let _range = self.block_mode.range_lock().lock_blocking(end..u64::MAX);
+        retry_on_intr(|| rustix::fs::ftruncate(&self.fd, end))
     }
 
     /// The current end of the file. That of a device does not move.
