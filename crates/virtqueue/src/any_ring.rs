@@ -77,6 +77,15 @@ impl AnyRing {
         }
     }
 
+    /// Whether it keeps the descriptors of a chain until that is pushed.
+    pub fn keeps_descriptors_of_popped_chains(&self) -> bool {
+        match self {
+            AnyRing::Split(_) => true,
+            // Used entries may lie over them.
+            AnyRing::Packed(_) => false,
+        }
+    }
+
     /// Reads a chain again that was popped and is not pushed; false if the ring may not have it any more.
     pub fn try_reread_popped_chain(
         &mut self,
@@ -86,7 +95,6 @@ impl AnyRing {
     ) -> bool {
         match self {
             AnyRing::Split(ring) => ring.read_chain_again(memory, id.id, chain).is_ok(),
-            // Used entries may lie over its descriptors.
             AnyRing::Packed(_) => false,
         }
     }

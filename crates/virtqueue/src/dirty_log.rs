@@ -4,12 +4,16 @@
 //! the front-end clears them and copies those pages. A page is marked after it was written and before the guest is notified: a
 //! front-end that clears the bit finds the written data in the page, and one that copied the page too early finds the bit the next
 //! time. `dirty_tracker.rs` decides which pages are marked.
+//!
+//! Bits are set without a look at them before: a bit that is still seen set may be one that the front-end is just clearing, with a
+//! copy of the page from before it was written. So that many pages take little time, they are marked by words.
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::memory::GuestMemory;
 use crate::store_hook::before_store;
@@ -20,10 +24,15 @@ pub const LOG_PAGE_BYTES: u64 = 4096;
 /// Pages of one byte of the log.
 const PAGES_PER_BYTE: u64 = 8;
 
+/// Bytes of the log that are written at once.
+const WORD_BYTES: u64 = size_of::<u64>() as u64;
+
 /// A front-end's log of dirty pages.
 pub struct DirtyLog {
     host: NonNull<u8>,
     len_bytes: u64,
+    /// The bytes that are aligned words, and always accessed as words. Those before and after them, if any, are accessed as bytes.
+    words: Range<u64>,
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
@@ -53,9 +62,12 @@ impl DirtyLog {
         len_bytes: u64,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> DirtyLog {
+        let begin = (host.as_ptr().align_offset(align_of::<u64>()) as u64).min(len_bytes);
+        let end = begin + (len_bytes - begin) / WORD_BYTES * WORD_BYTES;
         DirtyLog {
             host,
             len_bytes,
+            words: begin..end,
             _owner: owner,
         }
     }
@@ -83,9 +95,18 @@ impl DirtyLog {
         let mut page = guest_addr / LOG_PAGE_BYTES;
         while page <= last && page / PAGES_PER_BYTE < self.len_bytes {
             let byte = page / PAGES_PER_BYTE;
-            let (low, high) = (page % PAGES_PER_BYTE, (last - byte * PAGES_PER_BYTE).min(7));
-            self.set_bits_of_byte(byte, 0xff << low & 0xff >> (7 - high));
-            page = (byte + 1) * PAGES_PER_BYTE;
+            let (first_byte, bytes) = match self.words.contains(&byte) {
+                true => (byte - (byte - self.words.start) % WORD_BYTES, WORD_BYTES),
+                false => (byte, 1),
+            };
+            let (first_page, pages) = (first_byte * PAGES_PER_BYTE, bytes * PAGES_PER_BYTE);
+            let (low, high) = (page - first_page, (last - first_page).min(pages - 1));
+            let bits = u64::MAX << low & u64::MAX >> (63 - high);
+            match bytes {
+                1 => self.set_bits_of_byte(first_byte, bits.to_le_bytes()[0]),
+                _ => self.set_bits_of_word(first_byte, bits),
+            }
+            page = first_page + pages;
         }
     }
 
@@ -96,19 +117,80 @@ impl DirtyLog {
         }
     }
 
-    /// Sets bits of a byte inside the log. Release: a front-end that reads them sees what was written to the pages before.
-    fn set_bits_of_byte(&self, byte: u64, bits: u8) {
-        debug_assert!(byte < self.len_bytes);
+    /// Sets bits of the aligned word whose first byte this is. Release: a front-end that reads them sees what was written to the pages
+    /// before.
+    fn set_bits_of_word(&self, byte: u64, bits: u64) {
+        debug_assert!(self.words.contains(&byte));
         before_store();
+        // SAFETY: an aligned word inside the log, which stays mapped as long as `self`; all accesses are atomic.
+        let word = unsafe { AtomicU64::from_ptr(self.host_of_byte(byte).cast()) };
+        if bits == u64::MAX {
+            word.store(bits, Ordering::Release);
+        } else {
+            // The first byte has the bits of the lowest pages.
+            word.fetch_or(bits.to_le(), Ordering::Release);
+        }
+    }
+
+    /// Sets bits of a byte inside the log that is in no aligned word; otherwise as [`set_bits_of_word`](Self::set_bits_of_word).
+    fn set_bits_of_byte(&self, byte: u64, bits: u8) {
+        debug_assert!(byte < self.len_bytes && !self.words.contains(&byte));
+        before_store();
+        // SAFETY: inside the log, which stays mapped as long as `self`; all accesses are atomic.
+        let byte = unsafe { AtomicU8::from_ptr(self.host_of_byte(byte)) };
+        byte.fetch_or(bits, Ordering::Release);
+    }
+
+    /// The host address of a byte inside the log.
+    fn host_of_byte(&self, byte: u64) -> *mut u8 {
         // Inside of what is mapped, and so fits.
         let offset = usize::try_from(byte).unwrap_or(usize::MAX);
-        let at = self.host.as_ptr().wrapping_add(offset);
-        // SAFETY: inside the log, which stays mapped as long as `self`; all accesses are atomic.
-        let byte = unsafe { AtomicU8::from_ptr(at) };
-        if bits == 0xff {
-            byte.store(bits, Ordering::Release);
-        } else {
-            byte.fetch_or(bits, Ordering::Release);
+        self.host.as_ptr().wrapping_add(offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 48;
+
+    /// The pages that are marked in a log of `len_bytes` at `begin` of zeroed memory, after one call. Bytes around it stay zero.
+    fn pages_marked(begin: usize, len_bytes: u64, addr: u64, len: u64) -> Vec<u64> {
+        let memory: Arc<[AtomicU64]> = (0..BYTES / 8).map(|_| AtomicU64::new(0)).collect();
+        let first: NonNull<u8> = NonNull::from(&memory[0]).cast();
+        // SAFETY: inside of the list.
+        let host = unsafe { first.add(begin) };
+        // SAFETY: inside of the list, all of it atomics, kept by the owner.
+        let log = unsafe { DirtyLog::new(host, len_bytes, Arc::new(memory.clone())) };
+        log.mark(addr, len);
+        let bytes = memory
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        let bits = bytes.flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 != 0));
+        let marked = bits.enumerate().filter(|(_, is_set)| *is_set);
+        let pages = marked.map(|(bit, _)| bit.checked_sub(8 * begin).map(|page| page as u64));
+        pages.collect::<Option<Vec<u64>>>().unwrap()
+    }
+
+    #[test]
+    fn the_same_pages_are_marked_wherever_words_begin_and_end() {
+        for begin in 0..8 {
+            for len_bytes in [1, 7, 8, 9, 17, 40] {
+                let log_pages = 8 * len_bytes;
+                for first in (0..log_pages + 3).step_by(3) {
+                    for count in [1, 2, 7, 8, 9, 63, 64, 65, 1000] {
+                        let addr = first * LOG_PAGE_BYTES + 1;
+                        let len = count * LOG_PAGE_BYTES - 1;
+                        let expected = (first..first + count).filter(|page| *page < log_pages);
+                        let marked = pages_marked(begin, len_bytes, addr, len);
+                        assert!(
+                            marked.into_iter().eq(expected),
+                            "{count} from {first} in {len_bytes} at {begin}"
+                        );
+                    }
+                }
+            }
         }
     }
 }

@@ -151,7 +151,7 @@ impl Queue {
     #[inline]
     pub fn publish(&mut self) -> bool {
         if let Some(dirty) = &mut self.dirty {
-            dirty.mark_all_if_buffers_unknown();
+            dirty.mark_all_if_required();
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.record_batch_before_publish(&self.ring);
@@ -186,7 +186,7 @@ impl Queue {
             for chain in chains {
                 dirty.mark_and_forget_chain_buffers(*chain, &mut self.ring);
             }
-            dirty.mark_all_if_buffers_unknown();
+            dirty.mark_all_if_required();
         }
     }
 
