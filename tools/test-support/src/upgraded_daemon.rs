@@ -17,12 +17,19 @@ pub const HELLO_MESSAGE: &str = r#"{"hello":"0"}"#;
 /// The part of a script that sends these messages to the daemon that it is to replace.
 #[must_use]
 pub fn script_that_sends(messages: &[&str]) -> String {
-    let commands = messages.iter().map(|json| {
-        // Bytes, and no descriptors.
-        let head = format!(r"\{:03o}\000\000\000\000\000\000\000", json.len());
-        format!(r#"printf '{head}{json}' >&$BLOCKPLANE_TAKE_OVER; "#)
-    });
+    let commands = messages
+        .iter()
+        .map(|json| script_that_sends_in_two_parts(json, ""));
     commands.collect()
+}
+
+/// The same for one message, with a command between the lengths that it begins with and its text.
+#[must_use]
+pub fn script_that_sends_in_two_parts(message: &str, between: &str) -> String {
+    // Bytes, and no descriptors.
+    let head = format!(r"\{:03o}\000\000\000\000\000\000\000", message.len());
+    let send = |text: &str| format!("printf '{text}' >&$BLOCKPLANE_TAKE_OVER; ");
+    format!("{}{between}{}", send(&head), send(message))
 }
 
 /// The name that it is started by: in the test's folder, so that another program can take its place.

@@ -5,7 +5,9 @@ use std::path::Path;
 use serde_json::json;
 use test_support::deadline::eventually_ok;
 use test_support::lock_contender::LockContender;
-use test_support::upgraded_daemon::{Daemon, HELLO_MESSAGE, script_that_sends};
+use test_support::upgraded_daemon::{
+    Daemon, HELLO_MESSAGE, script_that_sends, script_that_sends_in_two_parts,
+};
 
 use crate::process::program;
 
@@ -156,12 +158,10 @@ fn new_program_that_hangs_after_the_handover_ends_both_processes() {
 fn new_program_that_is_slow_after_the_handover_has_taken_over() {
     let mut daemon = Daemon::with_image("num-queues=1", "");
     // Longer than the client's time, by more than the old process may need: the sleep begins before that sends *go*.
-    let pause = SAYS_HELLO_WITHIN + 7;
-    let (begin, end) = (
-        script_that_sends(&TAKES_OVER),
-        script_that_sends(&[r#"{"gone":1}"#]),
-    );
-    daemon.replace_program(&format!("{begin}sleep {pause}; {end}"));
+    let pause = format!("sleep {}; ", SAYS_HELLO_WITHIN + 3);
+    let begin = script_that_sends(&TAKES_OVER);
+    let end = script_that_sends_in_two_parts(r#"{"gone":1}"#, &pause);
+    daemon.replace_program(&format!("{begin}{pause}{end}"));
     let mut client = daemon.client();
     client.send("upgrade", &json!({"response-timeout": SAYS_HELLO_WITHIN}));
     let ended = daemon.ended();
