@@ -142,7 +142,8 @@ impl RunningSocketDevice {
         let mut has_room = true;
         for _ in 0..MAX_TURNS {
             self.has_more = self.device.run_turn(now_ns);
-            self.in_flight.end_older_generations_if_done(io);
+            self.in_flight
+                .end_older_generations_if_done(io, self.source_index);
             has_room = self.submit_unless_disabled(io);
             if !self.has_more {
                 break;

@@ -8,10 +8,13 @@ use std::sync::mpsc::Sender;
 use block::{AttachedDisk, DiskCall, DiskIo, IoContext, Request, SourceIo, token};
 use engine::Completion;
 
+/// The generation of a slot without a request: it is older than none.
+const NOT_IN_FLIGHT: u64 = u64::MAX;
+
 /// Requests in flight of one socket device.
 #[derive(Default)]
 pub(crate) struct InFlightSocketRequests {
-    /// Generations of requests, by slot.
+    /// Generations of requests, by slot; [`NOT_IN_FLIGHT`] for others.
     generations: Vec<u64>,
     current_generation: u64,
     count: usize,
@@ -28,7 +31,7 @@ impl InFlightSocketRequests {
     pub fn count_submitted(&mut self, slot: u32) {
         let slot = slot as usize;
         if self.generations.len() <= slot {
-            self.generations.resize(slot + 1, 0);
+            self.generations.resize(slot + 1, NOT_IN_FLIGHT);
         }
         self.generations[slot] = self.current_generation;
         self.count += 1;
@@ -44,6 +47,7 @@ impl InFlightSocketRequests {
         for completion in done {
             let slot = token::request_number(completion.token) as usize;
             self.older_count -= usize::from(self.generations[slot] < self.current_generation);
+            self.generations[slot] = NOT_IN_FLIGHT;
         }
         self.count -= done.len();
     }
@@ -65,8 +69,14 @@ impl InFlightSocketRequests {
         self.older_count = self.count;
     }
 
-    /// Releases the disks of older generations and ends the waits for them, if they have no requests.
-    pub fn end_older_generations_if_done(&mut self, io: &mut IoContext) {
+    /// Releases the disks of older generations and ends the waits for them, if they have no requests. Those that are waited for bypass
+    /// their gates. `place` is that of the source.
+    pub fn end_older_generations_if_done(&mut self, io: &mut IoContext, place: u32) {
+        if !self.settling.is_empty() {
+            let generations = (0..).zip(&self.generations);
+            let older = generations.filter(|(_, number)| **number < self.current_generation);
+            io.let_requests_bypass_gates(place, older.map(|(slot, _)| slot));
+        }
         if self.older_count > 0 {
             return;
         }

@@ -168,6 +168,14 @@ impl Queue {
         self.finished_old.pop()
     }
 
+    /// The slots of commands in flight of older generations.
+    pub fn old_commands(&self) -> impl Iterator<Item = u32> {
+        let slots = self.slots.in_flight_slots();
+        slots
+            .filter(|(_, slot)| slot.admit_time < self.generation_start)
+            .map(|(index, _)| index)
+    }
+
     /// Admits up to `budget` commands from the ring. Commands that need no disk are pushed to the ring at once, the others
     /// go to `io`.
     ///

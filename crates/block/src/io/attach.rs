@@ -126,9 +126,15 @@ impl IoContext {
         self.network.end_unbounded_waits(place);
     }
 
-    /// Lets the current requests of the source at this place bypass their gates, because the source waits for them.
-    pub fn let_current_bypass_gates(&mut self, place: u32) {
-        self.tasks.let_current_bypass_gates(place);
+    /// Lets these requests of the source at this place, and no other ones, bypass their gates, because the source waits for them. They are
+    /// the lower halves of its tokens.
+    pub fn let_requests_bypass_gates(
+        &mut self,
+        place: u32,
+        numbers: impl IntoIterator<Item = u32>,
+    ) {
+        let numbers = numbers.into_iter().collect();
+        self.tasks.let_requests_bypass_gates(place, numbers);
     }
 
     /// Notes that the source at this place has ended.

@@ -63,12 +63,12 @@ impl GuardedRequests {
         Some(entry??.token)
     }
 
-    /// The place of a request's source.
-    pub fn source_of(&self, mut token: u64) -> u32 {
+    /// The token that a request has at its source.
+    pub fn token_of_source(&self, mut token: u64) -> u64 {
         while let Some(own) = self.original_token(token) {
             token = own;
         }
-        token::source_index(token)
+        token
     }
 
     /// Drops the guards of a completed request, and returns its source's token.

@@ -15,6 +15,7 @@ use crate::null_disk::{CAPACITY, fill_with_zeroes};
 use crate::route::mark::MarkedRoute;
 use crate::route::task::{BackendRequest, RingRequest, SharedResource, TaskNode};
 use crate::route::{Carrier, FileTarget, LookupResult, MappedNode, OpHandler, Route};
+use crate::token;
 
 /// Largest transfer whose data the kernel may copy on an iothread with several files, in bytes. It takes about 30 us.
 const MAX_COPIED_BYTES: u64 = 128 << 10;
@@ -135,7 +136,8 @@ impl IoContext {
                 OpHandler::Null(options) => self.null_queue.start_or_queue(*options, &request),
                 OpHandler::Nothing => self.null_queue.complete_at_next_reap(request.token),
                 OpHandler::Network(target) => {
-                    target.submit(&request, self.guarded.source_of(request.token))
+                    let origin = self.guarded.token_of_source(request.token);
+                    target.submit(&request, token::source_index(origin))
                 }
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
                 OpHandler::Task(node) => self.spawn_task(node.clone(), request),
@@ -149,8 +151,8 @@ impl IoContext {
 
     /// Starts a task that carries out a request.
     fn spawn_task(&mut self, node: Rc<dyn TaskNode>, request: Request) -> Result<(), Full> {
-        let source = self.guarded.source_of(request.token);
-        self.tasks.spawn(node, request, source);
+        let origin = self.guarded.token_of_source(request.token);
+        self.tasks.spawn(node, request, origin);
         Ok(())
     }
 

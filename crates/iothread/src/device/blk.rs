@@ -228,6 +228,10 @@ impl QueueDevice for BlkQueue {
         self.queue.pop_finished_of_older_generation()
     }
 
+    fn requests_of_older_generations(&self) -> Vec<u32> {
+        self.queue.old_requests().collect()
+    }
+
     fn older_generation_parked_count(&self) -> u32 {
         self.parked
             .guest_request_count_where(|slot| self.queue.is_old(slot))

@@ -261,6 +261,13 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
+    fn requests_of_older_generations(&self) -> Vec<u32> {
+        match &self.role {
+            Role::Commands { queue, .. } => queue.old_commands().collect(),
+            Role::Control(_) | Role::Events(_) => Vec::new(),
+        }
+    }
+
     /// Later steps of commands in flight go to the new disks: each step is a complete request.
     fn replace_disks(
         &mut self,

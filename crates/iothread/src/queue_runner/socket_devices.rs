@@ -194,7 +194,6 @@ impl QueuesRunner {
             SocketDeviceCommand::Run => self.run_and_update_socket_device(cx, source_index),
             SocketDeviceCommand::Settle(reply) => {
                 running.reply_when_current_requests_end(reply);
-                context.io.let_current_bypass_gates(source_index);
                 self.run_and_update_socket_device(cx, source_index);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
@@ -202,7 +201,6 @@ impl QueuesRunner {
                     context.attach_node_and_reserve_completions(&node)
                 });
                 running.reply_when_current_requests_end(reply);
-                context.io.let_current_bypass_gates(source_index);
                 self.run_and_update_socket_device(cx, source_index);
             }
             SocketDeviceCommand::StopIfIdle(reply) => {

@@ -106,12 +106,17 @@ impl Vring {
                 self.release_generation_resources(unused, io);
             }
         }
+        if !self.older_generations.has_settle_waiters() {
+            return;
+        }
         self.older_generations
             .reply_if_only_parked(self.device.older_generation_parked_count());
-        if self.older_generations.has_settle_waiters() {
-            // Each time: a later step of a request, or a retry, may have reached a gate meanwhile.
-            io.let_current_bypass_gates(self.source_index);
-        }
+        // Each time: the number of one that has left may soon be that of a new request.
+        let waited_for = match self.older_generations.has_settle_waiters() {
+            true => self.device.requests_of_older_generations(),
+            false => Vec::new(),
+        };
+        io.let_requests_bypass_gates(self.source_index, waited_for);
     }
 
     /// Registers the memory of the current generation.

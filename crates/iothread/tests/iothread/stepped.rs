@@ -1,11 +1,12 @@
 //! Commands of the control plane between chosen iterations: the loop is run by hand, so that a message meets
 //! exactly the state that it is to be tested with.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-use block::{Aio, FaultAction, Node};
-use engine::fair_room;
+use block::{Aio, FaultAction, LimitKind, Node, RateLimit, ThrottleGroup, ThrottleLimits};
+use engine::{Op, fair_room};
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{EventLoop, PollSettings};
 use iothread::{Message, QueuesRunner, VringSetup};
@@ -411,6 +412,56 @@ fn settling_waits_for_admitted_requests_and_not_for_later_ones() {
     let settled = steps.ask(source_index, QueueCommand::Settle);
     steps.iterate();
     assert_eq!(settled.try_recv(), Ok(()));
+}
+
+/// Those before it no longer wait for a limit, and take their slots' numbers with them: later requests get the same ones.
+#[test]
+fn settling_lets_no_later_request_pass_a_limit() {
+    let (hanging, faults) = filter(&null_disk(0), &[fault(Some(Op::Read), FaultAction::Hang)]);
+    let mut limits = ThrottleLimits::default();
+    *limits.rate_mut(LimitKind::BpsWrite) = RateLimit::of(1);
+    let group = ThrottleGroup::new("group", limits);
+    let disk = Node::new_throttle("throttle", &hanging, &group, false, true);
+    let mut steps = SteppedIothread::new(128);
+    let mut guest = QueueDriver::new(64, false);
+    let source_index = started(&mut steps, guest.setup(&disk, 0));
+    let write_and_take_done =
+        |steps: &mut SteppedIothread, guest: &mut QueueDriver, tags: Range<u64>| {
+            tags.for_each(|tag| guest.write(tag, tag, 1));
+            guest.submit();
+            steps.enable(source_index, true);
+            (0..20).for_each(|_| steps.iterate());
+            let done = guest.take_done().into_iter().map(|done| done.tag);
+            done.collect::<Vec<_>>()
+        };
+    assert_eq!(
+        write_and_take_done(&mut steps, &mut guest, 0..3),
+        [0],
+        "the free burst"
+    );
+    let settled = steps.ask(source_index, QueueCommand::Settle);
+    assert_eq!(write_and_take_done(&mut steps, &mut guest, 3..6), [1, 2]);
+    assert_eq!(settled.try_recv(), Ok(()));
+
+    guest.read(100, 0);
+    assert_eq!(write_and_take_done(&mut steps, &mut guest, 6..9), [0; 0]);
+    let settled = steps.ask(source_index, QueueCommand::Settle);
+    // Their slots are free again while the settling waits for the read.
+    assert_eq!(
+        write_and_take_done(&mut steps, &mut guest, 9..12),
+        [3, 4, 5, 6, 7, 8]
+    );
+    assert_eq!(write_and_take_done(&mut steps, &mut guest, 12..18), [0; 0]);
+    assert_eq!(settled.try_recv(), Err(TryRecvError::Empty));
+    faults.release_hanging_and_set_rules(None);
+    assert_eq!(write_and_take_done(&mut steps, &mut guest, 18..20), [100]);
+    assert_eq!(settled.try_recv(), Ok(()));
+    group.set_limits(ThrottleLimits::default());
+    assert_eq!(
+        write_and_take_done(&mut steps, &mut guest, 20..21).len(),
+        12
+    );
+    steps.stopped(source_index);
 }
 
 /// Memory of this process that is pinned, in bytes.

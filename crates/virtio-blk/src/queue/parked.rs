@@ -35,6 +35,12 @@ impl Queue {
         self.slots.get(slot).id
     }
 
+    /// The slots of block requests in flight that were admitted before the current generation.
+    pub fn old_requests(&self) -> impl Iterator<Item = u32> {
+        let slots = self.slots.in_flight_slots();
+        slots.filter(|slot| self.is_old(*slot))
+    }
+
     /// Whether it was admitted before the current generation.
     #[must_use]
     pub fn is_old(&self, slot: u32) -> bool {

@@ -17,15 +17,14 @@ use crate::lease::Lease;
 use crate::network::NetworkTarget;
 use crate::null_disk::fill_with_zeroes;
 use crate::route::{FileTarget, LookupResult, OpHandler, Route};
+use crate::token;
 
 /// The interface of one async task to its iothread.
 #[derive(Clone)]
 pub(crate) struct TaskContext {
     pub(super) shared: Rc<ExecutorShared>,
-    /// The place of its request's source.
-    pub(super) source: u32,
-    /// The number of the task, in the order in which tasks were spawned.
-    pub(super) spawn_number: u64,
+    /// The token of its source's request.
+    pub(super) origin: u64,
 }
 
 impl TaskContext {
@@ -118,7 +117,7 @@ impl TaskContext {
         request: Request,
     ) -> Result<(), Errno> {
         let target = target.clone();
-        let outgoing = |request| BackendRequest::Network(target, request, self.source);
+        let outgoing = |request| BackendRequest::Network(target, request, self.source());
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
         unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
     }
@@ -177,17 +176,21 @@ impl TaskContext {
         }
     }
 
-    /// Whether the source of the request is about to end: then the task must not wait for anything that may take for ever.
-    pub fn is_stopping(&self) -> bool {
-        self.shared.stopping.borrow().contains(&self.source)
+    /// The place of its source.
+    fn source(&self) -> u32 {
+        token::source_index(self.origin)
     }
 
-    /// Whether its request bypasses gates, since its source waits for the tasks that it has now.
+    /// Whether the source of the request is about to end: then the task must not wait for anything that may take for ever.
+    pub fn is_stopping(&self) -> bool {
+        self.shared.stopping.borrow().contains(&self.source())
+    }
+
+    /// Whether its request bypasses gates, since its source waits for it.
     pub fn may_bypass_gates(&self) -> bool {
-        let bypass_before = self.shared.bypass_before.borrow();
-        bypass_before
-            .get(&self.source)
-            .is_some_and(|first| self.spawn_number < *first)
+        let bypassing = self.shared.bypassing.borrow();
+        let of_source = bypassing.get(&self.source());
+        of_source.is_some_and(|numbers| numbers.contains(&token::request_number(self.origin)))
     }
 
     /// Waits for a future, or until the source of the request is about to end.

@@ -1,5 +1,6 @@
 //! The executor of an iothread: spawns, polls and completes its async tasks, and hands out their requests to backends.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -11,6 +12,7 @@ use super::shared::{ExecutorShared, NO_TASK};
 use super::woken_blocks::WokenBlocks;
 use super::{LocalFuture, TaskNode, Wake};
 use crate::clock::now_ns;
+use crate::token;
 use engine::Request;
 
 /// Most tasks that are polled in one phase, so that other queues get their turn.
@@ -32,8 +34,8 @@ struct TaskSlot {
     waker: Waker,
     /// The token of its request.
     token: u64,
-    /// The place of its source.
-    source: u32,
+    /// The token of its source's request.
+    origin: u64,
     /// How many tasks were spawned before it.
     spawn_number: u64,
 }
@@ -74,10 +76,10 @@ impl Executor {
         self.running == 0 && self.completed.is_empty()
     }
 
-    /// Spawns a task for a request of the source at this place. There is no limit of tasks but the number of requests that
+    /// Spawns a task for a request that is part of its source's request `origin`, a token. There is no limit of tasks but the number of requests that
     /// sources have in flight, so none takes the room of another. The request completes when the task does. The
     /// next [`poll_due_and_woken`](Self::poll_due_and_woken) polls it.
-    pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request, source: u32) {
+    pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request, origin: u64) {
         let token = request.token;
         let needed_buffer_bytes = node.needed_buffer_bytes(&request);
         let task = self.free_tasks.pop().unwrap_or_else(|| {
@@ -86,21 +88,20 @@ impl Executor {
                 state: TaskState::Free,
                 waker: self.woken.waker(index),
                 token,
-                source,
+                origin,
                 spawn_number: 0,
             });
             index
         });
         let cx = TaskContext {
             shared: self.shared.clone(),
-            source,
-            spawn_number: self.spawned_count,
+            origin,
         };
         self.shared.current.set(task);
         let future = node.run(cx, request);
         self.shared.current.set(NO_TASK);
         let slot = &mut self.tasks[task as usize];
-        (slot.token, slot.source) = (token, source);
+        (slot.token, slot.origin) = (token, origin);
         slot.spawn_number = self.spawned_count;
         self.spawned_count += 1;
         self.running += 1;
@@ -276,21 +277,26 @@ impl Executor {
     /// [`forget_ended_source`](Self::forget_ended_source).
     pub fn end_unbounded_waits(&mut self, source: u32) {
         self.shared.stopping.borrow_mut().push(source);
-        self.wake_tasks_of_source(source);
+        self.wake_tasks(|origin| token::source_index(origin) == source);
     }
 
-    /// Lets the current tasks of the source at this place bypass their gates.
-    pub fn let_current_bypass_gates(&mut self, source: u32) {
-        let mut bypass_before = self.shared.bypass_before.borrow_mut();
-        bypass_before.insert(source, self.spawned_count);
-        drop(bypass_before);
-        self.wake_tasks_of_source(source);
+    /// Lets these requests of the source at this place, and no other ones, bypass their gates.
+    pub fn let_requests_bypass_gates(&mut self, source: u32, numbers: BTreeSet<u32>) {
+        let mut bypassing = self.shared.bypassing.borrow_mut();
+        let before = bypassing.remove(&source).unwrap_or_default();
+        let is_new = |number| numbers.contains(&number) && !before.contains(&number);
+        self.wake_tasks(|origin| {
+            token::source_index(origin) == source && is_new(token::request_number(origin))
+        });
+        if !numbers.is_empty() {
+            bypassing.insert(source, numbers);
+        }
     }
 
-    /// Wakes all tasks of a source, so that they see that it is about to end or that they may bypass their gates.
-    fn wake_tasks_of_source(&self, source: u32) {
+    /// Wakes the tasks of these requests, so that they see that they no longer have to wait.
+    fn wake_tasks(&self, is_meant: impl Fn(u64) -> bool) {
         for (index, task) in (0u32..).zip(&self.tasks) {
-            if task.source == source && matches!(task.state, TaskState::Running(_)) {
+            if matches!(task.state, TaskState::Running(_)) && is_meant(task.origin) {
                 self.woken.insert_without_waking_loop(index);
             }
         }
@@ -302,7 +308,7 @@ impl Executor {
             .stopping
             .borrow_mut()
             .retain(|other| *other != source);
-        self.shared.bypass_before.borrow_mut().remove(&source);
+        self.shared.bypassing.borrow_mut().remove(&source);
     }
 }
 

@@ -1,7 +1,7 @@
 //! State that the async tasks of an iothread share with their executor.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::buffers::TaskBuffers;
 use super::io::IoTable;
@@ -19,8 +19,8 @@ pub(super) struct ExecutorShared {
     pub buffers: RefCell<TaskBuffers>,
     /// Places of sources that are about to end.
     pub stopping: RefCell<Vec<u32>>,
-    /// By the source's place: its tasks with a smaller spawn number bypass their gates.
-    pub bypass_before: RefCell<BTreeMap<u32, u64>>,
+    /// By the source's place: the numbers of its requests that bypass their gates.
+    pub bypassing: RefCell<BTreeMap<u32, BTreeSet<u32>>>,
 }
 
 impl ExecutorShared {
@@ -32,7 +32,7 @@ impl ExecutorShared {
             timers: RefCell::default(),
             buffers: RefCell::default(),
             stopping: RefCell::default(),
-            bypass_before: RefCell::default(),
+            bypassing: RefCell::default(),
         }
     }
 }

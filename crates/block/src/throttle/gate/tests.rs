@@ -160,10 +160,12 @@ fn requests_that_no_longer_wait_are_debts() {
     let mut rig = Rig::new(LimitKind::BpsRead, 1);
     rig.submit(Op::Read, 1..=3);
     assert_eq!(rig.run(), [1]);
-    rig.io.let_current_bypass_gates(SOURCE);
+    rig.io.let_requests_bypass_gates(SOURCE, [2, 3]);
     assert_eq!(rig.run(), [2, 3]);
     rig.submit(Op::Read, [4]);
     assert_eq!(rig.run(), [0; 0], "it came later");
+    rig.io.let_requests_bypass_gates(SOURCE, [2, 3]);
+    assert_eq!(rig.run(), [0; 0], "it is not waited for");
     rig.io.end_unbounded_waits(SOURCE + 1);
     assert_eq!(rig.run(), [0; 0], "another source stops");
     rig.io.end_unbounded_waits(SOURCE);

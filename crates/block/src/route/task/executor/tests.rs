@@ -59,7 +59,8 @@ impl Rig {
     ) {
         let run = move |cx| -> LocalFuture<Result<(), Errno>> { Box::pin(run(cx)) };
         let node = Rc::new(TestNode { run, needed_bytes });
-        self.tasks.spawn(node, request(source, slot), source);
+        self.tasks
+            .spawn(node, request(source, slot), token::new(source, slot));
     }
 
     /// Slots whose requests have completed after one phase.
