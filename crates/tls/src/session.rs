@@ -10,6 +10,7 @@ use rustls::{ClientConnection, Connection, ServerConnection};
 
 use crate::credentials::{ClientCredentials, ServerCredentials};
 use crate::distinguished_name::distinguished_name;
+use crate::records::Records;
 
 /// The name of a server, as its certificate has it.
 pub type ServerName = rustls::pki_types::ServerName<'static>;
@@ -23,6 +24,12 @@ const MAX_UNSENT_BYTES: usize = 128 << 10;
 /// Most encrypted bytes that a turn takes, whatever they contain: other sources of the thread wait meanwhile.
 const MAX_BYTES_PER_TURN: usize = 512 << 10;
 
+/// What a record counts as besides, in bytes. A key update has 27 bytes, and takes some 7 us.
+const RECORD_COST_BYTES: usize = 2 << 10;
+
+/// Most records that rustls is given at once.
+const RECORDS_AT_ONCE: usize = 64;
+
 /// A session.
 pub struct Session {
     connection: Connection,
@@ -31,7 +38,8 @@ pub struct Session {
     /// Those that rustls has not taken.
     begin: usize,
     end: usize,
-    /// Encrypted bytes that this turn may still take.
+    records: Records,
+    /// Encrypted bytes that this turn may still take, with the cost of their records.
     turn_budget: usize,
     /// The peer or the stream has ended, or the peer has violated the protocol.
     is_over: bool,
@@ -63,6 +71,7 @@ impl Session {
             received: vec![0; RECEIVE_BYTES].into(),
             begin: 0,
             end: 0,
+            records: Records::default(),
             turn_budget: MAX_BYTES_PER_TURN,
             is_over: false,
         }
@@ -107,13 +116,14 @@ impl Session {
         self.connection.wants_write()
     }
 
-    /// Whether the next read finds something that the stream does not announce: received bytes, or the end.
+    /// Whether the next read may find something that the stream does not announce: received bytes, the end, or what this turn had no
+    /// share for.
     #[must_use]
     pub fn has_more_to_read(&self) -> bool {
-        self.is_over || self.begin < self.end
+        self.is_over || self.begin < self.end || self.turn_budget == 0
     }
 
-    /// Begins a turn of the thread, which takes at most 512 KiB of encrypted bytes.
+    /// Begins a turn of the thread, which takes at most 512 KiB of encrypted bytes, or some 250 records.
     pub fn begin_turn(&mut self) {
         self.turn_budget = MAX_BYTES_PER_TURN;
     }
@@ -149,11 +159,14 @@ impl Session {
             (self.begin, self.end) = (0, received);
             self.is_over = received == 0;
         }
+        let unread = &self.received[self.begin..self.end];
+        let (offered, _) = { self.records }.follow(unread, RECORDS_AT_ONCE);
         // Without bytes, this is the end of the stream.
-        let mut unread = &self.received[self.begin..self.end];
-        let taken = self.connection.read_tls(&mut unread)?;
+        let taken = self.connection.read_tls(&mut &unread[..offered])?;
+        let (_, records) = self.records.follow(&unread[..taken], RECORDS_AT_ONCE);
         self.begin += taken;
-        self.turn_budget = self.turn_budget.saturating_sub(taken);
+        let cost = taken + records * RECORD_COST_BYTES;
+        self.turn_budget = self.turn_budget.saturating_sub(cost);
         let processed = self.connection.process_new_packets();
         self.is_over |= processed.is_err();
         processed.map(|_| ()).map_err(tls_error)
