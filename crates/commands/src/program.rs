@@ -83,7 +83,8 @@ pub fn printable(text: &str) -> String {
 
 /// Whether a terminal or an editor obeys this character: control characters, ends of lines and paragraphs, and changes of direction
 /// (Unicode Standard Annex #9).
-fn controls_layout(char: char) -> bool {
+#[must_use]
+pub fn controls_layout(char: char) -> bool {
     let begins_line = matches!(char, '\u{2028}' | '\u{2029}');
     let changes_direction = matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     char.is_control() || begins_line || changes_direction

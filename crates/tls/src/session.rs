@@ -160,7 +160,9 @@ impl Session {
             self.is_over = received == 0;
         }
         let unread = &self.received[self.begin..self.end];
-        let (offered, _) = { self.records }.follow(unread, RECORDS_AT_ONCE);
+        // Not followed for good: rustls may take less.
+        let mut ahead = self.records;
+        let (offered, _) = ahead.follow(unread, RECORDS_AT_ONCE);
         // Without bytes, this is the end of the stream.
         let taken = self.connection.read_tls(&mut &unread[..offered])?;
         let (_, records) = self.records.follow(&unread[..taken], RECORDS_AT_ONCE);

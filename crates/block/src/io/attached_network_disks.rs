@@ -109,16 +109,10 @@ impl AttachedNetworkDisks {
         });
     }
 
-    fn for_each_shared(&self, change: impl Fn(&mut SharedQueue)) {
+    /// The queues, to be changed.
+    fn for_each(&self, mut change: impl FnMut(&mut SharedQueue)) {
         for attached in &self.disks {
             change(&mut attached.queue.borrow_mut());
-        }
-    }
-
-    /// The queues, to be changed.
-    fn for_each(&self, mut change: impl FnMut(&mut dyn NetworkQueue)) {
-        for attached in &self.disks {
-            change(&mut attached.queue.borrow_mut().queue);
         }
     }
 
@@ -133,23 +127,23 @@ impl AttachedNetworkDisks {
     /// The submit phase of all queues.
     #[inline]
     pub fn submit(&mut self) {
-        self.for_each(|queue| queue.submit());
+        self.for_each(|shared| shared.queue.submit());
     }
 
     /// Appends the completions of all queues to `out`.
     #[inline]
     pub fn reap(&mut self, out: &mut Vec<Completion>) {
-        self.for_each(|queue| queue.reap(out));
+        self.for_each(|shared| shared.queue.reap(out));
     }
 
     /// After the reap phase: reserves room for tasks that were refused before.
     pub fn reserve_room_for_refused_tasks(&mut self) {
-        self.for_each_shared(SharedQueue::reserve_room_for_refused_tasks);
+        self.for_each(SharedQueue::reserve_room_for_refused_tasks);
     }
 
     /// Before the requests of tasks are submitted.
     pub fn release_room_reserved_for_tasks(&mut self) {
-        self.for_each_shared(SharedQueue::release_room_reserved_for_tasks);
+        self.for_each(SharedQueue::release_room_reserved_for_tasks);
     }
 
     /// Whether [`reap`](Self::reap) may find something; without a system call.
@@ -160,7 +154,7 @@ impl AttachedNetworkDisks {
 
     /// Notes that the descriptor of the sockets, or another one, was ready.
     pub fn note_event(&mut self) {
-        self.for_each(|queue| queue.note_event());
+        self.for_each(|shared| shared.queue.note_event());
     }
 
     /// Whether the loop has to iterate once more before it blocks.
@@ -183,11 +177,11 @@ impl AttachedNetworkDisks {
 
     /// Bounds the waits of a source that is about to end.
     pub fn end_unbounded_waits(&mut self, place: u32) {
-        self.for_each(|queue| queue.end_unbounded_waits(place));
+        self.for_each(|shared| shared.queue.end_unbounded_waits(place));
     }
 
     /// Notes that a source has ended.
     pub fn forget_ended_source(&mut self, place: u32) {
-        self.for_each(|queue| queue.forget_ended_source(place));
+        self.for_each(|shared| shared.queue.forget_ended_source(place));
     }
 }

@@ -61,7 +61,7 @@ impl NetworkDisk for RbdDisk {
     }
 }
 
-impl<Q, L> RbdQueue<Q, L> {
+impl<Q: NetworkQueue, L> RbdQueue<Q, L> {
     fn new(queue: Q, lock: Arc<L>, reads_need_lock: bool, wake: Wake) -> Self {
         RbdQueue {
             queue,
@@ -73,9 +73,7 @@ impl<Q, L> RbdQueue<Q, L> {
             empty_flushes: Vec::new(),
         }
     }
-}
 
-impl<Q: NetworkQueue, L> RbdQueue<Q, L> {
     /// librbd serves all sources and jobs alike.
     ///
     /// # Safety

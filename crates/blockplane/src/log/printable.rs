@@ -36,7 +36,7 @@ impl Write for JsonWriter {
 
 /// JSON with the control characters escaped that its strings have.
 fn without_controls_in_strings(json: &str) -> String {
-    let escaped = |char: char| match char.is_control() && char != '\n' {
+    let escaped = |char: char| match commands::controls_layout(char) && char != '\n' {
         true => format!("\\u{:04x}", u32::from(char)),
         false => char.to_string(),
     };

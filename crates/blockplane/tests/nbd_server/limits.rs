@@ -1,13 +1,14 @@
 //! Clients that are silent, too many, or read nothing, harm only themselves; those that keep a disk behind a network busy, too.
 
 use std::io::Read;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nbd::wire::{command, option, transmission_flag};
 
 use test_support::deadline::eventually;
+use test_support::repeating_thread::RepeatingThread;
 
 use crate::process::{Folder, STUCK_AFTER};
 use crate::raw_client::{RawClient, request};
@@ -103,34 +104,26 @@ fn requests_through_a_filter_go_on_beside_clients_that_fill_the_queue_of_a_disk(
         socket.display()
     );
     let (program, _client) = start(&folder, &line);
-    let (is_over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let fill = || {
-        let mut greedy = RawClient::enter(&folder, "d");
+    let answered = Arc::<AtomicUsize>::default();
+    let greedy = [(); 2].map(|()| {
+        let (mut client, answered) = (RawClient::enter(&folder, "d"), answered.clone());
         let read = request(command::READ, 0, 1, (0, 512));
-        greedy.send(&read.repeat(DEPTH));
-        while !is_over.load(Ordering::Relaxed) {
-            greedy.reply(512);
+        client.send(&read.repeat(DEPTH));
+        RepeatingThread::start(move |_| {
+            client.reply(512);
             answered.fetch_add(1, Ordering::Relaxed);
-            greedy.send(&read);
-        }
-    };
-    let answered_meanwhile = thread::scope(|scope| {
-        let threads = [scope.spawn(fill), scope.spawn(fill)];
-        let mut patient = RawClient::enter(&folder, "f");
-        eventually("the queue is full", || {
-            answered.load(Ordering::Relaxed) > 2 * DEPTH
-        });
-        let before = answered.load(Ordering::Relaxed);
-        for _ in 0..READS {
-            patient.read(0, 512);
-        }
-        is_over.store(true, Ordering::Relaxed);
-        let answered = answered.load(Ordering::Relaxed) - before;
-        for thread in threads {
-            thread.join().unwrap();
-        }
-        answered
+            client.send(&read);
+        })
     });
+    let answered = || answered.load(Ordering::Relaxed);
+    let mut patient = RawClient::enter(&folder, "f");
+    eventually("the queue is full", || answered() > 2 * DEPTH);
+    let before = answered();
+    for _ in 0..READS {
+        patient.read(0, 512);
+    }
+    let answered_meanwhile = answered() - before;
+    drop(greedy);
     assert!(
         answered_meanwhile < 8 * DEPTH * READS,
         "{answered_meanwhile}"

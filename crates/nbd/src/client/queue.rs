@@ -136,12 +136,12 @@ impl ClientQueue {
     ) -> Result<(), Full> {
         let is_cancelled = group.is_some_and(|group| group.is_cancelled());
         let is_full = self.room() == 0;
-        let is_given_up = is_cancelled || (is_full && self.has_waited_enough(source));
-        if is_full && !is_given_up {
+        let fails_at_once = is_cancelled || (is_full && self.has_waited_enough(source));
+        if is_full && !fails_at_once {
             return Err(Full);
         }
         let fails = match &self.link {
-            _ if is_given_up => true,
+            _ if fails_at_once => true,
             Link::Up(_) => false,
             Link::Down(outage) => outage.fails_requests(),
             Link::Refused => true,

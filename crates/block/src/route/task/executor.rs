@@ -76,9 +76,9 @@ impl Executor {
         self.running == 0 && self.completed.is_empty()
     }
 
-    /// Spawns a task for a request that is part of its source's request `origin`, a token. There is no limit of tasks but the number of requests that
-    /// sources have in flight, so none takes the room of another. The request completes when the task does. The
-    /// next [`poll_due_and_woken`](Self::poll_due_and_woken) polls it.
+    /// Spawns a task for a request, which is part of its source's request with the token `origin`. There is no limit of tasks but the
+    /// number of requests that sources have in flight, so none takes the room of another. The request completes when the task does.
+    /// The next [`poll_due_and_woken`](Self::poll_due_and_woken) polls it.
     pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request, origin: u64) {
         let token = request.token;
         let needed_buffer_bytes = node.needed_buffer_bytes(&request);

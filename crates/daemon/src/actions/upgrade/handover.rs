@@ -42,7 +42,8 @@ pub(crate) fn monotonic_ns() -> u64 {
 
 impl MainThread {
     /// Starts the same program again, or `other_program`, and hands everything over to it. Until the new process serves, each of its
-    /// messages has to come within `response_timeout`, and within half a minute at most once queues have stopped. Calls `on_outcome` with the result.
+    /// messages has to come within `response_timeout`, and within half a minute at most once queues have stopped. Calls `on_outcome`
+    /// with the result.
     pub fn begin_upgrade(
         &mut self,
         other_program: Option<PathBuf>,
