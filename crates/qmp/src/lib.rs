@@ -24,6 +24,7 @@ mod response;
 mod server;
 mod server_handle;
 mod session;
+mod state_events;
 mod strict_json;
 mod types;
 

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
+use serde_json::Value;
 use unix_socket::accept::{ACCEPT_RETRY_DELAY, AcceptFailed, client_or_warn};
 use unix_socket::listener::Listener;
 
@@ -25,7 +26,8 @@ use crate::limits::MAX_CLIENTS;
 use crate::poller::{PolledDescriptor, Poller, ReadyDescriptor};
 use crate::reply_sender::ReplySender;
 use crate::request::Request;
-use crate::server_handle::{MessageToServer, ServerHandle};
+use crate::server_handle::{EventLimit, MessageToServer, ServerHandle};
+use crate::state_events::StateEvents;
 use crate::{CommandHandler, Interface};
 
 /// Time that clients have to read their last responses when the server stops.
@@ -91,6 +93,7 @@ impl Server {
             last_client_id: 0,
             accept_retry_at: None,
             limit_warning: ClientLimitWarning::default(),
+            state_events: StateEvents::default(),
             stop_deadline: None,
         };
         handle.mark_server_started();
@@ -176,6 +179,7 @@ struct ServerThread<C, D> {
     /// When to accept clients again after an error.
     accept_retry_at: Option<Instant>,
     limit_warning: ClientLimitWarning,
+    state_events: StateEvents,
     /// The latest end of the thread, once it is stopped.
     stop_deadline: Option<Instant>,
 }
@@ -186,6 +190,9 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
         loop {
             let now = Instant::now();
             self.accept_retry_at = self.accept_retry_at.filter(|again| *again > now);
+            for event in self.state_events.take_due(now) {
+                self.send_event(&event);
+            }
             self.clients.retain(|client| !client.is_finished());
             let is_late = self.stop_deadline.is_some_and(|deadline| deadline <= now);
             if is_late || self.stop_deadline.is_some() && self.clients.is_empty() {
@@ -232,9 +239,14 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
                 client.polled_events = wanted_poll_events;
             }
         }
-        let wake_times = [self.accept_retry_at, self.stop_deadline];
+        let wake_times = [
+            self.accept_retry_at,
+            self.stop_deadline,
+            self.state_events.next_due(),
+        ];
         let wake_at = wake_times.into_iter().flatten().min();
-        self.poller.wait(wake_at.map(|at| at - now))
+        self.poller
+            .wait(wake_at.map(|at| at.saturating_duration_since(now)))
     }
 
     /// Handles one descriptor that is ready.
@@ -303,14 +315,12 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
                     );
                 }
             }
-            MessageToServer::Event { name, event } => {
+            MessageToServer::Event { name, event, limit } => {
                 debug_assert!(
                     self.interface.events.iter().any(|event| event.name == name),
                     "{name} is declared"
                 );
-                for client in &mut self.clients {
-                    client.send_event_or_disconnect(&event);
-                }
+                self.send_event_or_hold_back(event, limit);
             }
             MessageToServer::SetAcceptingPaused { paused, done } => {
                 self.paused = paused;
@@ -324,6 +334,28 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
                     .for_each(Client::discard_and_close_input);
                 self.stop_deadline = Some(Instant::now() + STOP_TIMEOUT);
             }
+        }
+    }
+
+    /// Sends an event to all clients as its limit allows.
+    fn send_event_or_hold_back(&mut self, event: Value, limit: EventLimit) {
+        let events = match limit {
+            EventLimit::None => [None, Some(event)],
+            EventLimit::State(state) => {
+                let now = Instant::now();
+                [None, self.state_events.pass_or_hold(state, event, now)]
+            }
+            EventLimit::EndOfState(state) => [self.state_events.end(&state), Some(event)],
+        };
+        for event in events.iter().flatten() {
+            self.send_event(event);
+        }
+    }
+
+    /// Sends an event to all clients.
+    fn send_event(&mut self, event: &Value) {
+        for client in &mut self.clients {
+            client.send_event_or_disconnect(event);
         }
     }
 

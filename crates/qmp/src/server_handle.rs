@@ -23,11 +23,25 @@ pub(crate) enum MessageToServer {
     /// The response to a request of a client.
     Response { client: u64, response: Value },
     /// An event for all clients.
-    Event { name: &'static str, event: Value },
+    Event {
+        name: &'static str,
+        event: Value,
+        limit: EventLimit,
+    },
     /// Pauses or resumes the acceptance of clients; `done` is notified once that has been applied.
     SetAcceptingPaused { paused: bool, done: SyncSender<()> },
     /// Ends the thread.
     Stop,
+}
+
+/// How the number of events is limited.
+pub(crate) enum EventLimit {
+    /// Not at all: the program causes them.
+    None,
+    /// As one of this state, see [`ServerHandle::emit_state`].
+    State(String),
+    /// Not at all, and what is held back of this state is sent before it.
+    EndOfState(String),
 }
 
 /// Sends messages to the server from any thread. Without a running server they are dropped.
@@ -67,8 +81,25 @@ impl ServerHandle {
         Ok(ServerHandle(Arc::new(MessageQueue { state, wake_fd })))
     }
 
-    /// Sends an event to all clients.
+    /// Sends an event to all clients. For one that a guest, a front-end or a network client can cause at will, use
+    /// [`emit_state`](Self::emit_state).
     pub fn emit(&self, name: &'static str, data: Value) {
+        self.emit_limited(name, data, EventLimit::None);
+    }
+
+    /// Sends an event that tells the present value of `state`, any name. If there are many of one state, a few are sent at once
+    /// and then one per second: the latest, those between are dropped.
+    pub fn emit_state(&self, state: String, name: &'static str, data: Value) {
+        self.emit_limited(name, data, EventLimit::State(state));
+    }
+
+    /// Sends an event that ends `state`: the latest event of that comes before it.
+    pub fn emit_end_of_state(&self, state: String, name: &'static str, data: Value) {
+        self.emit_limited(name, data, EventLimit::EndOfState(state));
+    }
+
+    /// Sends an event with the present time to all clients.
+    fn emit_limited(&self, name: &'static str, data: Value, limit: EventLimit) {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         // Fails only with a clock before 1970.
         let since_1970 = since_1970.unwrap_or_default();
@@ -77,7 +108,7 @@ impl ServerHandle {
             "event": name,
             "data": data,
         });
-        self.send(MessageToServer::Event { name, event });
+        self.send(MessageToServer::Event { name, event, limit });
     }
 
     /// Sends the response to a client's request.

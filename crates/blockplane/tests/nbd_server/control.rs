@@ -76,6 +76,33 @@ fn export_del_safe_refuses_connected_clients_and_hard_disconnects_them() {
     program.stop();
 }
 
+/// A network client must not make the monitors' clients fall behind, which are disconnected then.
+#[test]
+fn visits_of_clients_are_reported_at_a_limited_rate_and_the_last_one_always() {
+    const VISITS: usize = 100;
+    let (folder, program, mut client, mut connected) = serve(MIB, "");
+    for _ in 0..VISITS {
+        connected.hang_up();
+        connected = RawClient::enter(&folder, "d");
+    }
+    client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
+    let mut names = Vec::new();
+    while names
+        .last()
+        .is_none_or(|name| name != "BLOCK_EXPORT_DELETED")
+    {
+        let event = client.wait_for_event_of(&[
+            "BLOCK_EXPORT_CONNECTED",
+            "BLOCK_EXPORT_DISCONNECTED",
+            "BLOCK_EXPORT_DELETED",
+        ]);
+        names.push(event["event"].as_str().unwrap().to_owned());
+    }
+    assert!(names.len() < VISITS, "{} events", names.len());
+    assert_eq!(names[names.len() - 2], "BLOCK_EXPORT_DISCONNECTED");
+    program.stop();
+}
+
 /// The iothread has not seen yet that the client is gone.
 #[test]
 fn export_whose_client_has_disconnected_is_not_in_use() {

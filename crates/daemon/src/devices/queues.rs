@@ -71,7 +71,7 @@ pub(crate) fn record_and_report_connection(
             true => "BLOCK_EXPORT_CONNECTED",
             false => "BLOCK_EXPORT_DISCONNECTED",
         };
-        events.emit(event, json!({"id": export}));
+        events.emit_state(export.to_owned(), event, json!({"id": export}));
     }
     changed
 }

@@ -243,25 +243,27 @@ impl DaemonObjects {
             self.emit_export_deleted(id);
             return Ok(ExportRemoval::Done);
         }
-        if !hard && !server.stop_if_hung_up() {
-            return Err(format!(
-                "export '{id}' still in use: a front-end is connected; mode=hard disconnects it"
-            )
-            .into());
-        }
+        // The thread is there before anything is stopped. Without a server it has nothing to do.
         let (on_drained, drained_id) = (self.on_export_drained.clone(), id.to_owned());
         let (server_sender, server_receiver) = std::sync::mpsc::channel::<ExportServer>();
         let (drained, is_drained) = std::sync::mpsc::channel();
         let draining_thread = std::thread::Builder::new()
             .name(format!("end {id}"))
             .spawn(move || {
-                if let Ok(server) = server_receiver.recv() {
-                    server.drain_and_close();
-                }
+                let Ok(server) = server_receiver.recv() else {
+                    return;
+                };
+                server.drain_and_close();
                 on_drained(drained_id);
                 // The receiver may be gone; ignore the error.
                 let _ = drained.send(());
             })?;
+        if !hard && !server.stop_if_hung_up() {
+            return Err(format!(
+                "export '{id}' still in use: a front-end is connected; mode=hard disconnects it"
+            )
+            .into());
+        }
         server.begin_stop();
         let state = std::mem::replace(
             &mut self.exports[index].state,
@@ -282,7 +284,8 @@ impl DaemonObjects {
 
     /// Sends the event that an export has been removed.
     fn emit_export_deleted(&self, id: &str) {
-        self.events.emit("BLOCK_EXPORT_DELETED", json!({"id": id}));
+        self.events
+            .emit_end_of_state(id.to_owned(), "BLOCK_EXPORT_DELETED", json!({"id": id}));
     }
 
     /// Whether there is an export of type `nbd` with this id.

@@ -55,7 +55,11 @@ fn run_reports_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, even
                 reason,
             }) => {
                 let data = json!({"id": export, "queue": queue, "reason": reason});
-                events.emit("BLOCK_EXPORT_QUEUE_BROKEN", data);
+                events.emit_state(
+                    format!("{export}, queue {queue}"),
+                    "BLOCK_EXPORT_QUEUE_BROKEN",
+                    data,
+                );
             }
             Ok(Report::Late {
                 export,
