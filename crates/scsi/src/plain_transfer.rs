@@ -126,6 +126,15 @@ impl PlainTransfer {
 }
 
 impl TargetView {
+    /// Whether the write cache of the [selected](Self::refresh_and_select_unit) unit may be off: a write that was not submitted
+    /// with FUA must not be reported as completed without a [`Task`] then.
+    #[inline(always)]
+    #[must_use]
+    pub fn may_be_write_through(&self) -> bool {
+        let selected = self.selected_unit();
+        selected.is_none_or(|unit| unit.access_word().is_write_through())
+    }
+
     /// Parses a command for the [selected](Self::refresh_and_select_unit) unit, if it is a plain read, or write, that
     /// needs no further checks.
     #[inline(always)]
@@ -150,11 +159,13 @@ impl Task {
         transfer: PlainTransfer,
     ) {
         self.clear_for_command(lun, nexus);
-        // The unit defines the format of sense data, but may have been removed.
-        self.descriptor_sense = view
-            .unit(lun)
-            .is_some_and(|unit| unit.access_word().has_descriptor_sense());
         self.previous_sense = None;
+        // The unit may have been removed.
+        self.unit = view.unit(lun).cloned();
+        self.descriptor_sense = self
+            .unit
+            .as_ref()
+            .is_some_and(|unit| unit.access_word().has_descriptor_sense());
         self.set_transfer(transfer);
         self.mark_submitted_by_adapter();
     }

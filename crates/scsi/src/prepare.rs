@@ -13,13 +13,13 @@ use crate::refusal::RefusalStatus;
 use crate::sense::Sense;
 use crate::step::DataPhase;
 use crate::steps::{
-    AfterFlush, CompareAndWrite, Extent, FlushThen, MultiStepCommand, OrWrite,
-    PersistentReserveOut, ReadIntoShortBuffer, Unmap, Verify, VerifyComparison, WriteSame,
+    AfterFlush, CompareAndWrite, Extent, MultiStepCommand, OrWrite, PersistentReserveOut,
+    ReadIntoShortBuffer, Unmap, Verify, VerifyComparison, WriteSame,
 };
 use crate::task::{RemainingWork, Task};
 use crate::unit::Unit;
 use crate::vpd::{MAX_UNMAP_RANGES, max_compare_blocks, max_unmap_blocks};
-use crate::{capacity, inquiry, mode_select, mode_sense, persistent_in, persistent_out, report};
+use crate::{capacity, inquiry, mode_select, persistent_in, persistent_out, report};
 
 /// UNMAP's list: a header, and ranges.
 const UNMAP_HEADER_BYTES: usize = 8;
@@ -41,7 +41,6 @@ pub(crate) fn try_append_immediate_reply(
                 .read_state(|state| state.ports_of_nexus(nexus).map_or(1, |ports| ports.target));
             inquiry::inquiry(cdb, unit, port, data)?
         }
-        Command::ModeSense => mode_sense::mode_sense(cdb, unit, data)?,
         Command::ReadCapacity10 => capacity::read_capacity_10(unit, data),
         Command::ReadCapacity16 => capacity::read_capacity_16(cdb, unit, data),
         Command::LogSense => report::log_sense(cdb, data)?,
@@ -141,10 +140,8 @@ fn prepare_parameter_list(cdb: &Cdb, len: u64) -> (DataPhase, RemainingWork) {
 
 /// Prepares a flush without a data phase, and the action after it.
 fn prepare_flush(then: AfterFlush) -> (DataPhase, RemainingWork) {
-    (
-        DataPhase::Status,
-        RemainingWork::MultiStepCommand(MultiStepCommand::Flush(FlushThen::new(then))),
-    )
+    let flush = MultiStepCommand::flush_then(then);
+    (DataPhase::Status, RemainingWork::MultiStepCommand(flush))
 }
 
 /// Prepares a command of several steps, unless it moves no bytes: then there is nothing to do.
@@ -187,9 +184,8 @@ fn prepare_read_or_write(write: bool, cdb: &Cdb, unit: &Unit) -> PrepareResult {
         ));
     }
     let work = if fua_requested {
-        RemainingWork::MultiStepCommand(MultiStepCommand::Flush(FlushThen::new(AfterFlush::Read(
-            ReadIntoShortBuffer::new(extent, unit.block_bytes()),
-        ))))
+        let read = ReadIntoShortBuffer::new(extent, unit.block_bytes());
+        RemainingWork::MultiStepCommand(MultiStepCommand::flush_then(AfterFlush::Read(read)))
     } else {
         let op = Op::Read;
         RemainingWork::Transfer {
@@ -348,7 +344,7 @@ impl Task {
             0x15 | 0x55 => {
                 let after_select = mode_select::mode_select(cdb, unit, self.nexus, list)?;
                 let flush = after_select == mode_select::AfterModeSelect::Flush;
-                Ok(flush.then(|| MultiStepCommand::Flush(FlushThen::new(AfterFlush::Nothing))))
+                Ok(flush.then(|| MultiStepCommand::flush_then(AfterFlush::KeepCacheOff)))
             }
             0x42 => Ok(Some(MultiStepCommand::Unmap(parse_unmap_list(unit, list)?))),
             _ => Ok(Some(MultiStepCommand::PersistentReserveOut(

@@ -11,10 +11,11 @@ use crate::prepare;
 use crate::refusal::RefusalStatus;
 use crate::sense::Sense;
 use crate::step::DataPhase;
+use crate::steps::{AfterFlush, MultiStepCommand};
 use crate::target::TargetView;
 use crate::task::{RemainingWork, Task};
 use crate::unit::Unit;
-use crate::{inquiry, report};
+use crate::{inquiry, mode_sense, report};
 
 const REQUEST_SENSE: u8 = 0x03;
 const REPORT_LUNS: u8 = 0xa0;
@@ -40,6 +41,9 @@ impl Task {
             self.descriptor_sense = unit.access_word().has_descriptor_sense();
             self.block_bytes = unit.block_bytes();
             self.previous_sense = None;
+            if transfer.write && !transfer.fua {
+                self.unit = Some(unit.clone());
+            }
             return self.set_transfer(transfer);
         }
         self.receive_slow_path(view, lun, nexus, &Cdb::new(cdb))
@@ -152,6 +156,19 @@ impl Task {
                     previous_sense.unwrap_or_else(|| take_attention_or_stopped_sense(unit, nexus));
                 data.extend(sense.encode(cdb.bit(1, 0)).as_bytes());
                 u64::from(cdb.byte(4))
+            }
+            Command::ModeSense => {
+                let allocation = mode_sense::mode_sense(cdb, unit, data)?;
+                let reply = reply_phase_and_work(allocation, data);
+                // An initiator that reads that the cache is off takes all earlier writes as stable. Those before a reset, which
+                // restores the initial mode, may be cached.
+                return Ok(match reply {
+                    (phase, RemainingWork::DataIn) if unit.access_word().is_write_through() => {
+                        let flush = MultiStepCommand::flush_then(AfterFlush::ReplyCacheIsOff);
+                        (phase, RemainingWork::MultiStepCommand(flush))
+                    }
+                    reply => reply,
+                });
             }
             command => {
                 match prepare::try_append_immediate_reply(command, cdb, unit, nexus, data)? {

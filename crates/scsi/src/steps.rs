@@ -22,7 +22,8 @@ use crate::task_mutex::{MutexKind, MutexTicket, Waker};
 use crate::unit::Unit;
 
 pub(crate) use compare::CompareAndWrite;
-pub(crate) use flush::{AfterFlush, FlushThen};
+pub(crate) use flush::AfterFlush;
+use flush::FlushThen;
 pub(crate) use lba_status::GetLbaStatus;
 pub(crate) use or_write::OrWrite;
 pub(crate) use read::ReadIntoShortBuffer;
@@ -54,6 +55,8 @@ pub(crate) enum NextStep {
     /// End the tasks of these initiators.
     EndTasksOf(Vec<NexusNumber>),
     Finished,
+    /// Send the command's parameter data, and finish.
+    Reply,
     /// Finished; so many bytes were moved.
     FinishedWithBytes(u64),
     Failed(Sense),
@@ -73,6 +76,11 @@ pub(crate) enum MultiStepCommand {
 }
 
 impl MultiStepCommand {
+    /// A flush, and the action after it.
+    pub fn flush_then(then: AfterFlush) -> Self {
+        MultiStepCommand::Flush(FlushThen::new(then))
+    }
+
     /// The next step of the command, whose last one is done.
     pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         match self {
@@ -84,6 +92,13 @@ impl MultiStepCommand {
             MultiStepCommand::OrWrite(steps) => steps.next(io),
             MultiStepCommand::PersistentReserveOut(steps) => steps.next(io),
             MultiStepCommand::GetLbaStatus(steps) => steps.next(io),
+        }
+    }
+
+    /// Undoes what relied on the last request, which has failed.
+    pub fn on_failure(&self, unit: &Unit) {
+        if let MultiStepCommand::Flush(steps) = self {
+            steps.on_failure(unit);
         }
     }
 

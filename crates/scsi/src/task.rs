@@ -15,7 +15,7 @@ use crate::segments::Segments;
 use crate::sense::{Sense, SenseData};
 use crate::step::{AdapterStep, DataPhase, Status};
 use crate::steps::{
-    Extent, MultiStepCommand, NextStep, ReadIntoShortBuffer, StepContext, data_request,
+    AfterFlush, Extent, MultiStepCommand, NextStep, ReadIntoShortBuffer, StepContext, data_request,
 };
 use crate::task_mutex::{MutexTicket, Waker};
 use crate::unit::Unit;
@@ -44,7 +44,7 @@ pub struct Task {
     pub(crate) lun: u16,
     pub(crate) nexus: NexusNumber,
     pub(crate) work: RemainingWork,
-    /// The unit of commands other than plain reads and writes.
+    /// The unit, of all commands but plain reads and plain writes with FUA.
     pub(crate) unit: Option<Arc<Unit>>,
     pub(crate) phase: DataPhase,
     /// Bytes of a logical block.
@@ -60,6 +60,8 @@ pub struct Task {
     buffer: TaskBuffer,
     ticket: Option<MutexTicket>,
     preempted_nexuses: Vec<NexusNumber>,
+    /// Data was written without FUA, and not flushed since.
+    has_cached_data: bool,
     /// [`on_step_completed`](Self::on_step_completed) is still to be called.
     in_flight: bool,
     cancelled: bool,
@@ -89,6 +91,7 @@ impl Task {
             buffer: TaskBuffer::new(),
             ticket: None,
             preempted_nexuses: Vec::new(),
+            has_cached_data: false,
             in_flight: false,
             cancelled: false,
             status: Status::Good,
@@ -107,6 +110,7 @@ impl Task {
         self.work = RemainingWork::Nothing;
         self.phase = DataPhase::Status;
         self.needs_exact_data_len = false;
+        self.has_cached_data = false;
         self.cancelled = false;
         self.status = Status::Good;
         self.sense = None;
@@ -161,20 +165,23 @@ impl Task {
                 self.work = RemainingWork::Read(ReadIntoShortBuffer::new(extent, self.block_bytes));
                 self.next_step()
             }
-            RemainingWork::DataIn => {
-                if let DataPhase::DataIn(bytes) = self.phase {
-                    let wanted = usize::try_from(bytes.min(given)).unwrap_or(0);
-                    let answer = &self.data[..wanted.min(self.data.len())];
-                    self.transferred = self.segments.copy_from_slice(0, answer) as u64;
-                }
-                self.release_and_finish()
-            }
+            RemainingWork::DataIn => self.reply_and_finish(),
             RemainingWork::ParameterList(cdb) => self.run_parameter_list(&cdb),
             work @ (RemainingWork::MultiStepCommand(_) | RemainingWork::Read(_)) => {
                 self.work = work;
                 self.next_step()
             }
         }
+    }
+
+    /// Copies the parameter data to the initiator's buffers, and finishes the task.
+    fn reply_and_finish(&mut self) -> AdapterStep {
+        if let DataPhase::DataIn(bytes) = self.phase {
+            let wanted = usize::try_from(bytes.min(self.segments.len())).unwrap_or(0);
+            let answer = &self.data[..wanted.min(self.data.len())];
+            self.transferred = self.segments.copy_from_slice(0, answer) as u64;
+        }
+        self.release_and_finish()
     }
 
     /// Copies the parameter list from the initiator's buffers and executes it.
@@ -212,11 +219,15 @@ impl Task {
     #[inline]
     pub fn on_step_completed(&mut self, result: Result<(), Errno>) -> AdapterStep {
         self.in_flight = false;
-        if let (RemainingWork::Transfer { extent, .. }, Ok(()), false) =
+        if let (RemainingWork::Transfer { op, fua, extent }, Ok(()), false) =
             (&self.work, result, self.cancelled)
         {
             self.transferred = extent.len;
+            self.has_cached_data = *op == Op::Write && !*fua;
             self.work = RemainingWork::Nothing;
+            if self.has_cached_data {
+                return self.flush_if_cache_is_off_and_finish();
+            }
             return AdapterStep::Finished;
         }
         self.on_step_completed_slow_path(result)
@@ -225,6 +236,11 @@ impl Task {
     /// Continues all but plain reads and writes that have succeeded: cancelled, failed, or with more steps.
     #[cold]
     fn on_step_completed_slow_path(&mut self, result: Result<(), Errno>) -> AdapterStep {
+        if let (RemainingWork::MultiStepCommand(steps), Some(unit), Err(_)) =
+            (&self.work, &self.unit, result)
+        {
+            steps.on_failure(unit);
+        }
         if self.cancelled {
             if let (
                 RemainingWork::MultiStepCommand(MultiStepCommand::PersistentReserveOut(steps)),
@@ -289,7 +305,11 @@ impl Task {
         };
         self.in_flight = true;
         match next {
-            NextStep::Submit(request) => AdapterStep::Submit(request),
+            NextStep::Submit(request) => {
+                self.has_cached_data |=
+                    matches!(request.op, Op::Write | Op::WriteZeroes { .. }) && !request.fua;
+                AdapterStep::Submit(request)
+            }
             NextStep::Wait => {
                 self.in_flight = false;
                 AdapterStep::Wait
@@ -303,15 +323,29 @@ impl Task {
                 if let DataPhase::DataIn(bytes) = self.phase {
                     self.transferred = bytes.min(self.segments.len());
                 }
-                self.release_and_finish()
+                self.flush_if_cache_is_off_and_finish()
             }
+            NextStep::Reply => self.reply_and_finish(),
             NextStep::FinishedWithBytes(bytes) => {
                 self.transferred = bytes;
-                self.release_and_finish()
+                self.flush_if_cache_is_off_and_finish()
             }
             NextStep::Failed(sense) => self.finish_with_sense(sense),
             NextStep::Refused(refusal) => self.refuse(refusal),
         }
+    }
+
+    /// Finishes a task that has succeeded. What it wrote while the write cache was on is flushed first if that was turned off
+    /// meanwhile: its initiator takes it as stable.
+    fn flush_if_cache_is_off_and_finish(&mut self) -> AdapterStep {
+        let cache_is_off = |unit: &Arc<Unit>| unit.access_word().is_write_through();
+        if std::mem::take(&mut self.has_cached_data) && self.unit.as_ref().is_some_and(cache_is_off)
+        {
+            let flush = MultiStepCommand::flush_then(AfterFlush::Nothing);
+            self.work = RemainingWork::MultiStepCommand(flush);
+            return self.next_step();
+        }
+        self.release_and_finish()
     }
 
     /// Finishes the task with the status of a refusal.
@@ -406,12 +440,6 @@ impl Task {
     #[must_use]
     pub fn nexus(&self) -> NexusNumber {
         self.nexus
-    }
-
-    /// Its unit, while it executes a command other than a plain read or write.
-    #[must_use]
-    pub fn unit_unless_plain_transfer(&self) -> Option<&Arc<Unit>> {
-        self.unit.as_ref()
     }
 
     /// The initiators whose tasks must end for [`AdapterStep::SettlePreempted`].

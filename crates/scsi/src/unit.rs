@@ -174,6 +174,14 @@ impl Unit {
         changed
     }
 
+    /// Turns the write cache on again: it could not be flushed when it was turned off.
+    pub(crate) fn turn_write_cache_on(&self) {
+        self.change_state_and_access_word(|state| {
+            state.modes.write_cache = true;
+            state.raise_attention_for_all(code::MODE_PARAMETERS_CHANGED);
+        });
+    }
+
     /// Sets whether writes are refused.
     pub fn set_read_only(&self, read_only: bool) {
         self.change_state_and_access_word(|state| {

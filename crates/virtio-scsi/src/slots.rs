@@ -51,6 +51,8 @@ pub(crate) struct Slot {
     pub state: SlotState,
     /// Whether a plain read or write is a write.
     pub is_write: bool,
+    /// Whether a plain write is stable when its block request is completed.
+    pub fua: bool,
     pub task: Task,
     /// Segments of response and sense data.
     pub response: Vec<iovec>,
@@ -83,7 +85,7 @@ pub(crate) struct TargetAndDiskIndexes {
     pub disk: Option<u32>,
 }
 
-const _: () = assert!(std::mem::offset_of!(Slot, is_write) < 64);
+const _: () = assert!(std::mem::offset_of!(Slot, fua) < 64);
 const _: () = assert!(MAX_QUEUE_SIZE < u16::MAX);
 
 // SAFETY: the addresses in the lists are plain numbers to this type.
@@ -110,6 +112,7 @@ impl Slot {
             next: 0,
             state: SlotState::Free,
             is_write: false,
+            fua: false,
             task: Task::new(waker),
             response: Vec::new(),
             data: Vec::new(),

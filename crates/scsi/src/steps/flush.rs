@@ -1,14 +1,19 @@
-//! A flush, and what a command does after it: nothing, stop the unit, or read blocks, which are stable then.
+//! A flush, and what a command does after it: nothing, stop the unit, reply, or read blocks, which are stable then.
 
 use block::Op;
 
 use super::{Extent, NextStep, ReadIntoShortBuffer, StepContext, request_without_data};
+use crate::unit::Unit;
 
 /// The action after a flush.
 pub(crate) enum AfterFlush {
     Nothing,
     /// Stop the unit.
     Stop,
+    /// Reply that the write cache is off: earlier writes are stable now.
+    ReplyCacheIsOff,
+    /// Nothing, but the write cache, which was just turned off, is turned on again if the flush fails.
+    KeepCacheOff,
     /// Read blocks, which are stable now.
     Read(ReadIntoShortBuffer),
 }
@@ -52,7 +57,15 @@ impl FlushThen {
                     .change_state_and_access_word(|state| state.stopped = true);
                 NextStep::Finished
             }
-            AfterFlush::Nothing => NextStep::Finished,
+            AfterFlush::ReplyCacheIsOff => NextStep::Reply,
+            AfterFlush::Nothing | AfterFlush::KeepCacheOff => NextStep::Finished,
+        }
+    }
+
+    /// Undoes what relied on the flush, which has failed.
+    pub fn on_failure(&self, unit: &Unit) {
+        if let AfterFlush::KeepCacheOff = self.then {
+            unit.turn_write_cache_on();
         }
     }
 }

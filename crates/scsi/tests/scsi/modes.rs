@@ -1,7 +1,8 @@
 //! Mode pages.
 
 use block::Op;
-use scsi::NexusNumber;
+use engine::Errno;
+use scsi::{AdapterStep, NexusNumber};
 
 use crate::rig::{BLOCK, Rig, cdb10, options};
 
@@ -15,6 +16,16 @@ fn select(rig: &mut Rig, page: &[u8]) -> scsi::Status {
     let len = u8::try_from(list.len()).unwrap();
     let reply = rig.send(&[0x15, 0x10, 0, 0, len, 0], &list);
     reply.status
+}
+
+/// A request for a flush.
+const FLUSH: (Op, bool, u64, u64) = (Op::Flush, false, 0, 0);
+
+/// MODE SELECT of a caching page without WCE.
+fn turn_cache_off(rig: &mut Rig) -> scsi::Status {
+    let mut caching = rig.data(&sense6(0x08, 0))[4..].to_vec();
+    caching[2] &= !0x04;
+    select(rig, &caching)
 }
 
 #[test]
@@ -55,8 +66,7 @@ fn a_write_cache_that_is_off_makes_writes_stable() {
     off[2] = 0;
     rig.asked.clear();
     assert_eq!(select(&mut rig, &off), scsi::Status::Good);
-    let flush = (Op::Flush, false, 0, 0);
-    assert_eq!(rig.asked, [flush], "what was in the cache is stable");
+    assert_eq!(rig.asked, [FLUSH], "what was in the cache is stable");
     let other = rig.by(NexusNumber(1), &[0; 6]).sense_code();
     assert_eq!(other, (6, 0x2a01), "others hear of it");
     assert_eq!(rig.ask(&[0; 6]).sense_code(), (0, 0), "and not who did it");
@@ -153,5 +163,83 @@ fn a_write_through_disk_reports_no_write_cache() {
     });
     assert_eq!(rig.data(&sense6(0x08, 0))[6], 0);
     rig.good(&cdb10(0x2a, 0, 0, 1), &[1; BLOCK]);
-    assert_eq!(rig.asked, [(Op::Write, true, 0, 512)]);
+    assert_eq!(rig.asked, [FLUSH, (Op::Write, true, 0, 512)]);
+}
+
+/// An initiator takes what they have written as stable. (WRITE AND VERIFY has FUA in any case.)
+#[test]
+fn writes_in_flight_when_the_cache_is_turned_off_are_flushed_before_their_status() {
+    let or_write = [0x8b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+    let write_same = cdb10(0x41, 0, 0, 1);
+    let compare_and_write = [0x89, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+    for (cdb, blocks) in [
+        (&cdb10(0x2a, 0, 0, 1)[..], 1),
+        (&[0x0a, 0, 0, 0, 1, 0], 1),
+        (&write_same, 1),
+        (&or_write, 1),
+        (&compare_and_write, 2),
+    ] {
+        let mut rig = Rig::plain();
+        let mut running = rig.run(1, rig.nexus, cdb, vec![0; blocks * BLOCK]);
+        while !matches!(running.step, AdapterStep::Submit(request) if request.op != Op::Read) {
+            rig.step(&mut running);
+        }
+        assert_eq!(turn_cache_off(&mut rig), scsi::Status::Good);
+        rig.asked.clear();
+        assert_eq!(rig.finish(running), scsi::Status::Good);
+        assert_eq!(rig.asked.last(), Some(&FLUSH), "{cdb:x?}");
+        let flushes = rig.asked.iter().filter(|asked| **asked == FLUSH);
+        assert_eq!(flushes.count(), 1, "{cdb:x?}");
+    }
+}
+
+#[test]
+fn writes_in_flight_need_no_flush_with_fua_or_with_a_cache() {
+    for (fua, off) in [(0x08, true), (0, false)] {
+        let mut rig = Rig::plain();
+        let write = cdb10(0x2a, fua, 0, 1);
+        let running = rig.run(1, rig.nexus, &write, vec![0; BLOCK]);
+        if off {
+            assert_eq!(turn_cache_off(&mut rig), scsi::Status::Good);
+        }
+        rig.asked.clear();
+        assert_eq!(rig.finish(running), scsi::Status::Good);
+        assert_eq!(rig.asked, [(Op::Write, off, 0, 512)]);
+    }
+}
+
+#[test]
+fn cache_stays_on_if_the_flush_of_turning_it_off_fails() {
+    let mut rig = Rig::plain();
+    rig.error = Some(Errno::IO);
+    assert_eq!(turn_cache_off(&mut rig), scsi::Status::CheckCondition);
+    rig.error = None;
+    assert_eq!(rig.ask(&[0; 6]).sense_code(), (6, 0x2a01));
+    assert_eq!(rig.data(&sense6(0x08, 0))[6], 0x04);
+    rig.asked.clear();
+    rig.good(&cdb10(0x2a, 0, 0, 1), &[1; BLOCK]);
+    assert_eq!(rig.asked, [(Op::Write, false, 0, 512)]);
+}
+
+/// A reset turns off a cache that an initiator had turned on.
+#[test]
+fn cache_is_flushed_before_it_is_reported_off_after_a_reset() {
+    let mut rig = Rig::new(scsi::UnitOptions {
+        write_through: true,
+        ..options()
+    });
+    let mut on = rig.data(&sense6(0x08, 0))[4..].to_vec();
+    on[2] = 0x04;
+    assert_eq!(select(&mut rig, &on), scsi::Status::Good);
+    rig.good(&cdb10(0x2a, 0, 0, 1), &[1; BLOCK]);
+    assert_eq!(rig.asked.pop(), Some((Op::Write, false, 0, 512)));
+    rig.unit.reset(scsi::BusOrUnitReset::Unit);
+    assert_eq!(rig.ask(&[0; 6]).sense_code(), (6, 0x2900));
+    rig.error = Some(Errno::IO);
+    let failed = rig.ask(&sense6(0x3f, 0));
+    assert_eq!(failed.status, scsi::Status::CheckCondition);
+    rig.error = None;
+    rig.asked.clear();
+    assert_eq!(rig.data(&sense6(0x08, 0))[6], 0);
+    assert_eq!(rig.asked, [FLUSH]);
 }

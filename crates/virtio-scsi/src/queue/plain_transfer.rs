@@ -79,7 +79,7 @@ impl Queue {
         slot.len = truncated_u32(transfer.len);
         slot.disk = disk;
         slot.state = SlotState::Transfers;
-        slot.is_write = WRITES;
+        (slot.is_write, slot.fua) = (WRITES, transfer.fua);
         let (iov, iov_count) = store_segments(slot, data);
         if WRITES {
             let end = transfer.offset + transfer.len;
@@ -100,8 +100,8 @@ impl Queue {
         true
     }
 
-    /// Completes a plain read or write that has succeeded at `now`. False, and nothing done: it is another command, or a command
-    /// waits for it.
+    /// Completes a plain read or write that has succeeded at `now`. False, and nothing done: it is another command, a command
+    /// waits for it, or it must be flushed first.
     #[inline]
     pub(super) fn try_complete_plain_transfer(
         &mut self,
@@ -112,6 +112,10 @@ impl Queue {
         let slot = self.slots.get(index);
         let (admit_time, len, disk) = (slot.admit_time, slot.len, slot.disk);
         if slot.state != SlotState::Transfers || admit_time < self.generation_start {
+            return false;
+        }
+        // The write cache may have been turned off since.
+        if slot.is_write && !slot.fua && self.table.disk_at(disk).view.may_be_write_through() {
             return false;
         }
         let other =
@@ -148,10 +152,10 @@ impl Queue {
             true => (RequestKind::Write, 0),
             false => (RequestKind::Read, slot.len),
         };
-        // Offset and FUA are those of the block request, which is in flight.
+        // The offset is that of the block request, which is in flight.
         let transfer = PlainTransfer {
             write,
-            fua: false,
+            fua: slot.fua,
             offset: 0,
             len,
         };

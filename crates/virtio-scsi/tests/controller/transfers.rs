@@ -1,5 +1,6 @@
 //! Runs of plain reads and writes, and commands that interrupt them.
 
+use block::Op;
 use engine::{Completion, Errno};
 use telemetry::queue::RequestKind;
 
@@ -276,4 +277,43 @@ fn an_ordered_command_does_not_wait_for_unpublished_ones() {
     rig.settle();
     assert_eq!(rig.answer(&ordered), GOOD);
     assert_eq!(figures(&rig, RequestKind::Read).0, 3);
+}
+
+/// The write cache is turned off through one queue while writes of another are in flight.
+#[test]
+fn write_in_flight_when_the_cache_is_turned_off_is_flushed_before_it_is_answered() {
+    let mut rig = Rig::with_queues(2);
+    let header = rig.header(DISKS[0], 0, &cdb10(WRITE, 0, 1));
+    let write = rig.ask_by(1, &header, &pattern(1, 1), 0);
+    let header = rig.header(DISKS[0], 0, &cdb10(READ, 8, 1));
+    let read = rig.ask_by(1, &header, &[], BLOCK);
+    rig.admit(1, 10).unwrap();
+    let in_flight = std::mem::take(&mut rig.queues[1].disks.submitted);
+    assert_eq!(in_flight.len(), 2);
+
+    let (_, caching) = rig.command(DISKS[0], &[0x1a, 8, 8, 0, 24, 0], &[], 24);
+    let mut list = [&[0; 4], &caching[4..]].concat();
+    list[4 + 2] &= !0x04;
+    let select = rig.ask(DISKS[0], &[0x15, 0x10, 0, 0, 24, 0], &list, 0);
+    rig.admit(0, 10).unwrap();
+    rig.queues[0].complete_all();
+    assert_eq!(rig.answer(&select), GOOD);
+
+    let completions: Vec<_> = in_flight
+        .iter()
+        .map(|(_, request)| Completion {
+            token: request.token,
+            result: Ok(()),
+        })
+        .collect();
+    rig.queues[1].complete_these(&completions);
+    assert!(!rig.answered(&write));
+    assert_eq!(rig.answer(&read), GOOD);
+    let flush = &rig.queues[1].disks.submitted;
+    assert_eq!(flush.len(), 1);
+    assert_eq!(flush[0].1.op, Op::Flush);
+    rig.settle();
+    assert_eq!(rig.answer(&write), GOOD);
+    let writes = rig.queues[1].stats.of_kind(RequestKind::Write);
+    assert_eq!(writes.latency.total(), 1);
 }
