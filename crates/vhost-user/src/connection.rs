@@ -360,8 +360,14 @@ impl Connection {
         Error::InvalidOperation("the disk does not answer")
     }
 
+    /// Lets all queues stop. A request may wait for one of another queue, which waits for a limit as long as its queue runs.
+    fn begin_stop_queues(&mut self) {
+        self.vrings.iter_mut().for_each(Vring::begin_stop);
+    }
+
     /// Stops all queues, and clears their in-flight regions.
     fn stop_queues_and_clear_inflight(&mut self) {
+        self.begin_stop_queues();
         for vring in &mut self.vrings {
             vring.stop();
             vring.clear_and_drop_inflight_region();
@@ -369,10 +375,15 @@ impl Connection {
         self.report_if_no_queue_runs(self.is_dirty_logging_on());
     }
 
-    /// Stops all queues, and clears their set-up.
+    /// Stops all queues, and clears their set-up and their records of requests in flight. Those that are left there, such as parked
+    /// ones of a suspended queue, are of the driver before the reset: its memory may have another use.
     fn stop_and_reset_all_queues(&mut self) {
+        self.begin_stop_queues();
         for vring in &mut self.vrings {
             vring.stop_and_reset();
+        }
+        if let Some(inflight) = &self.inflight {
+            inflight.clear_records(self.ring_features().packed);
         }
         self.report_if_no_queue_runs(self.is_dirty_logging_on());
     }

@@ -248,20 +248,23 @@ impl Vring {
 
     /// Stops the queue if it runs, and returns its base.
     pub fn stop(&mut self) -> u32 {
-        if let Some(running) = self.running.take()
-            && let Ok(base) = running.begin_stop().recv()
-        {
-            self.base = base;
+        self.begin_stop();
+        self.wait_for_stop(None).unwrap_or(self.base)
+    }
+
+    /// Lets the queue stop if it runs.
+    pub fn begin_stop(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.stopping = Some(running.begin_stop());
         }
-        self.base
     }
 
     /// Lets the queue stop if it runs; parked requests stay in its in-flight region, if it has one.
     pub fn begin_stop_leaving_parked(&mut self) {
-        if let Some(running) = self.running.take() {
+        if let Some(running) = &self.running {
             running.send_command(QueueCommand::LeaveParked);
-            self.stopping = Some(running.begin_stop());
         }
+        self.begin_stop();
     }
 
     /// The same, and waits for the queue's base.

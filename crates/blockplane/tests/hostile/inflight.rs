@@ -75,7 +75,7 @@ fn disk_works_with(guest: &mut HostileFrontEnd, payload: &[u8], file: impl AsFd)
 }
 
 /// A buffer with room for both queues, and with these words at the beginning.
-fn buffer(words: &[u64]) -> OwnedFd {
+pub fn buffer(words: &[u64]) -> OwnedFd {
     let buffer = file(1 << 16);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     rustix::io::pwrite(&buffer, &bytes, 0).unwrap();
@@ -182,12 +182,21 @@ pub fn rows(rows: &mut Rows) {
     row.says("truncated guest memory");
 }
 
+/// The second word of a region: version, entries, and the used index.
+fn header(version: u64, entries: u64) -> u64 {
+    version | entries << 16
+}
+
+/// The words of a region of a split ring with 16 entries, whose ninth descriptor is in flight.
+pub fn words_of_ninth_descriptor_in_flight() -> Vec<u64> {
+    let mut words = vec![0; 2 * 17];
+    (words[1], words[2 * (1 + 8)]) = (header(1, 16), 1);
+    words
+}
+
 /// Rows of records with bad contents.
 fn records(rows: &mut Rows) {
-    // The second word: version, entries, and the used index.
-    let header = |version: u64, entries: u64| version | entries << 16;
-    let mut ninth = vec![0; 2 * 17];
-    (ninth[1], ninth[2 * (1 + 8)]) = (header(1, 16), 1);
+    let ninth = words_of_ninth_descriptor_in_flight();
     // All is in flight, in chains as long as the ring; the used index is far away.
     let mut circles = vec![0x0010_0000_0000_0001; 66];
     circles[..2].copy_from_slice(&[0, header(1, 16) | 0x7000 << 48]);

@@ -44,6 +44,26 @@ fn device_reset_restarts_rings_at_index_0() {
     daemon.stop();
 }
 
+/// A request that the previous driver has left in flight must not be carried out for the next one.
+#[test]
+fn device_reset_clears_the_records_of_requests_in_flight() {
+    let daemon = Daemon::start();
+    let mut guest = HostileFrontEnd::connect(&daemon.socket(HOSTILE));
+    guest.negotiate_also(FEATURES, INFLIGHT_SHMFD);
+    guest.share_memory();
+    let words = inflight::words_of_ninth_descriptor_in_flight();
+    inflight::pass(&guest, &inflight::buffer(&words));
+    guest.must(RESET_DEVICE, &[], &[]);
+    for index in [0, 1] {
+        guest.set_up(index, ENTRIES);
+        guest.start(index);
+        let done = guest.verified_io(index as usize, 3, 7);
+        assert_eq!(done, Ok(()), "queue {index}");
+    }
+    assert_eq!(daemon.log(), "");
+    daemon.stop();
+}
+
 /// Also of a queue with an in-flight region, but without requests in flight.
 #[test]
 fn queue_reset_does_not_disturb_the_other_queue() {

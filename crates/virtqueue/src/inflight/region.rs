@@ -99,8 +99,13 @@ impl InflightRegion {
             })
         };
         if !(0..self.entries).any(in_flight) {
-            self.store_u16(VERSION_OFFSET, 0);
+            self.clear();
         }
+    }
+
+    /// Clears the record whatever is in flight: the next start uses the front-end's base, and recovers nothing.
+    pub fn clear(&self) {
+        self.store_u16(VERSION_OFFSET, 0);
     }
 
     /// The number of descriptors in the header; 0: none was written.
