@@ -5,15 +5,15 @@
 //! front-end that clears the bit finds the written data in the page, and one that copied the page too early finds the bit the next
 //! time. `dirty_tracker.rs` decides which pages are marked.
 //!
-//! Bits are set without a look at them before: a bit that is still seen set may be one that the front-end is just clearing, with a
-//! copy of the page from before it was written. So that many pages take little time, they are marked by words.
+//! Bits are set without reading them first: one that looks set may be just being cleared by a front-end that has copied the page before the
+//! device wrote it. Where the log has an aligned word, one store marks up to 64 pages.
 
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::memory::GuestMemory;
 use crate::store_hook::before_store;
@@ -33,8 +33,23 @@ pub struct DirtyLog {
     len_bytes: u64,
     /// The bytes that are aligned words, and always accessed as words. Those before and after them, if any, are accessed as bytes.
     words: Range<u64>,
+    all_marked: Mutex<AllMarked>,
     _owner: Arc<dyn Any + Send + Sync>,
 }
+
+/// How often all memory was marked.
+#[derive(Debug, Default)]
+struct AllMarked {
+    begun: u64,
+    /// The last time, counted by `begun`, that is finished.
+    finished: u64,
+    /// The memory that was marked then.
+    memory: Weak<GuestMemory>,
+}
+
+/// A moment, for [`DirtyLog::was_all_marked_since`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllMarkedTicket(u64);
 
 // SAFETY: the log is memory shared with another process, which is accessed with atomics only and stays mapped as long
 // as `_owner`; no thread is special to it.
@@ -68,6 +83,7 @@ impl DirtyLog {
             host,
             len_bytes,
             words: begin..end,
+            all_marked: Mutex::default(),
             _owner: owner,
         }
     }
@@ -95,26 +111,58 @@ impl DirtyLog {
         let mut page = guest_addr / LOG_PAGE_BYTES;
         while page <= last && page / PAGES_PER_BYTE < self.len_bytes {
             let byte = page / PAGES_PER_BYTE;
-            let (first_byte, bytes) = match self.words.contains(&byte) {
+            // What one store covers: an aligned word, or a byte before the first or behind the last word.
+            let (unit_start, unit_bytes) = match self.words.contains(&byte) {
                 true => (byte - (byte - self.words.start) % WORD_BYTES, WORD_BYTES),
                 false => (byte, 1),
             };
-            let (first_page, pages) = (first_byte * PAGES_PER_BYTE, bytes * PAGES_PER_BYTE);
+            let (first_page, pages) = (unit_start * PAGES_PER_BYTE, unit_bytes * PAGES_PER_BYTE);
             let (low, high) = (page - first_page, (last - first_page).min(pages - 1));
             let bits = u64::MAX << low & u64::MAX >> (63 - high);
-            match bytes {
-                1 => self.set_bits_of_byte(first_byte, bits.to_le_bytes()[0]),
-                _ => self.set_bits_of_word(first_byte, bits),
+            match unit_bytes {
+                1 => self.set_bits_of_byte(unit_start, bits.to_le_bytes()[0]),
+                _ => self.set_bits_of_word(unit_start, bits),
             }
             page = first_page + pages;
         }
     }
 
     /// Marks all of `memory`.
-    pub fn mark_all(&self, memory: &GuestMemory) {
+    pub fn mark_all(&self, memory: &Arc<GuestMemory>) {
+        let number = {
+            let mut all_marked = self.lock_all_marked();
+            all_marked.begun += 1;
+            all_marked.begun
+        };
         for region in memory.regions() {
             self.mark(region.guest_addr, region.len);
         }
+        let mut all_marked = self.lock_all_marked();
+        if all_marked.finished < number {
+            (all_marked.finished, all_marked.memory) = (number, Arc::downgrade(memory));
+        }
+    }
+
+    /// This moment.
+    pub(crate) fn all_marked_ticket(&self) -> AllMarkedTicket {
+        AllMarkedTicket(self.lock_all_marked().begun)
+    }
+
+    /// Whether all of `memory` has been marked from beginning to end since a moment, and so all pages that this thread has written
+    /// before it.
+    pub(crate) fn was_all_marked_since(
+        &self,
+        AllMarkedTicket(begun): AllMarkedTicket,
+        memory: &Arc<GuestMemory>,
+    ) -> bool {
+        let all_marked = self.lock_all_marked();
+        all_marked.finished > begun && all_marked.memory.as_ptr() == Arc::as_ptr(memory)
+    }
+
+    fn lock_all_marked(&self) -> MutexGuard<'_, AllMarked> {
+        self.all_marked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets bits of the aligned word whose first byte this is. Release: a front-end that reads them sees what was written to the pages

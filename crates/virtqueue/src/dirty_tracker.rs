@@ -5,12 +5,11 @@
 //! popped before the log was set are read from the ring again, since their descriptors belong to the device until it pushes them. In a
 //! packed ring used entries may have overwritten them: then all memory is marked, which costs little, as all is copied then anyway.
 //!
-//! A guest may use a head or buffer ID again while a request with it is in flight, and nothing tells which of them is pushed. All
-//! memory is marked if such a name has had more buffers than a chain has, or if one of its chains was popped before the log was set.
-//!
-//! A guest may also let each of its buffers be all of its memory. Once the buffers that were pushed since the last publish have more pages
-//! than the memory has, they overlap: then all memory is marked, once, when they are published, and none of them singly.
+//! A guest may use a head or buffer ID (a *name* below) again while a request with it is in flight, and nothing tells then which of these
+//! requests is pushed. All memory is marked if the requests of one name have more buffers than one chain can have, or if one of them was
+//! popped before the log was set.
 
+mod page_marker;
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +19,9 @@ use std::sync::Arc;
 
 use crate::any_ring::AnyRing;
 use crate::chain::{Chain, ChainId, MAX_SEGMENTS};
-use crate::dirty_log::{DirtyLog, LOG_PAGE_BYTES};
+use crate::dirty_log::DirtyLog;
 use crate::memory::GuestMemory;
+use page_marker::PageMarker;
 
 /// The dirty log that a queue marks, and the address under which its ring is marked there.
 #[derive(Clone, Debug)]
@@ -59,66 +59,12 @@ impl WritableBuffers {
     }
 }
 
-/// Marks pages in the log: those of buffers singly, or all memory where that is less work.
-#[derive(Debug)]
-struct PageMarker {
-    log: QueueDirtyLog,
-    memory: Arc<GuestMemory>,
-    memory_pages: u64,
-    /// Pages of the buffers since the last publish. Those that a buffer has in part are left out: small buffers may share them.
-    buffer_pages: u64,
-    /// All memory is to be marked before the next publish.
-    must_mark_all: bool,
-}
-
-impl PageMarker {
-    fn new(log: QueueDirtyLog, memory: Arc<GuestMemory>) -> Self {
-        PageMarker {
-            log,
-            memory_pages: page_count(&memory),
-            memory,
-            buffer_pages: 0,
-            must_mark_all: false,
-        }
-    }
-
-    fn set_memory(&mut self, memory: Arc<GuestMemory>) {
-        self.memory_pages = page_count(&memory);
-        self.memory = memory;
-    }
-
-    /// Marks a buffer that was written, or sees to it that all memory is marked.
-    fn mark_buffer(&mut self, addr: u64, len: u64) {
-        self.buffer_pages = self.buffer_pages.saturating_add(len / LOG_PAGE_BYTES);
-        if self.buffer_pages > self.memory_pages {
-            self.must_mark_all = true;
-        } else {
-            self.log.log.mark(addr, len);
-        }
-    }
-
-    /// Marks all memory if that is to be done, before what was pushed is published.
-    fn mark_all_if_required(&mut self) {
-        self.buffer_pages = 0;
-        if std::mem::take(&mut self.must_mark_all) {
-            self.log.log.mark_all(&self.memory);
-        }
-    }
-}
-
-/// The pages of memory, and parts of pages.
-fn page_count(memory: &GuestMemory) -> u64 {
-    let regions = memory.regions().iter();
-    regions
-        .map(|region| region.len.div_ceil(LOG_PAGE_BYTES))
-        .sum()
-}
-
 /// Marks the pages that a queue writes.
 #[derive(Debug)]
 pub(crate) struct DirtyTracker {
     marker: PageMarker,
-    /// Chains that were popped since the log was set, by name. A name of a split ring stays when its last chain was pushed.
+    /// Chains that were popped since the log was set, by name. The entry of a split ring's name stays without chains: it shows that
+    /// the descriptors of a chain that was popped before the log was set may have been overwritten by a later one of that name.
     popped: BTreeMap<u16, WritableBuffers>,
     /// Scratch for chains that are read again.
     scratch: Chain,
@@ -136,7 +82,7 @@ impl DirtyTracker {
 
     /// Replaces the log; chains that were popped before stay known.
     pub fn set_dirty_log(&mut self, log: QueueDirtyLog) {
-        self.marker.log = log;
+        self.marker.set_log(log);
     }
 
     /// Replaces the memory of which all is marked if buffers are unknown, and in which chains are read again.
@@ -162,7 +108,9 @@ impl DirtyTracker {
                 for (addr, len) in &buffers.ranges {
                     marker.mark_buffer(*addr, *len);
                 }
-                marker.must_mark_all |= buffers.are_forgotten;
+                if buffers.are_forgotten {
+                    marker.require_all();
+                }
                 buffers.chains -= 1;
                 if buffers.chains == 0 {
                     *buffers = WritableBuffers::default();
@@ -171,16 +119,16 @@ impl DirtyTracker {
                     }
                 }
             }
-            // Popped before the log was set, as another one of this name since then, whose descriptors the ring has now.
-            Entry::Occupied(_) => marker.must_mark_all = true,
+            // This chain was popped before the log was set, and another one of its name since: the ring has that one's descriptors.
+            Entry::Occupied(_) => marker.require_all(),
             Entry::Vacant(_) => {
-                if ring.try_reread_popped_chain(&marker.memory, id, scratch) {
-                    let memory = marker.memory.clone();
+                let memory = marker.memory().clone();
+                if ring.try_reread_popped_chain(&memory, id, scratch) {
                     for_each_writable_buffer(&memory, scratch, |addr, len| {
                         marker.mark_buffer(addr, len);
                     });
                 } else {
-                    marker.must_mark_all = true;
+                    marker.require_all();
                 }
             }
         }
@@ -193,7 +141,7 @@ impl DirtyTracker {
 
     /// Marks the ring, which was written.
     pub fn mark_ring_if_logged(&self, ring: &AnyRing) {
-        let QueueDirtyLog { log, used } = &self.marker.log;
+        let QueueDirtyLog { log, used } = self.marker.log();
         if let Some(used) = *used {
             ring.for_each_device_written_ring_part(used, |addr, len| log.mark(addr, len));
         }

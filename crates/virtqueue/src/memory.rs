@@ -96,6 +96,8 @@ pub enum MemoryError {
 #[derive(Debug)]
 pub struct GuestMemory {
     regions: Vec<Region>,
+    /// Host address and index of each region, sorted.
+    by_host: Vec<(usize, usize)>,
 }
 
 impl GuestMemory {
@@ -127,7 +129,12 @@ impl GuestMemory {
                 });
             }
         }
-        Ok(GuestMemory { regions })
+        let numbered = regions.iter().enumerate();
+        let mut by_host: Vec<_> = numbered
+            .map(|(index, region)| (region.host.addr(), index))
+            .collect();
+        by_host.sort_unstable();
+        Ok(GuestMemory { regions, by_host })
     }
 
     /// The host address of `len` bytes at `guest_addr`, all of them inside one region.
@@ -169,10 +176,12 @@ impl GuestMemory {
 
     /// The guest address of a host address, or `None` if it is in no region.
     pub(crate) fn host_to_guest(&self, host: *const u8) -> Option<u64> {
-        self.regions.iter().find_map(|region| {
-            let offset = host.addr().checked_sub(region.host.addr())? as u64;
-            (offset < region.len).then(|| region.guest_addr + offset)
-        })
+        let behind = self
+            .by_host
+            .partition_point(|(start, _)| *start <= host.addr());
+        let (start, index) = self.by_host[..behind].last()?;
+        let (region, offset) = (&self.regions[*index], (host.addr() - start) as u64);
+        (offset < region.len).then(|| region.guest_addr + offset)
     }
 
     /// The regions, sorted by guest address.

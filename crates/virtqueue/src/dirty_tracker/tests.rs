@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::dirty_log::LOG_PAGE_BYTES;
 use crate::store_hook::run_with_hook;
 use crate::testing::{
     DESC_F_WRITE, DriverRing, PackedDriverRing, RawDescriptor, RawPackedDescriptor, TestMemory,
@@ -64,13 +65,18 @@ impl MigratedGuest {
         }
     }
 
-    /// Sets the log of its queue.
-    fn begin_migration(&mut self) {
+    /// Its front-end's log, as the device maps it.
+    fn map_log(&self) -> QueueDirtyLog {
         let host = NonNull::from(&self.log[0]).cast();
         let bytes = 8 * self.log.len() as u64;
         // SAFETY: as many bytes as the list has, all of them atomics, kept by the owner.
         let log = Arc::new(unsafe { DirtyLog::new(host, bytes, Arc::new(self.log.clone())) });
-        let queue_log = QueueDirtyLog { log, used: None };
+        QueueDirtyLog { log, used: None }
+    }
+
+    /// Sets the log of its queue.
+    fn begin_migration(&mut self) {
+        let queue_log = self.map_log();
         let memory = self.memory.guest_memory();
         self.queue.set_dirty_log(Some(queue_log), &memory);
     }
@@ -152,6 +158,38 @@ fn requests_that_all_name_all_memory_mark_it_twice_at_most() {
         assert!(guest.is_all_marked());
         assert!(stores <= bound, "{stores} stores, packed: {packed}");
     }
+}
+
+#[test]
+fn queues_of_one_log_mark_all_memory_once_together() {
+    let guest = MigratedGuest::new(false);
+    let (log, memory) = (guest.map_log(), guest.memory.guest_memory());
+    let new_marker = || PageMarker::new(log.clone(), memory.clone());
+    let mut markers: Vec<PageMarker> = (0..16).map(|_| new_marker()).collect();
+    for _ in 0..3 {
+        markers.iter_mut().for_each(PageMarker::require_all);
+        let publish_all = || {
+            markers
+                .iter_mut()
+                .for_each(PageMarker::mark_all_if_required)
+        };
+        let stores = count_stores(publish_all);
+        assert!(guest.is_all_marked());
+        assert!(stores <= WORDS + 2, "{stores} stores");
+    }
+    // What is written after another queue has marked all must be marked again; and so must other memory.
+    for marker in &mut markers {
+        marker.require_all();
+        marker.mark_all_if_required();
+        assert!(guest.is_all_marked());
+    }
+    markers[0].require_all();
+    markers[1].require_all();
+    markers[0].mark_all_if_required();
+    assert!(guest.is_all_marked());
+    markers[1].set_memory(guest.memory.remap());
+    markers[1].mark_all_if_required();
+    assert!(guest.is_all_marked());
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! Page marker of a queue: marks the buffers of its chains one by one, or all memory where that is less work.
+//!
+//! A guest may let each of its buffers be all of its memory, in each of its queues. Once the buffers that a queue has pushed since its last
+//! publish have more pages than its share of the memory, all memory is marked, once, when they are published, and none of them singly. What
+//! another queue has marked since then counts: all queues of an iothread push before the first of them publishes.
+
+use std::sync::Arc;
+
+use super::QueueDirtyLog;
+use crate::dirty_log::{AllMarkedTicket, LOG_PAGE_BYTES};
+use crate::memory::GuestMemory;
+
+/// Pages that each queue may mark singly per publish in any case: 64 MiB, which are 256 words of a log.
+const MIN_SHARE_PAGES: u64 = 16_384;
+
+/// Marks pages in the log.
+#[derive(Debug)]
+pub(super) struct PageMarker {
+    log: QueueDirtyLog,
+    memory: Arc<GuestMemory>,
+    memory_pages: u64,
+    /// Pages of the buffers since the last publish. Those that a buffer has in part are left out: small buffers may share them.
+    buffer_pages: u64,
+    /// All memory is to be marked before the next publish, after this moment.
+    must_mark_all: Option<AllMarkedTicket>,
+}
+
+impl PageMarker {
+    pub fn new(log: QueueDirtyLog, memory: Arc<GuestMemory>) -> Self {
+        PageMarker {
+            log,
+            memory_pages: page_count(&memory),
+            memory,
+            buffer_pages: 0,
+            must_mark_all: None,
+        }
+    }
+
+    pub fn log(&self) -> &QueueDirtyLog {
+        &self.log
+    }
+
+    pub fn set_log(&mut self, log: QueueDirtyLog) {
+        self.log = log;
+        if self.must_mark_all.is_some() {
+            self.require_all();
+        }
+    }
+
+    pub fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+
+    pub fn set_memory(&mut self, memory: Arc<GuestMemory>) {
+        self.memory_pages = page_count(&memory);
+        self.memory = memory;
+    }
+
+    /// Marks a buffer that was written, or sees to it that all memory is marked.
+    pub fn mark_buffer(&mut self, addr: u64, len: u64) {
+        self.buffer_pages = self.buffer_pages.saturating_add(len / LOG_PAGE_BYTES);
+        // Each queue has a reference to the log.
+        let queues = Arc::strong_count(&self.log.log) as u64;
+        if self.buffer_pages > (self.memory_pages / queues).max(MIN_SHARE_PAGES) {
+            self.require_all();
+        } else {
+            self.log.log.mark(addr, len);
+        }
+    }
+
+    /// Sees to it that all memory is marked before what has been pushed is published.
+    pub fn require_all(&mut self) {
+        self.must_mark_all = Some(self.log.log.all_marked_ticket());
+    }
+
+    /// Marks all memory if that is required and no queue has done so since.
+    pub fn mark_all_if_required(&mut self) {
+        self.buffer_pages = 0;
+        let log = &self.log.log;
+        if let Some(ticket) = self.must_mark_all.take()
+            && !log.was_all_marked_since(ticket, &self.memory)
+        {
+            log.mark_all(&self.memory);
+        }
+    }
+}
+
+/// The pages of memory, and parts of pages.
+fn page_count(memory: &GuestMemory) -> u64 {
+    let regions = memory.regions().iter();
+    regions
+        .map(|region| region.len.div_ceil(LOG_PAGE_BYTES))
+        .sum()
+}
