@@ -180,6 +180,7 @@ impl Disk {
             return None;
         }
         state.queues.push(wake.clone());
+        self.drop_idle_if_broken(&mut state);
         Some(match time_until_ended(&self.options) {
             Duration::ZERO => state.idle.take(),
             _ => None,
@@ -220,7 +221,10 @@ impl Disk {
     /// Forgets the connection that no queue uses if the server has ended it, so that this does not count as a loss when the next queue
     /// uses it.
     pub(super) fn drop_broken_idle_connection(&self) {
-        let mut state = self.lock();
+        self.drop_idle_if_broken(&mut self.lock());
+    }
+
+    fn drop_idle_if_broken(&self, state: &mut State) {
         if state.idle.take_if_broken().is_some() {
             self.count_loss();
         }
@@ -277,7 +281,9 @@ impl Disk {
             );
         }
         let _ = wait_for_ending(&[&self.options], Instant::now() + left);
-        self.lock().idle.add_awaited(awaited);
+        let mut state = self.lock();
+        self.drop_idle_if_broken(&mut state);
+        state.idle.add_awaited(awaited);
     }
 
     /// Checks that an export is as it was when the disk was opened, as far as requests depend on it.

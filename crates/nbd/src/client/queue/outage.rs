@@ -71,7 +71,7 @@ impl ClientQueue {
         let now_ns = now_ns();
         let lived_ns = now_ns.saturating_sub(connection.since_ns);
         self.disk.connected_queues.fetch_sub(1, Ordering::Relaxed);
-        // Until a request was answered the next connection belongs to the same outage.
+        // Until a request that has waited was answered the next connection belongs to the same outage.
         let since_ns = *self.outage_since_ns.get_or_insert(now_ns);
         let delay = self.disk.options().reconnect_delay;
         let deadline_ns = since_ns.saturating_add(nanoseconds(delay));
@@ -158,6 +158,10 @@ impl ClientQueue {
         self.link = Link::Up(connection);
         self.disk.connected_queues.fetch_add(1, Ordering::Relaxed);
         if self.outage_since_ns.is_some() {
+            if self.records.used() == 0 {
+                // No request has waited for this connection: if it breaks, that is another outage.
+                self.outage_since_ns = None;
+            }
             self.disk.reconnections.fetch_add(1, Ordering::Relaxed);
             tracing::info!(
                 requests = self.records.used(),
