@@ -127,18 +127,20 @@ fn check_is_top(objects: &DaemonObjects, source: &Arc<Node>) -> Result<(), BoxEr
     }
 }
 
-/// Checks that the guests of a mirror's source can use its target instead, and prepares it for the blocks that they write.
+/// Checks that the guests of a mirror's source can use its target instead, and prepares it for the blocks that they write. True: from
+/// now on writes to the target lock their range; those in flight do not.
 fn check_users_can_switch_over(
     objects: &DaemonObjects,
     source: &Arc<Node>,
     target: &Node,
-) -> Result<(), BoxError> {
+) -> Result<bool, BoxError> {
     check_exports_can_switch_over(objects, source, target)?;
+    let had_partial_blocks = target.has_partial_blocks();
     let disks = objects.exports.iter().flat_map(|export| &export.disks);
     for disk in disks.filter(|disk| disk.node.get().leads_through(source)) {
         disk.guest_device.set_block_size_of(target)?;
     }
-    Ok(())
+    Ok(!had_partial_blocks && target.has_partial_blocks())
 }
 
 /// Why guests of a job's source could not use its target if the job was to be completed now; `None`: they could, or it is no mirror.
@@ -210,9 +212,10 @@ impl MainThread {
         let Some((source, target)) = disks_of_working_job(objects, number) else {
             return Ok(());
         };
-        if end == MirrorEnd::SwitchOver {
-            check_users_can_switch_over(objects, &source, &target)?;
-        }
+        let begins_to_lock = match end {
+            MirrorEnd::SwitchOver => check_users_can_switch_over(objects, &source, &target)?,
+            MirrorEnd::Copy => false,
+        };
         check_no_export_draining(objects, &source)?;
         let users = users_of_node(objects, &source);
         let Some(job) = find_working_job(objects, number) else {
@@ -223,6 +226,9 @@ impl MainThread {
         };
         // A client may prefer another end, as long as it has not come.
         if mirror.end.replace(end).is_some() {
+            if begins_to_lock {
+                self.wait_for_unlocked_writes(number, &source);
+            }
             return Ok(());
         }
         source.set_mirror(copy, &target, MirrorMode::Finish);
@@ -247,6 +253,33 @@ impl MainThread {
         Ok(())
     }
 
+    /// Waits for the present requests of the guests of a mirror that is about to end: those that write parts of blocks of the target
+    /// do not lock them. Without a thread the mirror goes on until it is cancelled.
+    fn wait_for_unlocked_writes(&mut self, number: u64, source: &Node) {
+        let users = users_of_node(&self.objects, source);
+        let Some(job) = find_working_job(&mut self.objects, number) else {
+            return;
+        };
+        if let Some(mirror) = &mut job.mirror {
+            mirror.waits_for_unlocked_writes = true;
+        }
+        let name = format!("end {}", job.id);
+        self.spawn_command_thread(
+            name,
+            CommandOnShutdown::Wait,
+            move || {
+                reattach_users(&users);
+                Ok(())
+            },
+            move |control, waited| {
+                let job = find_working_job(&mut control.objects, number);
+                if let Some(mirror) = job.and_then(|job| job.mirror.as_mut()) {
+                    mirror.waits_for_unlocked_writes = waited.is_err();
+                }
+            },
+        );
+    }
+
     /// Ends a mirror, if that is possible now. Otherwise its copier goes on.
     pub(super) fn on_mirror_in_sync(&mut self, number: u64) {
         self.end_mirror_if_possible(number);
@@ -268,13 +301,14 @@ impl MainThread {
         let Some(job) = find_working_job(objects, number) else {
             return;
         };
-        let Some(copy) = job.work.copy().cloned() else {
+        let (Some(mirror), Some(copy)) = (job.mirror, job.work.copy().cloned()) else {
             return;
         };
         if let Err(failure) = copy.check_target() {
             return self.fail_job(number, failure);
         }
-        match job.mirror.and_then(|mirror| mirror.end) {
+        match mirror.end {
+            _ if mirror.waits_for_unlocked_writes => {}
             Some(MirrorEnd::Copy) if copy.try_end_in_sync() => {
                 self.begin_end_of_job(number, JobOutcome::Completed);
             }
@@ -302,10 +336,12 @@ impl MainThread {
             return;
         }
         let checked = check_users_can_switch_over(objects, source, target);
-        if checked.is_err() || !copy.try_switch_over() {
+        if !matches!(checked, Ok(false)) || !copy.try_switch_over() {
             objects.release_nodes(&reserved);
-            if let Err(error) = checked {
-                self.begin_end_of_job(number, JobOutcome::Failed(error.to_string()));
+            match checked {
+                Ok(false) => {}
+                Ok(true) => self.wait_for_unlocked_writes(number, source),
+                Err(error) => self.begin_end_of_job(number, JobOutcome::Failed(error.to_string())),
             }
             return;
         }

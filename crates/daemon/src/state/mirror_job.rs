@@ -11,6 +11,9 @@ pub(crate) struct MirrorJob {
     pub is_ready: bool,
     /// It is about to end, and how.
     pub end: Option<MirrorEnd>,
+    /// It cannot end yet: writes to the target are waited for that hold no lock of their range, since the guests' blocks were not known
+    /// when they began.
+    pub waits_for_unlocked_writes: bool,
 }
 
 /// The end of a mirror that is ready.
