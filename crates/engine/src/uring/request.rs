@@ -18,7 +18,8 @@ pub enum File {
     Registered(u32),
 }
 
-/// How often a request that completes with `EAGAIN` or `EINTR` is submitted again.
+/// How often in a row a request that completes with `EAGAIN` or `EINTR` is submitted again. A kernel worker carries it out then
+/// (`IOSQE_ASYNC`), which waits for what is short.
 const MAX_RETRIES: u8 = 16;
 
 /// Most bytes that the kernel transfers at once (`MAX_RW_COUNT`). A single buffer whose length does not fit an entry is cut to
@@ -107,14 +108,16 @@ impl Record {
     /// The submission entry for what remains of the request. The completion has `slot`.
     #[inline]
     pub(super) fn submission_entry(&mut self, slot: u32) -> squeue::Entry {
-        let entry = match self.file {
-            File::Descriptor(fd) => self.operation_entry(fd),
-            File::Registered(index) => self
-                // The field is the descriptor's; places are far below its sign bit.
-                .operation_entry(index.cast_signed())
-                .flags(squeue::Flags::FIXED_FILE),
+        let (fd, flags) = match self.file {
+            File::Descriptor(fd) => (fd, squeue::Flags::empty()),
+            // The field is the descriptor's; places are far below its sign bit.
+            File::Registered(index) => (index.cast_signed(), squeue::Flags::FIXED_FILE),
         };
-        entry.user_data(slot.into())
+        let flags = match self.retries {
+            0 => flags,
+            _ => flags | squeue::Flags::ASYNC,
+        };
+        self.operation_entry(fd).flags(flags).user_data(slot.into())
     }
 
     /// The submission entry of the operation on `fd`, a descriptor or a place in the table; flags and user data are not set.
@@ -223,4 +226,36 @@ fn discard_entry(fd: i32, start: u64, len: u64) -> squeue::Entry {
     // SAFETY: an entry is `struct io_uring_sqe` of `linux/io_uring.h` and nothing else: 64 bytes
     // that the kernel reads, any of which are valid. `transmute` checks the size.
     unsafe { std::mem::transmute::<[u64; 8], squeue::Entry>(words) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The flags of the submission entry, `sqe->flags` of `linux/io_uring.h`.
+    fn flags(record: &mut Record) -> u8 {
+        // SAFETY: an entry is 64 bytes, which are all initialised.
+        let bytes: [u8; 64] = unsafe { std::mem::transmute(record.submission_entry(0)) };
+        bytes[1]
+    }
+
+    #[test]
+    fn request_that_the_kernel_returns_undone_is_carried_out_by_a_worker() {
+        const IOSQE_FIXED_FILE: u8 = 1;
+        const IOSQE_ASYNC: u8 = 1 << 4;
+        let flush = Request::without_data(Op::Flush, 0, 0, 0);
+        for (file, plain) in [
+            (File::Descriptor(3), 0),
+            (File::Registered(0), IOSQE_FIXED_FILE),
+        ] {
+            // SAFETY: it has no buffers.
+            let mut record = unsafe { Record::new(file, &flush) };
+            assert_eq!(flags(&mut record), plain);
+            for errno in [Errno::AGAIN, Errno::INTR] {
+                let again = record.apply_result(-errno.raw_os_error());
+                assert_eq!(again, NextStep::Retry);
+                assert_eq!(flags(&mut record), plain | IOSQE_ASYNC);
+            }
+        }
+    }
 }
