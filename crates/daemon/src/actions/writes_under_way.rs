@@ -13,12 +13,13 @@ use block::dirty_bitmap::{
 
 use super::backup::JobPlan;
 
-/// Name of the additional bitmap.
+/// Name of the additional bitmaps, unless a client has given it to another one.
 const NAME: &str = "#under-way";
 
 /// Bitmaps that may stop to record in a transaction with backups.
 pub(super) struct WritesUnderWay {
     bitmaps: Vec<(Arc<Node>, String)>,
+    name_of_additional: String,
 }
 
 impl WritesUnderWay {
@@ -37,9 +38,13 @@ impl WritesUnderWay {
         let bitmaps = changes.iter();
         let bitmaps = bitmaps.filter(|(node, action)| may_stop(action) && is_of_source(node));
         let bitmaps = bitmaps.map(|(node, action)| (node.clone(), action.bitmap.clone()));
-        let found = WritesUnderWay {
+        let mut found = WritesUnderWay {
             bitmaps: bitmaps.collect(),
+            name_of_additional: NAME.to_owned(),
         };
+        while found.is_name_used(changes) {
+            found.name_of_additional.push('#');
+        }
         for node in found.nodes() {
             let add = BitmapChange::Add {
                 size: node.size(),
@@ -47,9 +52,21 @@ impl WritesUnderWay {
                 enabled: true,
                 persistent: false,
             };
-            changes.push((node.clone(), action_of(node, NAME, add)));
+            changes.push((
+                node.clone(),
+                action_of(node, &found.name_of_additional, add),
+            ));
         }
         found
+    }
+
+    /// Whether another bitmap of the nodes has the name, or one that is added.
+    fn is_name_used(&self, changes: &[(Arc<Node>, BitmapAction)]) -> bool {
+        let name = &self.name_of_additional;
+        let changed = changes.iter().any(|(_, action)| action.bitmap == *name);
+        let nodes = self.nodes();
+        let mut statuses = nodes.iter().flat_map(|node| node.bitmaps().statuses());
+        changed || statuses.any(|bitmap| bitmap.name == *name)
     }
 
     /// Merges the additional bitmaps into those that no longer record, and removes them, also if that fails. All writes have ended.
@@ -61,11 +78,12 @@ impl WritesUnderWay {
             node.bitmaps().statuses().iter().any(has_stopped)
         });
         let merges = stopped.map(|(node, name)| {
-            let additional = vec![(node.bitmaps().clone(), NAME.to_owned())];
+            let additional = vec![(node.bitmaps().clone(), self.name_of_additional.clone())];
             action_of(node, name, BitmapChange::Merge(additional))
         });
         let removals = self.nodes().into_iter();
-        let removals = removals.map(|node| action_of(node, NAME, BitmapChange::Remove));
+        let removals =
+            removals.map(|node| action_of(node, &self.name_of_additional, BitmapChange::Remove));
         let merged = switch(&merges.collect::<Vec<_>>());
         let removed = switch(&removals.collect::<Vec<_>>());
         merged.and(removed).map(drop)
@@ -111,6 +129,7 @@ mod tests {
             switch(&[add("b", size_of_bitmap, false), add(NAME, BYTES, true)]).unwrap();
             let under_way = WritesUnderWay {
                 bitmaps: vec![(node.clone(), "b".to_owned())],
+                name_of_additional: NAME.to_owned(),
             };
             let merged = under_way.merge_and_remove_bitmaps();
             assert_eq!(merged.is_ok(), size_of_bitmap == BYTES, "{merged:?}");
@@ -118,5 +137,28 @@ mod tests {
             let left: Vec<&str> = left.iter().map(|bitmap| &*bitmap.name).collect();
             assert_eq!(left, ["b"]);
         }
+    }
+
+    #[test]
+    fn name_of_the_additional_bitmap_is_that_of_no_other() {
+        let node = null_disk();
+        let add = BitmapChange::Add {
+            size: BYTES,
+            granularity: DEFAULT_GRANULARITY,
+            enabled: false,
+            persistent: false,
+        };
+        let mut under_way = WritesUnderWay {
+            bitmaps: vec![(node.clone(), "b".to_owned())],
+            name_of_additional: NAME.to_owned(),
+        };
+        assert!(!under_way.is_name_used(&[]));
+        let changes = [(node.clone(), action_of(&node, NAME, add))];
+        assert!(under_way.is_name_used(&changes));
+        let [(_, add)] = changes;
+        switch(&[add]).unwrap();
+        assert!(under_way.is_name_used(&[]));
+        under_way.name_of_additional.push('#');
+        assert!(!under_way.is_name_used(&[]));
     }
 }

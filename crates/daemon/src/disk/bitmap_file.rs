@@ -76,10 +76,16 @@ impl BitmapFile {
         self.replace(&node.bitmaps().save(SaveKind::InUse))
     }
 
-    /// Saves the persistent bitmaps of a node of which all requests have ended, and no other will come.
+    /// Saves the persistent bitmaps of a node of which all requests have ended, and no other will come. If that fails, the node
+    /// stays, and its file says so: it may have been replaced all the same.
     pub fn save_at_end(&self, node: &Node) -> Result<(), String> {
         let kind = SaveKind::AtEnd(node.image_stamp());
-        self.replace(&node.bitmaps().save(kind))
+        let saved = self.replace(&node.bitmaps().save(kind));
+        if saved.is_err() {
+            // Of two failures the first one is reported.
+            let _ = self.save_in_use(node);
+        }
+        saved
     }
 
     /// Replaces the file by saved bitmaps.
@@ -117,5 +123,54 @@ impl BitmapFile {
     /// Locks the mutex of the file, which is `None` before the handover of a live upgrade.
     fn lock_file(&self) -> MutexGuard<'_, Option<ReplacedFile>> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use block::dirty_bitmap::{BitmapAction, BitmapChange, DEFAULT_GRANULARITY, switch};
+    use test_support::limited_host::{Call, with_errno};
+
+    use super::*;
+    use crate::testing::null_disk;
+
+    /// The new file has its name then, and the node goes on.
+    #[test]
+    fn bitmaps_are_inconsistent_after_an_end_whose_folder_was_not_synced() {
+        /// A bit of the folder's descriptor, and of no other of this test.
+        const FOLDER_BIT: i32 = 1 << 9;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bits");
+        let node = null_disk();
+        let file = BitmapFile::open_and_restore(&path, &node).unwrap();
+        let add = BitmapChange::Add {
+            size: node.size(),
+            granularity: DEFAULT_GRANULARITY,
+            enabled: true,
+            persistent: true,
+        };
+        let action = BitmapAction {
+            node: node.bitmaps().clone(),
+            bitmap: "b".to_owned(),
+            change: add,
+        };
+        switch(&[action]).unwrap();
+        let mut opened = file.duplicate_descriptors().unwrap().unwrap();
+        opened.folder = rustix::io::fcntl_dupfd_cloexec(&opened.folder, FOLDER_BIT).unwrap();
+        assert_eq!(opened.folder.as_raw_fd() & FOLDER_BIT, FOLDER_BIT);
+        file.take_over(opened);
+        let sync_of_folder = Call {
+            number: libc::SYS_fsync,
+            with_bits: Some((0, 1 << 9)),
+        };
+        let saved = with_errno(&[sync_of_folder], libc::EIO, || file.save_at_end(&node));
+        let Some(saved) = saved else { return };
+        assert!(saved.is_err());
+        drop(file);
+        let again = null_disk();
+        BitmapFile::open_and_restore(&path, &again).unwrap();
+        assert!(again.bitmaps().statuses()[0].inconsistent);
     }
 }
