@@ -185,13 +185,15 @@ pub enum NodeError {
     /// An image of a Ceph cluster cannot be opened.
     #[error(transparent)]
     OpenImage(#[from] ceph::OpenError),
-    /// An image of a Ceph cluster has no byte.
+    /// An image of a Ceph cluster has no sector, or more bytes than a disk may have.
     #[error(
-        "{image} is empty: a disk needs at least one sector of 512 bytes (rbd resize --size 10G {image})"
+        "{image} has {size} bytes: a disk has from one sector of 512 bytes to 2^63 - 1 bytes (rbd resize --size 10G {image})"
     )]
-    EmptyImage {
+    ImageSize {
         /// The image, with pool and namespace.
         image: String,
+        /// Bytes.
+        size: u64,
     },
     /// Exports with small and with large blocks on one disk with large blocks.
     #[error(

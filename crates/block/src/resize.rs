@@ -108,13 +108,22 @@ impl Node {
         std::ptr::eq(self.disk_and_offset().0, other.disk_and_offset().0)
     }
 
+    /// The bytes of the whole sectors of a disk that ends at `end`. A partial last sector counts, as when a file is opened, which grows
+    /// when it is written. That of an image does not, since images do not grow.
+    #[must_use]
+    pub fn whole_sectors_of(&self, end: u64) -> u64 {
+        match self.disk_and_offset().0.driver.image() {
+            Some(_) => end / SECTOR_BYTES * SECTOR_BYTES,
+            None => end.next_multiple_of(SECTOR_BYTES),
+        }
+    }
+
     /// The size that it would have on a disk that ends at `end`.
     ///
     /// # Errors
     /// [`ResizeError::Cut`] for a window that would not lie within the disk.
     pub fn size_if_disk_ends_at(&self, end: u64) -> Result<u64, ResizeError> {
-        // A partial last sector counts, as when a file is opened.
-        let whole = end.next_multiple_of(SECTOR_BYTES);
+        let whole = self.whole_sectors_of(end);
         let (_, base) = self.disk_and_offset();
         let size = match self.size_policy {
             SizePolicy::ToEnd => whole.checked_sub(base),

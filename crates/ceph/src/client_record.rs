@@ -1,8 +1,8 @@
 //! The record of a client: its address, and the process of a host that it is.
 //!
 //! It must never name a dead process when the client is alive. So a host is named by the boot of its kernel, which a cloned disk or
-//! another machine cannot repeat, a process by its number and its start in a namespace of process numbers: within another
-//! namespace nothing can be said about it.
+//! another machine cannot repeat, a process by its number and its start in namespaces of process numbers and of time: within others
+//! nothing can be said about it.
 
 use std::fmt;
 use std::fs;
@@ -28,9 +28,14 @@ struct ProcessIdentity {
     boot: String,
     /// The namespace of process numbers (`/proc/self/ns/pid`).
     pid_namespace: String,
-    /// When it started, in ticks since the boot (proc_pid_stat(5), field 22).
+    /// When it started, in ticks since the boot as its time namespace has it (proc_pid_stat(5), field 22).
     start_ticks: u64,
+    /// The time namespace (`/proc/self/ns/time`); `None` on kernels without, and in records of programs that did not name it.
+    time_namespace: Option<String>,
 }
+
+/// Comes before the name of a time namespace in the text of a record.
+const TIME_NAMESPACE: &str = " time-namespace=";
 
 /// Reads the identity of this process, while nothing denies it yet.
 pub(crate) fn read_identity() {
@@ -47,6 +52,9 @@ fn this_process() -> Option<&'static ProcessIdentity> {
             boot: boot.trim().to_owned(),
             pid_namespace: namespace.to_str()?.to_owned(),
             start_ticks: ProcessState::parse(&stat)?.start_ticks,
+            time_namespace: fs::read_link("/proc/self/ns/time")
+                .ok()
+                .and_then(|name| Some(name.to_str()?.to_owned())),
         })
     })
     .as_ref()
@@ -66,16 +74,19 @@ impl ClientRecord {
     pub(crate) fn parse(address: &str, text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let mut value = |key| words.next()?.strip_prefix(key)?.strip_prefix('=');
-        let record = Self {
+        Some(Self {
             process: ProcessIdentity {
                 boot: value("boot")?.to_owned(),
                 pid_namespace: value("pid-namespace")?.to_owned(),
                 start_ticks: value("start-ticks")?.parse().ok()?,
+                // It comes last, where programs that do not know it ignore it.
+                time_namespace: text
+                    .split_once(TIME_NAMESPACE)
+                    .map(|(_, name)| name.to_owned()),
             },
             pid: value("pid")?.parse().ok()?,
             address: address.to_owned(),
-        };
-        Some(record)
+        })
     }
 
     /// Whether it is a client of this process.
@@ -83,19 +94,22 @@ impl ClientRecord {
         this_process().is_some_and(|process| *process == self.process) && self.pid == own_pid()
     }
 
-    /// Whether the client is certainly dead: a process of this host, in our namespace of process numbers, that has ended.
+    /// Whether the client is certainly dead: a process of this host, in our namespaces, that has ended.
     pub(crate) fn is_dead(&self) -> bool {
         self.is_on_this_host() && has_ended(self.pid, self.process.start_ticks)
     }
 
-    /// Whether the client is a process of this host, in our namespace of process numbers, that has not ended.
+    /// Whether the client is a process of this host, in our namespaces, that has not ended.
     pub(crate) fn is_alive(&self) -> bool {
         self.is_on_this_host() && !has_ended(self.pid, self.process.start_ticks)
     }
 
     fn is_on_this_host(&self) -> bool {
         this_process().is_some_and(|this| {
-            self.process.boot == this.boot && self.process.pid_namespace == this.pid_namespace
+            let (of_client, ours) = (&self.process, this);
+            of_client.boot == ours.boot
+                && of_client.pid_namespace == ours.pid_namespace
+                && of_client.time_namespace == ours.time_namespace
         })
     }
 }
@@ -106,12 +120,17 @@ impl fmt::Display for ClientRecord {
             boot,
             pid_namespace,
             start_ticks,
+            time_namespace,
         } = &self.process;
         write!(
             f,
             "boot={boot} pid-namespace={pid_namespace} start-ticks={start_ticks} pid={}",
             self.pid
-        )
+        )?;
+        match time_namespace {
+            Some(name) => write!(f, "{TIME_NAMESPACE}{name}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -202,6 +221,10 @@ mod tests {
         for change in [
             |record: &mut ClientRecord| record.process.boot.push('0'),
             |record: &mut ClientRecord| record.process.pid_namespace.push('0'),
+            |record: &mut ClientRecord| {
+                let name = record.process.time_namespace.take();
+                record.process.time_namespace = name.map(|name| name + "0").or(Some(String::new()));
+            },
         ] {
             let mut elsewhere = alive.clone();
             change(&mut elsewhere);

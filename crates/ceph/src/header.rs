@@ -44,6 +44,17 @@ pub(crate) struct LockOwner {
     cookie: CString,
 }
 
+impl LockOwner {
+    /// The lock's id and its client if it is none of librbd's own, whose ids are `auto` and a number.
+    pub(crate) fn manual_lock(&self) -> Option<(String, String)> {
+        let id = self.cookie.to_string_lossy();
+        (!id.starts_with("auto ")).then(|| {
+            let client = self.client.to_string_lossy();
+            (id.into_owned(), client.into_owned())
+        })
+    }
+}
+
 impl Header {
     /// That of an open image.
     pub(crate) fn new(

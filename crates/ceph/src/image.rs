@@ -10,8 +10,8 @@ use crate::errno::check;
 use crate::ffi::{ImagePointer, PoolPointer};
 use crate::image_handle::{ImageHandle, OpenArguments, OpenStep};
 use crate::library::Functions;
-use crate::lock::{Attempt, Lock};
-use crate::size_watch::{OnResize, SizeWatch};
+use crate::lock::{Attempt, Lock, LockFeatureAndOwner};
+use crate::size_watch::{OnHeaderChange, OnResize, SizeWatch};
 use crate::waiting_calls::WaitingCalls;
 use crate::{
     Connection, Extent, ImageGeometry, ImageOptions, LockError, OpenError, RequestStats,
@@ -35,6 +35,16 @@ const DEAD_OWNER_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Called on the image's thread with the result of [`Image::spawn_lock`].
 pub type LockDone = Box<dyn FnOnce(Result<(), LockError>) + Send>;
+
+/// An exclusive lock that is being taken.
+struct PendingLock {
+    begin: Instant,
+    patience: Duration,
+    is_wanted: Box<dyn Fn() -> bool + Send>,
+    done: LockDone,
+    /// It is in the log that the cluster does not answer.
+    has_warned: bool,
+}
 
 /// An opened image.
 ///
@@ -259,15 +269,27 @@ impl Image {
 
     /// Takes the exclusive lock as [`lock`](Self::lock) does, on the image's thread, and calls `done` there. While another
     /// client has it, this tries again: until `patience` is over if that is a living process of this host, or else until the
-    /// cluster would have released the lock of a client that has died.
-    pub fn spawn_lock(self: &Arc<Self>, patience: Duration, done: LockDone) {
-        let (image, begin) = (Arc::clone(self), Instant::now());
-        self.calls
-            .post(move || image.lock_or_try_later(begin, patience, done));
+    /// cluster would have released the lock of a client that has died. While the cluster's monitors do not answer, it tries again as
+    /// long as the lock `is_wanted`.
+    pub fn spawn_lock(
+        self: &Arc<Self>,
+        patience: Duration,
+        is_wanted: impl Fn() -> bool + Send + 'static,
+        done: LockDone,
+    ) {
+        let pending = PendingLock {
+            begin: Instant::now(),
+            patience,
+            is_wanted: Box::new(is_wanted),
+            done,
+            has_warned: false,
+        };
+        let image = Arc::clone(self);
+        self.calls.post(move || image.lock_or_try_later(pending));
     }
 
     /// On the thread: tries to take the lock. Other calls are made between two tries.
-    fn lock_or_try_later(self: Arc<Self>, begin: Instant, patience: Duration, done: LockDone) {
+    fn lock_or_try_later(self: Arc<Self>, mut pending: PendingLock) {
         let result = match self.exclusive_lock().acquire(&self.name) {
             Ok(Attempt::Locked) => Ok(()),
             Ok(Attempt::HeldHere { address }) => Err(LockError::Held {
@@ -280,19 +302,53 @@ impl Image {
                 Err(error)
             }
         };
-        let limit = match result {
-            Err(LockError::Held { is_alive: true, .. }) => patience,
-            Err(LockError::Held { .. }) => patience.max(DEAD_OWNER_TIMEOUT),
-            _ => Duration::ZERO,
+        let waited = pending.begin.elapsed();
+        let tries_again = match &result {
+            Err(LockError::Held { is_alive: true, .. }) => waited < pending.patience,
+            Err(LockError::Held { .. }) => waited < pending.patience.max(DEAD_OWNER_TIMEOUT),
+            Err(
+                error @ LockError::Failed {
+                    errno: Errno::TIMEDOUT,
+                    ..
+                },
+            ) => {
+                if !std::mem::replace(&mut pending.has_warned, true) {
+                    tracing::warn!(
+                        image = self.name, %error,
+                        advice = "look at the cluster's monitors (ceph -s): requests that change the image wait for them",
+                        "the cluster does not answer"
+                    );
+                }
+                (pending.is_wanted)()
+            }
+            _ => false,
         };
-        if begin.elapsed() < limit {
+        if tries_again {
             std::thread::sleep(LOCK_RETRY);
             let image = Arc::clone(&self);
-            self.calls
-                .post(move || image.lock_or_try_later(begin, patience, done));
+            self.calls.post(move || image.lock_or_try_later(pending));
         } else {
-            done(result);
+            (pending.done)(result);
         }
+    }
+
+    /// Has a function called on a thread of librbd after each change of the image's header, unless there is one. It must not wait.
+    pub fn set_on_header_change(&self, on_header_change: OnHeaderChange) {
+        self.watch.set_on_header_change(on_header_change);
+    }
+
+    /// Finds out on the image's thread, and passes to `done` there, whether the image has an exclusive lock, and whether this client
+    /// has it: an administrator may have disabled the feature, or broken the lock. It is not called if that cannot be known.
+    pub fn spawn_lock_check(
+        self: &Arc<Self>,
+        done: impl FnOnce(LockFeatureAndOwner) + Send + 'static,
+    ) {
+        let image = Arc::clone(self);
+        self.calls.post(move || {
+            if let Ok(found) = image.exclusive_lock().feature_and_owner() {
+                done(found);
+            }
+        });
     }
 
     /// Releases the exclusive lock on the image's thread; a failure is logged.

@@ -36,6 +36,15 @@ pub(crate) enum Attempt {
     },
 }
 
+/// What is known of the exclusive lock of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockFeatureAndOwner {
+    /// The image has the feature.
+    pub is_supported: bool,
+    /// This image has the lock.
+    pub is_ours: bool,
+}
+
 /// The lock of an open image.
 pub(crate) struct Lock {
     pub(crate) connection: Arc<Connection>,
@@ -70,6 +79,10 @@ impl Lock {
         let clients = Clients::read(self, &header).map_err(failed)?;
         let shut_out = self.shut_out_dead(&clients);
         if let Some(owner) = header.lock_owner().map_err(failed)? {
+            if let Some((id, client)) = owner.manual_lock() {
+                let image = name();
+                return Err(LockError::Manual { image, id, client });
+            }
             match clients.record_of(&owner.address) {
                 Some(record) if record.is_dead() => {
                     tracing::warn!(
@@ -156,6 +169,14 @@ impl Lock {
 
     fn is_supported(&self) -> Result<bool, Errno> {
         has_feature(self.functions(), self.image, EXCLUSIVE_LOCK_FEATURE)
+    }
+
+    /// Whether the image has such a lock, and whether it is ours.
+    pub(crate) fn feature_and_owner(&self) -> Result<LockFeatureAndOwner, Errno> {
+        Ok(LockFeatureAndOwner {
+            is_supported: self.is_supported()?,
+            is_ours: self.is_ours()?,
+        })
     }
 
     fn is_ours(&self) -> Result<bool, Errno> {

@@ -17,6 +17,18 @@ pub enum LockError {
         /// It is a process of this host that has not ended. Otherwise the cluster may only not have noticed its end.
         is_alive: bool,
     },
+    /// An administrator has locked it (`rbd lock add`). librbd would wait for that lock to go, however long.
+    #[error(
+        "{image} is locked by hand, as '{id}' by {client}: remove that lock with `rbd lock rm {image} '{id}' {client}`"
+    )]
+    Manual {
+        /// The image's name with pool and namespace.
+        image: String,
+        /// The lock's id.
+        id: String,
+        /// The client that has locked it, for example `client.4567`.
+        client: String,
+    },
     /// The image has no such lock.
     #[error("{image} has no exclusive lock: `rbd feature enable {image} exclusive-lock` adds it")]
     Unsupported {

@@ -1,9 +1,9 @@
-//! The size of an image, kept up to date by librbd's notifications.
+//! The size of an image, kept up to date by librbd's notifications of changes of its header.
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use engine::Errno;
 
@@ -14,12 +14,16 @@ use crate::library::Functions;
 /// Called on a thread of librbd when the image's size has changed. It must not wait, nor call the [`Image`](crate::Image) for what waits.
 pub type OnResize = Arc<dyn Fn() + Send + Sync>;
 
-/// The last known size, and the function that is called when it changes.
+/// Called on a thread of librbd when the image's header has changed: size, features, lock, snapshots, metadata. It must not wait.
+pub type OnHeaderChange = Box<dyn Fn() + Send + Sync>;
+
+/// The last known size, and the functions that are called after changes.
 pub(crate) struct SizeWatch {
     functions: &'static Functions,
     image: ImagePointer,
     size: AtomicU64,
     on_resize: OnResize,
+    on_header_change: OnceLock<OnHeaderChange>,
 }
 
 impl SizeWatch {
@@ -34,7 +38,13 @@ impl SizeWatch {
             image,
             size: AtomicU64::new(0),
             on_resize,
+            on_header_change: OnceLock::new(),
         }
+    }
+
+    /// Sets the function that is called after each change, unless there is one.
+    pub(crate) fn set_on_header_change(&self, on_header_change: OnHeaderChange) {
+        let _ = self.on_header_change.set(on_header_change);
     }
 
     /// Registers the callback; returns librbd's handle. The image is open, and the watch stays where it is until it is
@@ -83,5 +93,8 @@ unsafe extern "C" fn image_changed(watch: *mut c_void) {
         && watch.set_size(size)
     {
         (watch.on_resize)();
+    }
+    if let Some(on_header_change) = watch.on_header_change.get() {
+        on_header_change();
     }
 }

@@ -18,7 +18,6 @@ mod devices;
 mod disk;
 mod errno_text;
 mod error;
-mod image_resize;
 mod metrics;
 mod monitor;
 mod openmetrics;

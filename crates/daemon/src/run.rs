@@ -9,7 +9,6 @@ use crate::actions::node::StoppedAtStart;
 use crate::control::MainThread;
 use crate::disk::lock_retry::ImageLockRetry;
 use crate::error::BoxError;
-use crate::image_resize;
 use crate::monitor;
 use crate::process::daemonize::{self, WaitingParentPipe};
 use crate::process::pidfile::PidFile;
@@ -81,7 +80,7 @@ fn run_until_stopped(
         service,
         monitor::qmp_interface,
         |control| control.begin_upgrade(None, RESPONSE_TIMEOUT, |_| ()),
-        image_resize::adopt_announced_size,
+        actions::image_resize::adopt_announced_size,
         actions::activation::new_main_thread_activator,
     )?;
     control.launcher = launcher;

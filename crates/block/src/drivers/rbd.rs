@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ceph::Image;
 use engine::Errno;
 
+use crate::SECTOR_BYTES;
 use crate::disk_file::allocation::Allocation;
 use crate::drivers::network_route::attach_network_route;
 use crate::error::NodeError;
@@ -26,16 +27,31 @@ pub(crate) fn open(
     read_only: bool,
 ) -> Result<(Arc<RbdDisk>, Geometry), NodeError> {
     let disk = RbdDisk::open(options, read_only)?;
-    let geometry = geometry_of_image(&disk.image);
+    let (found, image) = (disk.image.geometry().size, disk.image.name());
+    let size = found / SECTOR_BYTES * SECTOR_BYTES;
+    if size == 0 || i64::try_from(size).is_err() {
+        return Err(NodeError::ImageSize {
+            image: image.to_owned(),
+            size: found,
+        });
+    }
+    if size != found {
+        tracing::warn!(
+            size,
+            found,
+            "the size of {image} is no multiple of {SECTOR_BYTES}: the rest is not used"
+        );
+    }
+    let geometry = geometry_of_image(&disk.image, size);
     Ok((disk, geometry))
 }
 
 /// Requests of a whole stripe use every object of it once; without striping an object is the largest contiguous piece.
-fn geometry_of_image(image: &Image) -> Geometry {
+fn geometry_of_image(image: &Image, size: u64) -> Geometry {
     let found = image.geometry();
     let stripe = found.stripe_unit.saturating_mul(found.stripe_count);
     Geometry {
-        size: found.size.next_multiple_of(crate::SECTOR_BYTES),
+        size,
         logical_block_size: 512,
         physical_block_size: 4096,
         min_io_size: 4096,

@@ -45,12 +45,8 @@ impl RbdDisk {
             (Err(_), true) => open()?.0?,
             (opened, _) => opened?,
         };
-        if image.geometry().size == 0 {
-            return Err(NodeError::EmptyImage {
-                image: image.name().to_owned(),
-            });
-        }
         let writer_lock = WriterLock::new(image.clone(), options.locking);
+        writer_lock.follow_image();
         Ok(Arc::new(RbdDisk { image, writer_lock }))
     }
 

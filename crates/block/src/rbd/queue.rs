@@ -7,12 +7,17 @@ use std::sync::Arc;
 
 use ceph::ImageQueue;
 use engine::pool::Wake;
-use engine::{Completion, Full, Op, Request};
+use engine::{Completion, Errno, Full, Op, Request};
 use nbd::client::{RequestGroup, SocketSet};
 
 use super::RbdDisk;
 use super::writer_lock::{LockAnswer, WriterLock};
+use crate::clock::now_ns;
 use crate::network::{NetworkDisk, NetworkQueue, SharedQueue};
+
+/// How long the requests of a source that is about to end wait for the lock: as for NBD servers. In this time the source of a migration
+/// releases it.
+const STOP_TIMEOUT_NS: u64 = 10_000_000_000;
 
 /// What the queue needs of the writer lock; the test has its own.
 trait WriterLockAccess {
@@ -30,8 +35,10 @@ pub(crate) struct RbdQueue<Q = ImageQueue, L = WriterLock> {
     wake: Wake,
     /// The lock is being acquired.
     acquisition: Option<Arc<LockAnswer>>,
-    /// Requests that wait for the lock, in order.
-    waiting: VecDeque<Request>,
+    /// Requests that wait for the lock, in order, each with the index of its source.
+    waiting: VecDeque<(Request, u32)>,
+    /// Sources that are about to end, each with the time at which its waiting requests fail (the loop's clock).
+    stops: Vec<(u32, u64)>,
     /// Flushes that had nothing to do, complete at the next reap.
     empty_flushes: Vec<Completion>,
 }
@@ -70,8 +77,26 @@ impl<Q: NetworkQueue, L> RbdQueue<Q, L> {
             wake,
             acquisition: None,
             waiting: VecDeque::new(),
+            stops: Vec::new(),
             empty_flushes: Vec::new(),
         }
+    }
+
+    /// Fails the requests of sources that have waited for the lock for long enough, because they are about to end: none was sent.
+    fn fail_waiting_of_stopped(&mut self, now_ns: u64, out: &mut Vec<Completion>) {
+        let stops = &self.stops;
+        let is_over = |source: u32| {
+            let mut stops = stops.iter();
+            stops.any(|(stopping, deadline_ns)| *stopping == source && *deadline_ns <= now_ns)
+        };
+        self.waiting.retain(|(request, source)| {
+            let fails = is_over(*source);
+            if fails {
+                let (token, result) = (request.token, Err(Errno::IO));
+                out.push(Completion { token, result });
+            }
+            !fails
+        });
     }
 
     /// librbd serves all sources and jobs alike.
@@ -128,7 +153,7 @@ impl<Q: NetworkQueue, L: WriterLockAccess> NetworkQueue for RbdQueue<Q, L> {
     unsafe fn start(
         &mut self,
         request: &Request,
-        _source: u32,
+        source_index: u32,
         _group: Option<&Arc<RequestGroup>>,
     ) -> Result<(), Full> {
         // Tasks start requests without asking for room. The places of requests that wait for the lock stay free for them.
@@ -146,7 +171,7 @@ impl<Q: NetworkQueue, L: WriterLockAccess> NetworkQueue for RbdQueue<Q, L> {
             self.empty_flushes.push(Completion { token, result });
             return Ok(());
         }
-        self.waiting.push_back(*request);
+        self.waiting.push_back((*request, source_index));
         if self.acquisition.is_none() {
             self.acquisition = Some(self.lock.acquire(self.wake.clone()));
         }
@@ -158,7 +183,7 @@ impl<Q: NetworkQueue, L: WriterLockAccess> NetworkQueue for RbdQueue<Q, L> {
         let answer = self.acquisition.as_ref().and_then(|answer| answer.result());
         if let Some(result) = answer {
             self.acquisition = None;
-            for request in std::mem::take(&mut self.waiting) {
+            for (request, _) in std::mem::take(&mut self.waiting) {
                 let token = request.token;
                 let failed = match result {
                     // SAFETY: the promise of the caller of `start` lasts until the completion is reaped.
@@ -174,6 +199,9 @@ impl<Q: NetworkQueue, L: WriterLockAccess> NetworkQueue for RbdQueue<Q, L> {
                 });
             }
         }
+        if !self.stops.is_empty() {
+            self.fail_waiting_of_stopped(now_ns(), out);
+        }
         out.append(&mut self.empty_flushes);
         self.queue.reap(out);
     }
@@ -181,6 +209,24 @@ impl<Q: NetworkQueue, L: WriterLockAccess> NetworkQueue for RbdQueue<Q, L> {
     fn has_completions(&self) -> bool {
         let answer = self.acquisition.as_ref().and_then(|answer| answer.result());
         answer.is_some() || !self.empty_flushes.is_empty() || self.queue.has_completions()
+    }
+
+    fn next_deadline_ns(&self) -> Option<u64> {
+        let sources_that_wait = self.waiting.iter().map(|(_, source)| source);
+        let stops = self.stops.iter().filter(|(source, _)| {
+            let mut waiting = sources_that_wait.clone();
+            waiting.any(|waiting| waiting == source)
+        });
+        stops.map(|(_, deadline_ns)| *deadline_ns).min()
+    }
+
+    fn end_unbounded_waits(&mut self, source_index: u32) {
+        let deadline_ns = now_ns().saturating_add(STOP_TIMEOUT_NS);
+        self.stops.push((source_index, deadline_ns));
+    }
+
+    fn forget_ended_source(&mut self, source_index: u32) {
+        self.stops.retain(|(stopping, _)| *stopping != source_index);
     }
 }
 
@@ -248,5 +294,27 @@ mod tests {
         answer.set_and_wake(true);
         queue.reap(&mut Vec::new());
         assert_eq!(queue.queue.0, [Op::Read, Op::Read, Op::Read, Op::Write]);
+    }
+
+    #[test]
+    fn write_of_a_stopping_source_waits_for_the_lock_for_a_limited_time() {
+        let wake: Wake = Arc::new(|| ());
+        let lock = Arc::new(Taken(LockAnswer::new(wake.clone())));
+        let mut queue = RbdQueue::new(FewPlaces::default(), lock, false, wake);
+        for (token, source) in [(1, 7), (2, 8)] {
+            let write = Request::without_data(Op::Write, 0, 0, token);
+            // SAFETY: there is no memory.
+            unsafe { queue.start(&write, source, None) }.unwrap();
+        }
+        assert_eq!(queue.next_deadline_ns(), None);
+        queue.end_unbounded_waits(7);
+        let deadline_ns = queue.next_deadline_ns().unwrap();
+        let mut failed = Vec::new();
+        queue.fail_waiting_of_stopped(deadline_ns - 1, &mut failed);
+        assert!(failed.is_empty());
+        queue.fail_waiting_of_stopped(deadline_ns, &mut failed);
+        let result = Err(Errno::IO);
+        assert_eq!(failed, [Completion { token: 1, result }]);
+        assert_eq!(queue.next_deadline_ns(), None, "the other one waits");
     }
 }

@@ -7,9 +7,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ceph::Image;
+use ceph::{Image, LockFeatureAndOwner};
 use engine::Errno;
 use engine::pool::Wake;
 
@@ -18,6 +18,10 @@ use crate::disk_file::lock::Locking;
 /// How long an acquisition waits for another living process of this host: the source of a migration, or the old process of a
 /// live upgrade, releases the lock within that time. It waits longer for a holder that may be dead.
 const WAIT_FOR_HOLDER: Duration = Duration::from_secs(10);
+
+/// How long a call waits for the lock, such as a resize: longer than for a holder that may be dead, but not for a cluster that does not
+/// answer.
+const WAIT_OF_CALLS: Duration = Duration::from_secs(60);
 
 const WAITING: u8 = 0;
 const HELD: u8 = 1;
@@ -132,6 +136,52 @@ impl WriterLock {
         })
     }
 
+    /// Follows the image's lock from now on: the permission to change the image ends if the lock is lost, or if the image gets one.
+    pub fn follow_image(self: &Arc<Self>) {
+        if self.locking == Locking::Off {
+            return;
+        }
+        let lock = Arc::downgrade(self);
+        self.image.set_on_header_change(Box::new(move || {
+            if let Some(lock) = lock.upgrade() {
+                lock.begin_check_if_held();
+            }
+        }));
+    }
+
+    fn begin_check_if_held(self: &Arc<Self>) {
+        if self.with_state(|state| state.held) {
+            let lock = self.clone();
+            self.image
+                .spawn_lock_check(move |found| lock.revoke_unless_valid(found));
+        }
+    }
+
+    /// Ends the permission to change the image if its reason has gone; the next change acquires the lock again. Acquisitions end on this
+    /// thread too.
+    fn revoke_unless_valid(&self, found: LockFeatureAndOwner) {
+        let is_revoked = self.with_state(|state| {
+            let is_valid = match state.unsupported {
+                true => !found.is_supported,
+                false => found.is_ours,
+            };
+            if !state.held || is_valid {
+                return false;
+            }
+            (state.held, state.unsupported) = (false, false);
+            self.permits_changes.store(false, Ordering::Release);
+            true
+        });
+        if is_revoked {
+            tracing::warn!(
+                image = self.image.name(),
+                has_lock_feature = found.is_supported,
+                advice = "find out who has changed the image's features, or broken its lock: another client may have written to it",
+                "the exclusive lock is not what it was: it is acquired again before the next change"
+            );
+        }
+    }
+
     /// Counts one more source of requests.
     pub fn add_source(&self) {
         self.with_state(|state| state.sources += 1);
@@ -193,9 +243,12 @@ impl WriterLock {
             !std::mem::replace(&mut state.acquiring, true)
         });
         if begins {
-            let lock = self.clone();
-            self.image
-                .spawn_lock(WAIT_FOR_HOLDER, Box::new(move |result| lock.finish(result)));
+            let (lock, wanted) = (self.clone(), self.clone());
+            self.image.spawn_lock(
+                WAIT_FOR_HOLDER,
+                move || wanted.with_state(|state| state.sources > 0),
+                Box::new(move |result| lock.finish(result)),
+            );
         }
         answer
     }
@@ -211,11 +264,13 @@ impl WriterLock {
             let _ = sender.send(());
         };
         let answer = self.acquire(Arc::new(wake));
+        let deadline = Instant::now() + WAIT_OF_CALLS;
         let locked = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
             match answer.result() {
                 Some(locked) => break locked,
-                // An acquisition always ends with an answer.
-                None => drop(answered.recv()),
+                None if left.is_zero() => break Err(Errno::TIMEDOUT),
+                None => drop(answered.recv_timeout(left)),
             }
         };
         let result = locked.and_then(|()| call());

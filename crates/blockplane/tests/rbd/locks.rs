@@ -119,6 +119,60 @@ fn image_without_the_feature_is_served_with_a_warning_and_refused_with_locking_o
     }
 }
 
+/// While the lock is held: no permission to write outlives it, and none is refused for good.
+#[test]
+fn lock_follows_the_feature_of_a_served_image() {
+    let Some((disk, folder, program, mut client)) = serve("featured", "", "") else {
+        return;
+    };
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
+    let mut lock = || client.execute("query-named-block-nodes")[0]["rbd"]["lock"].take();
+    guest.request(0, OUT, 0, 1);
+    assert_eq!(lock(), "held");
+    for (change, features, state, byte) in [
+        (
+            "disable",
+            "object-map fast-diff exclusive-lock",
+            "unsupported",
+            2,
+        ),
+        ("enable", "exclusive-lock", "held", 3),
+    ] {
+        let change = ["feature", change, "featured"];
+        disk.cluster
+            .rbd(change.into_iter().chain(features.split(' ')));
+        eventually("the permission ends", || lock() == "released");
+        guest.request(0, OUT, 0, byte);
+        assert_eq!(lock(), state);
+        assert_eq!(disk.lock_holder().is_some(), state == "held");
+    }
+    let log = program.stop().stderr;
+    let lines = log.matches("is not what it was").count();
+    assert_eq!(lines, 2, "{log}");
+    assert_eq!(disk.content()[..BLOCK], [3; BLOCK]);
+}
+
+/// librbd would wait for the end of that lock, with a processor.
+#[test]
+fn write_to_an_image_that_is_locked_by_hand_fails_with_the_remedy_in_the_log() {
+    let Some((disk, folder, program, _)) = serve("by-hand", "", "") else {
+        return;
+    };
+    disk.cluster.rbd(["lock", "add", "by-hand", "mine"]);
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
+    assert_eq!(guest.status_of(0, OUT, 0, 1), IOERR);
+    let list = disk.cluster.rbd(["lock", "ls", "by-hand"]);
+    let locker = list.lines().last().unwrap().split_whitespace().next();
+    let locker = locker.unwrap();
+    let log = program.stderr();
+    let remedy = format!("rbd lock rm rbd/by-hand 'mine' {locker}");
+    assert!(log.contains(&remedy), "no {remedy}: {log}");
+    disk.cluster.rbd(["lock", "rm", "by-hand", "mine", locker]);
+    guest.request(0, OUT, 0, 2);
+    program.stop();
+    assert_eq!(disk.content()[..BLOCK], [2; BLOCK]);
+}
+
 #[test]
 fn the_first_read_of_an_image_with_a_journal_acquires_the_lock_and_writes_with_it_succeed() {
     let Some(disk) = new_disk("journal") else {

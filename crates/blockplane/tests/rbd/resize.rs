@@ -55,6 +55,45 @@ fn resize_by_another_client_and_by_a_monitor_reaches_the_guest() {
     assert_eq!(disk.content().len() as u64, 2 * MIB);
 }
 
+/// Images do not grow when their last sector is written.
+#[test]
+fn size_of_an_image_is_rounded_down_to_sectors() {
+    let Some(disk) = new_disk("odd") else {
+        return;
+    };
+    disk.resize(MIB + 1);
+    let folder = Folder::new();
+    let (program, _) = start(&folder, &disk.line());
+    let mut guest = RequestDriver::connect(&folder.join(SOCKET), 1);
+    assert_eq!(guest.capacity(), MIB);
+    assert_eq!(last_block(&mut guest, OUT, MIB), 0);
+    disk.resize(2 * MIB - 1);
+    eventually("the new size", || guest.capacity() == 2 * MIB - 512);
+    program.stop();
+}
+
+#[test]
+fn resize_during_a_job_is_adopted_at_its_end() {
+    let Some((disk, folder, program, mut client)) = serve("backed-up", "", "") else {
+        return;
+    };
+    let guest = RequestDriver::connect(&folder.join(SOCKET), 1);
+    client.done(
+        "blockdev-add",
+        json!({"driver": "null-co", "node-name": "t", "size": MIB}),
+    );
+    let copy = json!({"job-id": "j", "device": "d", "target": "t", "sync": "none"});
+    client.done("blockdev-backup", copy);
+    disk.resize(2 * MIB);
+    eventually("the log says it", || {
+        program.stderr().contains("it is adopted when the job ends")
+    });
+    assert_eq!(guest.capacity(), MIB);
+    client.execute("job-cancel id=j");
+    eventually("the new size", || guest.capacity() == 2 * MIB);
+    program.stop();
+}
+
 /// librbd watches images that are open for writing only.
 #[test]
 fn image_that_is_only_read_has_its_new_size_when_it_is_reopened() {

@@ -143,7 +143,7 @@ fn an_image_whose_osds_do_not_answer_does_not_stop_others_of_its_connection(clus
     // Its lock waits, and theirs do not.
     let (locked, answer) = mpsc::channel();
     let done = Box::new(move |result| locked.send(result).unwrap());
-    stopped.spawn_lock(STUCK_AFTER, done);
+    stopped.spawn_lock(STUCK_AFTER, || true, done);
     running.lock().unwrap();
     drop(client.open("running"));
     assert!(matches!(answer.try_recv(), Err(TryRecvError::Empty)));

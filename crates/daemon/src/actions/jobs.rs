@@ -9,6 +9,7 @@ use copier::CopierReport;
 use iothread::{Errno, ErrorAction, IoStatus};
 use serde_json::json;
 
+use super::image_resize::adopt_announced_sizes;
 use super::mirror::find_working_job;
 use super::users::{reattach_users, users_of_node};
 use crate::command_threads::CommandOnShutdown;
@@ -270,6 +271,7 @@ impl MainThread {
                 self.cancel_job_work(other);
             }
         }
+        adopt_announced_sizes(self);
     }
 
     /// Cancels a job that has not ended.

@@ -6,6 +6,7 @@ pub(crate) mod backup;
 pub(crate) mod bitmaps;
 pub(crate) mod create;
 pub(crate) mod export;
+pub(crate) mod image_resize;
 mod job_start;
 pub(crate) mod jobs;
 pub(crate) mod mirror;

@@ -2,14 +2,22 @@
 
 use std::time::Duration;
 
-use block::SECTOR_BYTES;
-
-use crate::actions::resize;
+use super::resize;
 use crate::command_threads::CommandOnShutdown;
 use crate::control::{MainThread, run_on_main_thread};
 
 /// The time after which an adoption is tried again while a command has reserved the nodes.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Adopts the sizes of all images that were resized while a job used them, which has ended.
+pub(crate) fn adopt_announced_sizes(control: &mut MainThread) {
+    let nodes = control.objects.nodes.iter().map(|open| &open.node);
+    let images = nodes.filter(|node| node.announced_image_size().is_some());
+    let names: Vec<String> = images.map(|node| node.name().to_owned()).collect();
+    for name in names {
+        adopt_announced_size(control, &name);
+    }
+}
 
 /// Gives a node, and the nodes above it, the size that its image has now. Guests are notified.
 pub(crate) fn adopt_announced_size(control: &mut MainThread, node_name: &str) {
@@ -25,7 +33,17 @@ pub(crate) fn adopt_announced_size(control: &mut MainThread, node_name: &str) {
     let Some(size) = node.announced_image_size() else {
         return;
     };
-    if size.next_multiple_of(SECTOR_BYTES) == node.size() {
+    if node.whole_sectors_of(size) == node.size() {
+        return;
+    }
+    if control.objects.check_not_used_by_job(&node).is_err() {
+        let advice = "nothing is to be done: it is adopted when the job ends";
+        tracing::warn!(
+            node = node_name,
+            size,
+            advice,
+            "the image has a new size, and a job uses it"
+        );
         return;
     }
     let plan = match resize::plan_adoption_and_reserve_nodes(&mut control.objects, node, size) {
