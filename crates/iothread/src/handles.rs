@@ -56,15 +56,23 @@ impl SocketDeviceHandle {
         }
     }
 
+    /// Sends it a command. The answer is received later; its sender is dropped if the device has stopped, or stops before.
+    pub fn send_for_reply<T>(
+        &self,
+        command: impl FnOnce(Sender<T>) -> SocketDeviceCommand,
+    ) -> Receiver<T> {
+        let (reply, answer) = mpsc::channel();
+        self.send_unless_stopped(command(reply));
+        answer
+    }
+
     /// Sends it a command and waits for the answer; `None`: it has stopped, and nothing of it is in flight. Another thread may stop it
     /// meanwhile, or before.
     pub fn send_and_wait<T>(
         &self,
         command: impl FnOnce(Sender<T>) -> SocketDeviceCommand,
     ) -> Option<T> {
-        let (reply, answer) = mpsc::channel();
-        self.send_unless_stopped(command(reply));
-        let answer = answer.recv().ok();
+        let answer = self.send_for_reply(command).recv().ok();
         if answer.is_none() {
             self.wait_until_stopped();
         }

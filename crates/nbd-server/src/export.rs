@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use block::Node;
@@ -292,7 +293,27 @@ impl Export {
         }
     }
 
-    /// Disconnects all clients, and waits until their requests in flight are done.
+    /// Submits no more requests until [`resume_connections`](Self::resume_connections). Each of those returned receives when a connection
+    /// has none in flight; its sender is dropped with the connection.
+    #[must_use]
+    pub fn begin_drain_connections(&self) -> Vec<Receiver<()>> {
+        let handles = self.connection_handles().into_iter();
+        let drains = handles.map(|handle| {
+            handle.send_unless_stopped(SocketDeviceCommand::Enable(false));
+            handle.send_for_reply(SocketDeviceCommand::Settle)
+        });
+        drains.collect()
+    }
+
+    /// Submits requests again.
+    pub fn resume_connections(&self) {
+        for handle in self.connection_handles() {
+            handle.send_unless_stopped(SocketDeviceCommand::Enable(true));
+        }
+    }
+
+    /// Disconnects all clients, and waits until their requests in flight are done. Those that were not submitted get no reply: clients
+    /// that connect again send them again.
     pub fn disconnect_and_wait(&self) {
         // They stay in the list until then, since others wait for their requests too.
         let handles = self.connection_handles();

@@ -1,6 +1,8 @@
-//! Clients that are silent, too many, or read nothing, harm only themselves; those that keep a disk behind a network busy, too.
+//! Clients that are silent, too many, read nothing, query the block status without end or keep a disk behind a network busy, harm only
+//! themselves.
 
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,10 +11,12 @@ use nbd::wire::{command, option, transmission_flag};
 
 use test_support::deadline::eventually;
 use test_support::repeating_thread::RepeatingThread;
+use test_support::threads::threads_named;
 
 use crate::process::{Folder, STUCK_AFTER};
 use crate::raw_client::{RawClient, request};
-use crate::{MIB, start};
+use crate::status_client::StatusClient;
+use crate::{MIB, disk_line, start};
 
 const DISK: &str = "--blockdev null-co,node-name=d,size=64M,read-zeroes=on";
 
@@ -76,6 +80,25 @@ fn a_client_that_reads_nothing_is_not_read_further_and_others_go_on() {
     let memory = resident_bytes(&program.pid());
     assert!(memory < 400 * MIB, "{memory} bytes");
     program.assert_running("after a client that reads nothing");
+    program.stop();
+}
+
+/// Workers are those of the iothread: other connections and disks need them too. One that has just ended a query may not be idle yet when
+/// the next one comes.
+#[test]
+fn pipelined_queries_of_the_block_status_use_few_workers() {
+    let folder = Folder::new();
+    let image = std::fs::File::create(folder.join("disk")).unwrap();
+    image.set_len(64 * MIB).unwrap();
+    // So that a query takes some milliseconds.
+    for piece in 0..4096 {
+        image.write_all_at(&[1], piece * 16_384).unwrap();
+    }
+    let (program, _client) = start(&folder, &disk_line(""));
+    let mut client = StatusClient::enter(&folder, "d", false, &["base:allocation"]);
+    client.pipeline(100, (0, 64 << 20));
+    let workers = threads_named(program.pid(), "worker main");
+    assert!(workers.len() < 8, "{} workers", workers.len());
     program.stop();
 }
 

@@ -112,6 +112,16 @@ impl StatusClient {
         }
     }
 
+    /// Queries the status of a range many times at once, and reads all replies.
+    pub fn pipeline(&mut self, queries: usize, range: (u64, u32)) {
+        assert!(!self.extended);
+        let query = request(command::BLOCK_STATUS, 0, 7, range);
+        self.raw.send(&query.repeat(queries));
+        for _ in 0..queries {
+            while !self.chunk().1 {}
+        }
+    }
+
     /// The next chunk: its kind, whether it is the last one, and its payload.
     fn chunk(&mut self) -> (u16, bool, Vec<u8>) {
         let (flags, kind, length) = if self.extended {

@@ -84,8 +84,11 @@ impl Connection {
             return false;
         }
         if let Operation::BlockStatus { .. } = slot.operation {
-            self.submit_status_query(number, io);
-            return true;
+            let begins = self.slots.begin_query_or_wait(number);
+            if begins {
+                self.submit_status_query(number, io);
+            }
+            return begins;
         }
         let Some(op) = slot.next_op() else {
             unreachable!("it was answered without the disk");
@@ -125,6 +128,9 @@ impl Connection {
             #[allow(clippy::cast_possible_truncation, reason = "less than DEPTH")]
             let number = token::request_number(completion.token) as u16;
             self.slots.count_completed();
+            if let Operation::BlockStatus { .. } = self.slots.get(number).operation {
+                self.slots.end_query();
+            }
             match completion.result {
                 Ok(_) => self.complete_part(number),
                 Err(errno) => self.fail(number, errno),
@@ -211,15 +217,6 @@ impl Connection {
         let slot = self.slots.get_mut(number);
         slot.set_refusal(&self.transmission, refusal);
         self.queue_reply(number);
-    }
-
-    /// Replies to all requests that were not submitted that the server ends.
-    pub(super) fn refuse_ready_requests(&mut self) {
-        let errno = NbdErrno::Shutdown;
-        let text = "the export is being removed";
-        while let Some(number) = self.slots.ready.pop_front() {
-            self.refuse(number, Refusal { errno, text });
-        }
     }
 
     /// Queues the reply of a request; the buffer of a write is free from here on.

@@ -172,10 +172,15 @@ impl Connection {
     fn break_off(&mut self) {
         self.socket.has_read_all = true;
         self.socket.is_broken = true;
-        while let Some(slot) = self.slots.ready.pop_front() {
+        self.release_unsubmitted();
+        self.drop_replies();
+    }
+
+    /// Frees the slots of requests that were not submitted, without replies.
+    fn release_unsubmitted(&mut self) {
+        while let Some(slot) = self.slots.pop_unsubmitted() {
             self.release_slot(slot);
         }
-        self.drop_replies();
     }
 
     /// Frees a slot whose request is not in flight.
@@ -300,10 +305,11 @@ impl SocketDevice for Connection {
         self.break_off();
     }
 
-    /// Replies to requests in flight are still sent, as far as the socket takes them.
+    /// Replies to requests in flight are still sent, as far as the socket takes them. Others get none: an error would reach the client's
+    /// guest, while an unanswered request is sent again by a client that connects again.
     fn disconnect_and_stop(&mut self) {
         self.socket.has_read_all = true;
-        self.refuse_ready_requests();
+        self.release_unsubmitted();
     }
 }
 

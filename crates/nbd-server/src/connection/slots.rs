@@ -103,6 +103,9 @@ pub(super) struct Slots {
     free: Vec<u16>,
     /// Requests that are complete and were not submitted, in their order.
     pub ready: VecDeque<u16>,
+    /// Queries of the block status that wait for the one in flight, in their order.
+    waiting_queries: VecDeque<u16>,
+    has_query_in_flight: bool,
     in_flight: usize,
 }
 
@@ -115,6 +118,8 @@ impl Slots {
             slots: (0..DEPTH).map(|_| Slot::new()).collect(),
             free: (0..DEPTH).rev().collect(),
             ready: VecDeque::with_capacity(DEPTH.into()),
+            waiting_queries: VecDeque::new(),
+            has_query_in_flight: false,
             in_flight: 0,
         }
     }
@@ -146,6 +151,29 @@ impl Slots {
         let slot = self.get_mut(slot);
         slot.tail = ReplyTail::Nothing;
         slot.buffer.take()
+    }
+
+    /// Begins a query of the block status, or has it wait for the one in flight: each takes a worker thread for some milliseconds,
+    /// which other connections and disks of the iothread use too. False: it waits.
+    pub fn begin_query_or_wait(&mut self, slot: u16) -> bool {
+        if self.has_query_in_flight {
+            self.waiting_queries.push_back(slot);
+            return false;
+        }
+        self.has_query_in_flight = true;
+        true
+    }
+
+    /// Ends the query in flight: the next one is ready.
+    pub fn end_query(&mut self) {
+        self.has_query_in_flight = false;
+        self.ready.extend(self.waiting_queries.pop_front());
+    }
+
+    /// Takes a request that is complete and was not submitted.
+    pub fn pop_unsubmitted(&mut self) -> Option<u16> {
+        let ready = self.ready.pop_front();
+        ready.or_else(|| self.waiting_queries.pop_front())
     }
 
     /// Number of requests in flight.

@@ -2,7 +2,7 @@
 //! [`PausedExport`] resumes the export where it was.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use iothread::{SocketDeviceCommand, SocketDeviceHandle};
@@ -38,8 +38,17 @@ enum PausedExportServer {
     },
     /// A host adapter without a front-end; it accepts none.
     Adapter(PausedAdapter),
-    /// An export of the NBD server, whose clients are disconnected; they connect again.
-    Nbd(Arc<nbd_server::Export>),
+    /// An export of the NBD server, whose clients are disconnected once their requests are done; they connect again.
+    Nbd(PausedNbdExport),
+}
+
+/// An export of the NBD server, whose connections go on when this is dropped.
+struct PausedNbdExport(Arc<nbd_server::Export>);
+
+impl Drop for PausedNbdExport {
+    fn drop(&mut self) {
+        self.0.resume_connections();
+    }
 }
 
 /// A paused host adapter, which accepts front-ends again when this is dropped.
@@ -80,7 +89,7 @@ impl PausedExport {
                 PausedExportServer::Adapter(PausedAdapter(handle.clone()))
             }
             ExportState::Serving(ExportServer::Nbd(export)) => {
-                PausedExportServer::Nbd(export.clone())
+                PausedExportServer::Nbd(PausedNbdExport(export.clone()))
             }
         };
         Ok(Some(PausedExport { id, server }))
@@ -98,12 +107,17 @@ impl PausedExport {
         })
     }
 
-    /// Stops the queues, and returns the base of each: where the new process starts it.
+    /// Stops the queues, and returns the base of each: where the new process starts it. NBD clients, of which nothing is in flight, are
+    /// disconnected.
     pub fn stop_queues(&mut self) -> Vec<(u16, u32)> {
         match &mut self.server {
-            PausedExportServer::VhostUser { paused, .. } => paused.stop_queues_for_handover(),
-            PausedExportServer::Adapter(_) | PausedExportServer::Nbd(_) => Vec::new(),
+            PausedExportServer::VhostUser { paused, .. } => {
+                return paused.stop_queues_for_handover();
+            }
+            PausedExportServer::Nbd(PausedNbdExport(export)) => export.disconnect_and_wait(),
+            PausedExportServer::Adapter(_) => {}
         }
+        Vec::new()
     }
 
     /// Leaves the export to the new process: it is not resumed here.
@@ -111,23 +125,9 @@ impl PausedExport {
         match self.server {
             PausedExportServer::VhostUser { paused, .. } => paused.forget_without_resuming(),
             PausedExportServer::Adapter(adapter) => std::mem::forget(adapter),
-            PausedExportServer::Nbd(_) => {}
+            PausedExportServer::Nbd(export) => std::mem::forget(export),
         }
     }
-}
-
-/// Disconnects the clients of an NBD export. It is received when their requests in flight are done.
-fn begin_disconnect_nbd_clients(export: &Arc<nbd_server::Export>) -> Receiver<()> {
-    let (drained, receiver) = channel();
-    let export = export.clone();
-    let thread = std::thread::Builder::new().name("nbd drain".to_owned());
-    // Without a thread the sender is dropped, and clients are disconnected by the end of the process.
-    let _ = thread.spawn(move || {
-        export.disconnect_and_wait();
-        // The receiver may be gone; ignore the error.
-        let _ = drained.send(());
-    });
-    receiver
 }
 
 /// Pauses a server before the next message of its front-end.
@@ -163,6 +163,7 @@ pub(crate) fn drain_queues(
     let wait_drained = |drained: &Receiver<()>| loop {
         let left = until.saturating_duration_since(Instant::now());
         match drained.recv_timeout(left.min(KEEP_ALIVE_INTERVAL)) {
+            // The queue or connection, or its iothread, is gone.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break true,
             Err(RecvTimeoutError::Timeout) if left.is_zero() => break false,
             Err(RecvTimeoutError::Timeout) => keep_alive(),
@@ -189,16 +190,12 @@ pub(crate) fn drain_queues(
     }
     let mut draining = Vec::new();
     for PausedExport { id, server } in exports {
-        match server {
-            PausedExportServer::VhostUser { paused, .. } => {
-                let queues = paused.begin_quiesce().into_iter();
-                draining.extend(queues.map(|drained| (id.clone(), drained)));
-            }
-            PausedExportServer::Adapter(_) => {}
-            PausedExportServer::Nbd(export) => {
-                draining.push((id.clone(), begin_disconnect_nbd_clients(export)));
-            }
-        }
+        let drains = match server {
+            PausedExportServer::VhostUser { paused, .. } => paused.begin_quiesce(),
+            PausedExportServer::Adapter(_) => Vec::new(),
+            PausedExportServer::Nbd(PausedNbdExport(export)) => export.begin_drain_connections(),
+        };
+        draining.extend(drains.into_iter().map(|drained| (id.clone(), drained)));
     }
     match draining.iter().find(|(_, drained)| !wait_drained(drained)) {
         None => Ok(()),
