@@ -13,7 +13,7 @@ use super::{IoContext, LinuxAio, Uring};
 use crate::aio::Aio;
 use crate::aio::nowait_probe::probe_lacks_nowait;
 use crate::disk_file::DiskFile;
-use crate::network::{NetworkDisk, SharedQueue};
+use crate::network::{NetworkDisk, NetworkQueueWithTaskShare};
 use crate::route::{AttachedStorage, Carrier, Route};
 
 /// Watches the descriptor of an engine, see [`IoContext::attach`].
@@ -35,7 +35,7 @@ impl IoContext {
         &mut self,
         disk: &Arc<dyn NetworkDisk>,
         watch: Watch<'_>,
-    ) -> Rc<RefCell<SharedQueue>> {
+    ) -> Rc<RefCell<NetworkQueueWithTaskShare>> {
         self.network.add_source(disk, &self.wake, watch)
     }
 
@@ -119,28 +119,29 @@ impl IoContext {
         self.registered_memory.remove_user(self.ring.get_mut(), key);
     }
 
-    /// Stops the delays of the source at this place, which is the upper half of its tokens, because it is about to end, and
-    /// bounds its waits for disks behind a network. This holds until [`forget_ended_source`](Self::forget_ended_source).
-    pub fn end_unbounded_waits(&mut self, place: u32) {
-        self.tasks.end_unbounded_waits(place);
-        self.network.end_unbounded_waits(place);
+    /// Stops the delays of the source with this index, because it is about to end, and bounds its waits for disks behind a network. This
+    /// holds until [`forget_ended_source`](Self::forget_ended_source).
+    pub fn end_unbounded_waits(&mut self, source_index: u32) {
+        self.tasks.end_unbounded_waits(source_index);
+        self.network.end_unbounded_waits(source_index);
     }
 
-    /// Lets these requests of the source at this place, and no other ones, bypass their gates, because the source waits for them. They are
-    /// the lower halves of its tokens.
+    /// Lets these requests of a source, and no others, bypass their gates, because the source waits for them. `request_numbers` are the
+    /// lower halves of their tokens.
     pub fn let_requests_bypass_gates(
         &mut self,
-        place: u32,
-        numbers: impl IntoIterator<Item = u32>,
+        source_index: u32,
+        request_numbers: impl IntoIterator<Item = u32>,
     ) {
-        let numbers = numbers.into_iter().collect();
-        self.tasks.let_requests_bypass_gates(place, numbers);
+        let request_numbers = request_numbers.into_iter().collect();
+        self.tasks
+            .let_requests_bypass_gates(source_index, request_numbers);
     }
 
-    /// Notes that the source at this place has ended.
-    pub fn forget_ended_source(&mut self, place: u32) {
-        self.tasks.forget_ended_source(place);
-        self.network.forget_ended_source(place);
+    /// Notes that the source with this index has ended.
+    pub fn forget_ended_source(&mut self, source_index: u32) {
+        self.tasks.forget_ended_source(source_index);
+        self.network.forget_ended_source(source_index);
     }
 
     /// Makes Linux AIO when the first file needs it, and returns whether it exists.

@@ -12,13 +12,13 @@ use nbd::client::SocketSet;
 
 use super::attach::Watch;
 use super::lazy_engine::LazyEngine;
-use crate::network::{NetworkDisk, NetworkQueue, SharedQueue};
+use crate::network::{NetworkDisk, NetworkQueue, NetworkQueueWithTaskShare};
 
 /// A disk with at least one source on the iothread.
 struct AttachedDisk {
     disk: Arc<dyn NetworkDisk>,
     sources: usize,
-    queue: Rc<RefCell<SharedQueue>>,
+    queue: Rc<RefCell<NetworkQueueWithTaskShare>>,
 }
 
 impl AttachedDisk {
@@ -54,7 +54,7 @@ impl AttachedNetworkDisks {
         disk: &Arc<dyn NetworkDisk>,
         wake: &Wake,
         watch: Watch<'_>,
-    ) -> Rc<RefCell<SharedQueue>> {
+    ) -> Rc<RefCell<NetworkQueueWithTaskShare>> {
         disk.add_source();
         if let Some(attached) = self.disks.iter_mut().find(|attached| attached.is(disk)) {
             attached.sources += 1;
@@ -110,7 +110,7 @@ impl AttachedNetworkDisks {
     }
 
     /// The queues, to be changed.
-    fn for_each(&self, mut change: impl FnMut(&mut SharedQueue)) {
+    fn for_each(&self, mut change: impl FnMut(&mut NetworkQueueWithTaskShare)) {
         for attached in &self.disks {
             change(&mut attached.queue.borrow_mut());
         }
@@ -127,23 +127,23 @@ impl AttachedNetworkDisks {
     /// The submit phase of all queues.
     #[inline]
     pub fn submit(&mut self) {
-        self.for_each(|shared| shared.queue.submit());
+        self.for_each(|wrapper| wrapper.queue.submit());
     }
 
     /// Appends the completions of all queues to `out`.
     #[inline]
     pub fn reap(&mut self, out: &mut Vec<Completion>) {
-        self.for_each(|shared| shared.queue.reap(out));
+        self.for_each(|wrapper| wrapper.queue.reap(out));
     }
 
     /// After the reap phase: reserves room for tasks that were refused before.
     pub fn reserve_room_for_refused_tasks(&mut self) {
-        self.for_each(SharedQueue::reserve_room_for_refused_tasks);
+        self.for_each(NetworkQueueWithTaskShare::reserve_room_for_refused_tasks);
     }
 
     /// Before the requests of tasks are submitted.
     pub fn release_room_reserved_for_tasks(&mut self) {
-        self.for_each(SharedQueue::release_room_reserved_for_tasks);
+        self.for_each(NetworkQueueWithTaskShare::release_room_reserved_for_tasks);
     }
 
     /// Whether [`reap`](Self::reap) may find something; without a system call.
@@ -154,7 +154,7 @@ impl AttachedNetworkDisks {
 
     /// Notes that the descriptor of the sockets, or another one, was ready.
     pub fn note_event(&mut self) {
-        self.for_each(|shared| shared.queue.note_event());
+        self.for_each(|wrapper| wrapper.queue.note_event());
     }
 
     /// Whether the loop has to iterate once more before it blocks.
@@ -176,12 +176,12 @@ impl AttachedNetworkDisks {
     }
 
     /// Bounds the waits of a source that is about to end.
-    pub fn end_unbounded_waits(&mut self, place: u32) {
-        self.for_each(|shared| shared.queue.end_unbounded_waits(place));
+    pub fn end_unbounded_waits(&mut self, source_index: u32) {
+        self.for_each(|wrapper| wrapper.queue.end_unbounded_waits(source_index));
     }
 
     /// Notes that a source has ended.
-    pub fn forget_ended_source(&mut self, place: u32) {
-        self.for_each(|shared| shared.queue.forget_ended_source(place));
+    pub fn forget_ended_source(&mut self, source_index: u32) {
+        self.for_each(|wrapper| wrapper.queue.forget_ended_source(source_index));
     }
 }

@@ -63,8 +63,8 @@ impl GuardedRequests {
         Some(entry??.token)
     }
 
-    /// The token that a request has at its source.
-    pub fn token_of_source(&self, mut token: u64) -> u64 {
+    /// The token that the source has given to a request, which guards may have replaced.
+    pub fn source_token(&self, mut token: u64) -> u64 {
         while let Some(own) = self.original_token(token) {
             token = own;
         }

@@ -136,8 +136,8 @@ impl IoContext {
                 OpHandler::Null(options) => self.null_queue.start_or_queue(*options, &request),
                 OpHandler::Nothing => self.null_queue.complete_at_next_reap(request.token),
                 OpHandler::Network(target) => {
-                    let origin = self.guarded.token_of_source(request.token);
-                    target.submit(&request, token::source_index(origin))
+                    let source_token = self.guarded.source_token(request.token);
+                    target.submit(&request, token::source_index(source_token))
                 }
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
                 OpHandler::Task(node) => self.spawn_task(node.clone(), request),
@@ -151,8 +151,8 @@ impl IoContext {
 
     /// Starts a task that carries out a request.
     fn spawn_task(&mut self, node: Rc<dyn TaskNode>, request: Request) -> Result<(), Full> {
-        let origin = self.guarded.token_of_source(request.token);
-        self.tasks.spawn(node, request, origin);
+        let source_token = self.guarded.source_token(request.token);
+        self.tasks.spawn(node, request, source_token);
         Ok(())
     }
 
@@ -402,8 +402,8 @@ impl IoContext {
                         self.submit_task_request(target, request)
                     }
                     BackendRequest::Ring(request) => self.submit_to_ring_worker(request),
-                    BackendRequest::Network(target, request, source) => {
-                        target.submit_for_task(request, *source)
+                    BackendRequest::Network(target, request, source_index) => {
+                        target.submit_for_task(request, *source_index)
                     }
                     BackendRequest::Worker(file, request) => self.submit_to_worker(file, request),
                     BackendRequest::Clone(range, token) => {
@@ -419,7 +419,7 @@ impl IoContext {
                     Some(Carrier::Native) => self.aio_share.record_refusal(),
                     Some(Carrier::Ring(_)) => self.ring_share.record_refusal(),
                     Some(Carrier::Workers) => unreachable!("workers take everything"),
-                    // Its queue has counted it.
+                    // A disk behind a network: `submit_for_task` has counted it.
                     None => {}
                 }
                 self.tasks.push_back_outgoing(outgoing);

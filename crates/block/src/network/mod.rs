@@ -1,4 +1,4 @@
-//! Disks behind a network: what an iothread needs of their queues, whichever protocol these speak.
+//! Disks behind a network: what an iothread needs of their queues, whichever protocol these speak, and the room in them that tasks get.
 
 mod nbd;
 
@@ -18,8 +18,8 @@ pub(crate) trait NetworkQueue {
     /// How many requests are certain to be taken before the next reap.
     fn room(&self) -> usize;
 
-    /// Starts a request of the source at this place, or of one of its tasks; or keeps it until it can be sent. `group` is that of a job
-    /// that the request is for.
+    /// Starts a request of the source with this index, or of one of its tasks; or keeps it until it can be sent. `group` is that of a
+    /// job that the request is for.
     ///
     /// # Errors
     /// [`Full`] if there is no room; the request was not taken.
@@ -29,7 +29,7 @@ pub(crate) trait NetworkQueue {
     unsafe fn start(
         &mut self,
         request: &Request,
-        source: u32,
+        source_index: u32,
         group: Option<&Arc<RequestGroup>>,
     ) -> Result<(), Full>;
 
@@ -60,32 +60,31 @@ pub(crate) trait NetworkQueue {
         false
     }
 
-    /// Bounds the waits of the source at this place, and of its tasks, because it is about to end.
-    fn end_unbounded_waits(&mut self, _place: u32) {}
+    /// Bounds the waits of the source with this index, and of its tasks, because it is about to end.
+    fn end_unbounded_waits(&mut self, _source_index: u32) {}
 
-    /// Notes that the source at this place has ended.
-    fn forget_ended_source(&mut self, _place: u32) {}
+    /// Notes that the source with this index has ended.
+    fn forget_ended_source(&mut self, _source_index: u32) {}
 }
 
-/// The queue of a disk on one iothread, which sources and their tasks share.
-pub(crate) struct SharedQueue<Q: ?Sized = dyn NetworkQueue> {
-    /// The share of tasks in its places.
+/// The queue of a disk behind a network on one iothread, with the room in it that is reserved for tasks.
+pub(crate) struct NetworkQueueWithTaskShare<Q: ?Sized = dyn NetworkQueue> {
+    /// Room that sources leave for tasks.
     task_share: TaskRoomShare,
-    /// The queue.
     pub queue: Q,
 }
 
-impl<Q: NetworkQueue> SharedQueue<Q> {
-    /// Of a new queue.
+impl<Q: NetworkQueue> NetworkQueueWithTaskShare<Q> {
+    /// Wraps a new queue, of which nothing is reserved.
     pub fn new(queue: Q) -> Rc<RefCell<Self>> {
-        Rc::new(RefCell::new(SharedQueue {
+        Rc::new(RefCell::new(NetworkQueueWithTaskShare {
             task_share: TaskRoomShare::default(),
             queue,
         }))
     }
 }
 
-impl SharedQueue {
+impl NetworkQueueWithTaskShare {
     /// How many requests of sources are certain to be taken before the next reap.
     pub fn room_for_sources(&self) -> usize {
         let reserved = self.task_share.reserved_room();
@@ -111,7 +110,7 @@ pub(crate) trait NetworkDisk: Send + Sync {
         self: Arc<Self>,
         wake: &Wake,
         sockets: Option<Rc<SocketSet>>,
-    ) -> Rc<RefCell<SharedQueue>>;
+    ) -> Rc<RefCell<NetworkQueueWithTaskShare>>;
 
     /// Whether its queues have sockets that the loop watches.
     fn uses_sockets(&self) -> bool;
@@ -126,7 +125,7 @@ pub(crate) trait NetworkDisk: Send + Sync {
 /// A part of a disk, and the queue that carries its requests on this iothread.
 #[derive(Clone)]
 pub(crate) struct NetworkTarget {
-    pub queue: Rc<RefCell<SharedQueue>>,
+    pub queue: Rc<RefCell<NetworkQueueWithTaskShare>>,
     /// Where the node begins on the disk, in bytes.
     pub base: u64,
     /// Writing zeroes may free space.
@@ -136,11 +135,14 @@ pub(crate) struct NetworkTarget {
 }
 
 impl NetworkTarget {
-    /// Submits a request of the source at this place to the node, as one to the disk.
+    /// Submits a request of the source with this index to the node, as one to the disk.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room; the request was not taken.
     ///
     /// # Safety
     /// As for [`IoContext::submit`](crate::IoContext::submit).
-    pub unsafe fn submit(&self, request: &Request, source: u32) -> Result<(), Full> {
+    pub unsafe fn submit(&self, request: &Request, source_index: u32) -> Result<(), Full> {
         let request = Request {
             op: request.op.limit_unmap(self.unmap),
             offset: request.offset + self.base,
@@ -148,18 +150,24 @@ impl NetworkTarget {
         };
         // SAFETY: our caller promises the same.
         unsafe {
-            let mut shared = self.queue.borrow_mut();
-            shared.queue.start(&request, source, self.group.as_ref())
+            let mut wrapper = self.queue.borrow_mut();
+            wrapper
+                .queue
+                .start(&request, source_index, self.group.as_ref())
         }
     }
 
-    /// The same for a task of that source. If it is refused, sources leave room for it.
+    /// Submits a request of a task, as [`submit`](Self::submit) does one of a source. A refusal is counted, so that sources leave room
+    /// after the next reap.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room; the request was not taken.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
-    pub unsafe fn submit_for_task(&self, request: &Request, source: u32) -> Result<(), Full> {
+    pub unsafe fn submit_for_task(&self, request: &Request, source_index: u32) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
-        let taken = unsafe { self.submit(request, source) };
+        let taken = unsafe { self.submit(request, source_index) };
         if taken.is_err() {
             self.queue.borrow_mut().task_share.record_refusal();
         }

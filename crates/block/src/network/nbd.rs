@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::{Completion, Full, Request};
 use nbd::client::{ClientQueue, Disk, RequestGroup, SocketSet};
 
-use super::{NetworkDisk, NetworkQueue, SharedQueue};
+use super::{NetworkDisk, NetworkQueue, NetworkQueueWithTaskShare};
 use engine::pool::Wake;
 
 impl NetworkDisk for Disk {
@@ -15,8 +15,8 @@ impl NetworkDisk for Disk {
         self: Arc<Self>,
         wake: &Wake,
         sockets: Option<Rc<SocketSet>>,
-    ) -> Rc<RefCell<SharedQueue>> {
-        SharedQueue::new(ClientQueue::new(self, sockets, wake.clone()))
+    ) -> Rc<RefCell<NetworkQueueWithTaskShare>> {
+        NetworkQueueWithTaskShare::new(ClientQueue::new(self, sockets, wake.clone()))
     }
 
     fn uses_sockets(&self) -> bool {
@@ -32,11 +32,11 @@ impl NetworkQueue for ClientQueue {
     unsafe fn start(
         &mut self,
         request: &Request,
-        source: u32,
+        source_index: u32,
         group: Option<&Arc<RequestGroup>>,
     ) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
-        unsafe { self.start(request, source, group) }
+        unsafe { self.start(request, source_index, group) }
     }
 
     fn submit(&mut self) {
@@ -67,11 +67,11 @@ impl NetworkQueue for ClientQueue {
         self.needs_retry()
     }
 
-    fn end_unbounded_waits(&mut self, place: u32) {
-        self.end_unbounded_waits(place);
+    fn end_unbounded_waits(&mut self, source_index: u32) {
+        self.end_unbounded_waits(source_index);
     }
 
-    fn forget_ended_source(&mut self, place: u32) {
-        self.forget_ended_source(place);
+    fn forget_ended_source(&mut self, source_index: u32) {
+        self.forget_ended_source(source_index);
     }
 }

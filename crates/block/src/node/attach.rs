@@ -10,7 +10,7 @@ use super::Node;
 use crate::copy::BlockCopy;
 use crate::disk_file::DiskFile;
 use crate::io::{IoContext, Watch};
-use crate::network::{NetworkDisk, SharedQueue};
+use crate::network::{NetworkDisk, NetworkQueueWithTaskShare};
 use crate::route::{Carrier, Route};
 
 /// The I/O context that a source attaches on, as drivers use it.
@@ -60,7 +60,10 @@ impl<'a> AttachContext<'a> {
     }
 
     /// The queue of a disk behind a network on this iothread, until the source detaches.
-    pub fn attach_network_disk(&mut self, disk: &Arc<dyn NetworkDisk>) -> Rc<RefCell<SharedQueue>> {
+    pub fn attach_network_disk(
+        &mut self,
+        disk: &Arc<dyn NetworkDisk>,
+    ) -> Rc<RefCell<NetworkQueueWithTaskShare>> {
         self.io.attach_network_disk(disk, self.watch)
     }
 

@@ -13,7 +13,7 @@ use nbd::client::{RequestGroup, SocketSet};
 use super::RbdDisk;
 use super::writer_lock::{LockAnswer, WriterLock};
 use crate::clock::now_ns;
-use crate::network::{NetworkDisk, NetworkQueue, SharedQueue};
+use crate::network::{NetworkDisk, NetworkQueue, NetworkQueueWithTaskShare};
 
 /// How long the requests of a source that is about to end wait for the lock: as for NBD servers. In this time the source of a migration
 /// releases it.
@@ -48,10 +48,10 @@ impl NetworkDisk for RbdDisk {
         self: Arc<Self>,
         wake: &Wake,
         _: Option<Rc<SocketSet>>,
-    ) -> Rc<RefCell<SharedQueue>> {
+    ) -> Rc<RefCell<NetworkQueueWithTaskShare>> {
         let queue = ImageQueue::new(self.image.clone(), wake.clone());
         let (lock, reads_need_lock) = (self.writer_lock.clone(), self.reads_need_lock());
-        SharedQueue::new(RbdQueue::new(queue, lock, reads_need_lock, wake.clone()))
+        NetworkQueueWithTaskShare::new(RbdQueue::new(queue, lock, reads_need_lock, wake.clone()))
     }
 
     /// librbd's threads have the sockets.
@@ -117,7 +117,7 @@ impl NetworkQueue for ImageQueue {
     unsafe fn start(
         &mut self,
         request: &Request,
-        _source: u32,
+        _source_index: u32,
         _group: Option<&Arc<RequestGroup>>,
     ) -> Result<(), Full> {
         // SAFETY: our caller promises the same.

@@ -150,7 +150,7 @@ fn a_queue_stops_while_requests_wait_for_room() {
     assert_eq!(guest.driver.used_flags(), 0, "the next one is to be kicked");
 
     let next = started(&mut steps, guest.setup(&disk, base));
-    assert_eq!(next, source_index, "its place is free again");
+    assert_eq!(next, source_index, "its index is free again");
     steps.iterate_until(&guest, 10);
     assert_eq!(guest.take_done().len(), 8);
 }

@@ -119,9 +119,9 @@ impl ClientQueue {
         self.records.room().saturating_sub(self.done.len())
     }
 
-    /// Takes a request of the source at this place, and of the job with this group, which the next [`submit`](Self::submit) sends. One of
-    /// a job that is cancelled is always taken, and fails. So is one of a source that waits for its end, once that takes too long and
-    /// there is no room.
+    /// Takes a request of the source with this index, and of the job with this group; the next [`submit`](Self::submit) sends it. Two
+    /// kinds of requests are taken without room, and fail: those of a cancelled job, and those of a source whose `stop_timeout` has
+    /// passed.
     ///
     /// # Errors
     /// [`Full`] if there is no room; the request was not taken.
@@ -131,12 +131,12 @@ impl ClientQueue {
     pub unsafe fn start(
         &mut self,
         request: &Request,
-        source: u32,
+        source_index: u32,
         group: Option<&Arc<RequestGroup>>,
     ) -> Result<(), Full> {
         let is_cancelled = group.is_some_and(|group| group.is_cancelled());
         let is_full = self.room() == 0;
-        let fails_at_once = is_cancelled || (is_full && self.has_waited_enough(source));
+        let fails_at_once = is_cancelled || (is_full && self.has_stop_timed_out(source_index));
         if is_full && !fails_at_once {
             return Err(Full);
         }
@@ -152,7 +152,9 @@ impl ClientQueue {
             self.done.push(Completion { token, result });
             return Ok(());
         }
-        let taken = self.records.take(request, source, group, self.next_order);
+        let taken = self
+            .records
+            .take(request, source_index, group, self.next_order);
         let slot = taken.ok_or(Full)?;
         self.next_order += 1;
         if self.late_writes > 0 && self.overlaps_late_write(slot) {

@@ -47,8 +47,8 @@ pub(super) enum Step {
 /// A request.
 pub(super) struct Record {
     pub request: Request,
-    /// The place of its source.
-    pub source: u32,
+    /// The index of its source.
+    pub source_index: u32,
     /// The job that it is for.
     pub group: Option<Arc<RequestGroup>>,
     pub state: State,
@@ -82,7 +82,7 @@ impl Record {
     pub fn free() -> Self {
         Record {
             request: Request::without_data(Op::Flush, 0, 0, 0),
-            source: 0,
+            source_index: 0,
             group: None,
             state: State::Free,
             step: Step::Request,
@@ -101,17 +101,17 @@ impl Record {
         }
     }
 
-    /// Begins to be used for a request of the source at this place.
+    /// Begins to be used for a request of the source with this index.
     pub fn begin(
         &mut self,
         request: &Request,
-        source: u32,
+        source_index: u32,
         group: Option<&Arc<RequestGroup>>,
         order: u64,
     ) {
         *self = Record {
             request: *request,
-            source,
+            source_index,
             group: group.cloned(),
             step: Step::Request,
             done: 0,

@@ -33,16 +33,17 @@ impl Records {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a record for a request of the source at this place.
+    /// Takes a record for a request of the source with this index.
     pub fn take(
         &mut self,
         request: &Request,
-        source: u32,
+        source_index: u32,
         group: Option<&Arc<RequestGroup>>,
         order: u64,
     ) -> Option<u32> {
         let slot = self.free.pop()?;
-        self.get_mut(slot).begin(request, source, group, order);
+        self.get_mut(slot)
+            .begin(request, source_index, group, order);
         Some(slot)
     }
 

@@ -51,9 +51,9 @@ fn a_stopped_source_waits_for_a_silent_server_for_a_bounded_time() {
     let options = server.options(Duration::ZERO);
     let mut rig = Rig::open(&options);
     let begun = Instant::now();
-    rig.source = 7;
+    rig.source_index = 7;
     let of_other = rig.start_read(0, &[512]);
-    rig.source = 0;
+    rig.source_index = 0;
     let stuck = rig.start_read(0, &[512]);
     rig.iterate(Duration::ZERO);
     rig.queue.end_unbounded_waits(0);
@@ -70,16 +70,16 @@ fn a_stopped_source_waits_for_a_silent_server_for_a_bounded_time() {
 
 /// Such requests come from tasks, which do not ask for room.
 #[test]
-fn a_stopped_source_without_a_place_waits_for_a_bounded_time() {
+fn request_of_a_stopping_source_that_finds_no_room_fails_after_stop_timeout() {
     let (server, _speak) = start_silent_server(MAX_IN_FLIGHT as usize);
     let options = server.options(Duration::ZERO);
     let mut rig = Rig::open(&options);
     let begun = Instant::now();
-    rig.source = 7;
+    rig.source_index = 7;
     while rig.queue.room() > 0 {
         rig.start_read(0, &[512]);
     }
-    rig.source = 0;
+    rig.source_index = 0;
     rig.queue.end_unbounded_waits(0);
     let taken = loop {
         match rig.try_start(Op::Read, false, 0, 512, Buffer::new(&[512])) {

@@ -86,8 +86,8 @@ pub struct Rig {
     buffers: HashMap<u64, Buffer>,
     completed: Vec<Completion>,
     next_token: u64,
-    /// Requests are of the source at this place.
-    pub source: u32,
+    /// Requests are of the source with this index.
+    pub source_index: u32,
     /// Requests are of a job with this group, or of none.
     pub group: Option<Arc<RequestGroup>>,
 }
@@ -113,7 +113,7 @@ impl Rig {
             buffers: HashMap::new(),
             completed: Vec::new(),
             next_token: 1,
-            source: 0,
+            source_index: 0,
             group: None,
         }
     }
@@ -144,7 +144,10 @@ impl Rig {
             token,
         };
         // SAFETY: the buffer is kept until its completion was reaped.
-        let started = unsafe { self.queue.start(&request, self.source, self.group.as_ref()) };
+        let started = unsafe {
+            self.queue
+                .start(&request, self.source_index, self.group.as_ref())
+        };
         started.map(|()| token)
     }
 

@@ -24,7 +24,7 @@ use crate::token;
 pub(crate) struct TaskContext {
     pub(super) shared: Rc<ExecutorShared>,
     /// The token of its source's request.
-    pub(super) origin: u64,
+    pub(super) source_token: u64,
 }
 
 impl TaskContext {
@@ -117,7 +117,7 @@ impl TaskContext {
         request: Request,
     ) -> Result<(), Errno> {
         let target = target.clone();
-        let outgoing = |request| BackendRequest::Network(target, request, self.source());
+        let outgoing = |request| BackendRequest::Network(target, request, self.source_index());
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
         unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
     }
@@ -176,21 +176,21 @@ impl TaskContext {
         }
     }
 
-    /// The place of its source.
-    fn source(&self) -> u32 {
-        token::source_index(self.origin)
+    /// The index of its source.
+    fn source_index(&self) -> u32 {
+        token::source_index(self.source_token)
     }
 
     /// Whether the source of the request is about to end: then the task must not wait for anything that may take for ever.
     pub fn is_stopping(&self) -> bool {
-        self.shared.stopping.borrow().contains(&self.source())
+        self.shared.stopping.borrow().contains(&self.source_index())
     }
 
-    /// Whether its request bypasses gates, since its source waits for it.
+    /// Whether its request bypasses gates, because its source waits for it.
     pub fn may_bypass_gates(&self) -> bool {
         let bypassing = self.shared.bypassing.borrow();
-        let of_source = bypassing.get(&self.source());
-        of_source.is_some_and(|numbers| numbers.contains(&token::request_number(self.origin)))
+        let of_source = bypassing.get(&self.source_index());
+        of_source.is_some_and(|numbers| numbers.contains(&token::request_number(self.source_token)))
     }
 
     /// Waits for a future, or until the source of the request is about to end.

@@ -35,7 +35,7 @@ struct TaskSlot {
     /// The token of its request.
     token: u64,
     /// The token of its source's request.
-    origin: u64,
+    source_token: u64,
     /// How many tasks were spawned before it.
     spawn_number: u64,
 }
@@ -76,10 +76,10 @@ impl Executor {
         self.running == 0 && self.completed.is_empty()
     }
 
-    /// Spawns a task for a request, which is part of its source's request with the token `origin`. There is no limit of tasks but the
-    /// number of requests that sources have in flight, so none takes the room of another. The request completes when the task does.
-    /// The next [`poll_due_and_woken`](Self::poll_due_and_woken) polls it.
-    pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request, origin: u64) {
+    /// Spawns a task for a request. `source_token` is that of the source's request that it is, or is a part of. There is no limit of
+    /// tasks but the number of requests that sources have in flight, so none takes the room of another. The request completes when
+    /// the task does. The next [`poll_due_and_woken`](Self::poll_due_and_woken) polls it.
+    pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request, source_token: u64) {
         let token = request.token;
         let needed_buffer_bytes = node.needed_buffer_bytes(&request);
         let task = self.free_tasks.pop().unwrap_or_else(|| {
@@ -88,20 +88,20 @@ impl Executor {
                 state: TaskState::Free,
                 waker: self.woken.waker(index),
                 token,
-                origin,
+                source_token,
                 spawn_number: 0,
             });
             index
         });
         let cx = TaskContext {
             shared: self.shared.clone(),
-            origin,
+            source_token,
         };
         self.shared.current.set(task);
         let future = node.run(cx, request);
         self.shared.current.set(NO_TASK);
         let slot = &mut self.tasks[task as usize];
-        (slot.token, slot.origin) = (token, origin);
+        (slot.token, slot.source_token) = (token, source_token);
         slot.spawn_number = self.spawned_count;
         self.spawned_count += 1;
         self.running += 1;
@@ -273,42 +273,42 @@ impl Executor {
         self.shared.io.borrow_mut().outbox.push_back(outgoing);
     }
 
-    /// Prepares for the end of the source at this place: its tasks wait for nothing that may take for ever, until
+    /// Prepares for the end of the source with this index: its tasks wait for nothing that may take for ever, until
     /// [`forget_ended_source`](Self::forget_ended_source).
-    pub fn end_unbounded_waits(&mut self, source: u32) {
-        self.shared.stopping.borrow_mut().push(source);
-        self.wake_tasks(|origin| token::source_index(origin) == source);
+    pub fn end_unbounded_waits(&mut self, source_index: u32) {
+        self.shared.stopping.borrow_mut().push(source_index);
+        self.wake_tasks_by_source_token(|token| token::source_index(token) == source_index);
     }
 
-    /// Lets these requests of the source at this place, and no other ones, bypass their gates.
-    pub fn let_requests_bypass_gates(&mut self, source: u32, numbers: BTreeSet<u32>) {
+    /// Lets these requests of the source with this index, and no others, bypass their gates.
+    pub fn let_requests_bypass_gates(&mut self, source_index: u32, request_numbers: BTreeSet<u32>) {
         let mut bypassing = self.shared.bypassing.borrow_mut();
-        let before = bypassing.remove(&source).unwrap_or_default();
-        let is_new = |number| numbers.contains(&number) && !before.contains(&number);
-        self.wake_tasks(|origin| {
-            token::source_index(origin) == source && is_new(token::request_number(origin))
+        let before = bypassing.remove(&source_index).unwrap_or_default();
+        let is_new = |number| request_numbers.contains(&number) && !before.contains(&number);
+        self.wake_tasks_by_source_token(|token| {
+            token::source_index(token) == source_index && is_new(token::request_number(token))
         });
-        if !numbers.is_empty() {
-            bypassing.insert(source, numbers);
+        if !request_numbers.is_empty() {
+            bypassing.insert(source_index, request_numbers);
         }
     }
 
-    /// Wakes the tasks of these requests, so that they see that they no longer have to wait.
-    fn wake_tasks(&self, is_meant: impl Fn(u64) -> bool) {
+    /// Wakes running tasks by the token of their source's request, so that they see that they no longer have to wait.
+    fn wake_tasks_by_source_token(&self, is_meant: impl Fn(u64) -> bool) {
         for (index, task) in (0u32..).zip(&self.tasks) {
-            if matches!(task.state, TaskState::Running(_)) && is_meant(task.origin) {
+            if matches!(task.state, TaskState::Running(_)) && is_meant(task.source_token) {
                 self.woken.insert_without_waking_loop(index);
             }
         }
     }
 
-    /// Notes that the source at this place has ended.
-    pub fn forget_ended_source(&mut self, source: u32) {
+    /// Notes that the source with this index has ended.
+    pub fn forget_ended_source(&mut self, source_index: u32) {
         self.shared
             .stopping
             .borrow_mut()
-            .retain(|other| *other != source);
-        self.shared.bypassing.borrow_mut().remove(&source);
+            .retain(|other| *other != source_index);
+        self.shared.bypassing.borrow_mut().remove(&source_index);
     }
 }
 

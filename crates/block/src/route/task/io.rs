@@ -24,7 +24,7 @@ pub(crate) enum BackendRequest {
     Request(FileTarget, Request),
     /// A request without data, for the ring.
     Ring(RingRequest),
-    /// A request to a node's part of a disk behind a network, and the place of the task's source.
+    /// A request to a node's part of a disk behind a network, and the index of the task's source.
     Network(NetworkTarget, Request, u32),
     /// A request at its offset in a file, for a worker.
     Worker(Arc<DiskFile>, Request),

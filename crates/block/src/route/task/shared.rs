@@ -17,9 +17,9 @@ pub(super) struct ExecutorShared {
     pub io: RefCell<IoTable>,
     pub timers: RefCell<TaskTimers>,
     pub buffers: RefCell<TaskBuffers>,
-    /// Places of sources that are about to end.
+    /// Indices of sources that are about to end.
     pub stopping: RefCell<Vec<u32>>,
-    /// By the source's place: the numbers of its requests that bypass their gates.
+    /// By source index: the numbers of the requests that bypass their gates.
     pub bypassing: RefCell<BTreeMap<u32, BTreeSet<u32>>>,
 }
 

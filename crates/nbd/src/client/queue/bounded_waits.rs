@@ -16,34 +16,33 @@ const MAX_GIVEN_UP: usize = MAX_IN_FLIGHT as usize / 2;
 
 /// A source that is to end.
 pub(super) struct Stop {
-    /// The place of the source.
-    place: u32,
+    source_index: u32,
     deadline_ns: u64,
-    /// Its requests have waited for long enough.
-    is_over: bool,
+    /// `stop_timeout` has passed: requests of the source fail.
+    has_timed_out: bool,
 }
 
 impl ClientQueue {
-    /// Has the requests of the source with this place, also those of its tasks, wait for `stop_timeout` at most, because it is
+    /// Has the requests of the source with this index, also those of its tasks, wait for `stop_timeout` at most, because it is
     /// about to end.
-    pub fn end_unbounded_waits(&mut self, place: u32) {
+    pub fn end_unbounded_waits(&mut self, source_index: u32) {
         let wait = self.disk.options().stop_timeout;
         self.stops.push(Stop {
-            place,
+            source_index,
             deadline_ns: now_ns().saturating_add(nanoseconds(wait)),
-            is_over: false,
+            has_timed_out: false,
         });
     }
 
-    /// Notes that the source at this place has ended.
-    pub fn forget_ended_source(&mut self, place: u32) {
-        self.stops.retain(|stop| stop.place != place);
+    /// Notes that the source with this index has ended.
+    pub fn forget_ended_source(&mut self, source_index: u32) {
+        self.stops.retain(|stop| stop.source_index != source_index);
     }
 
-    /// Whether the requests of the source at this place have waited for long enough.
-    pub(super) fn has_waited_enough(&self, source: u32) -> bool {
+    /// Whether the source with this index is about to end, and its `stop_timeout` has passed.
+    pub(super) fn has_stop_timed_out(&self, source_index: u32) -> bool {
         let mut stops = self.stops.iter();
-        stops.any(|stop| stop.is_over && stop.place == source)
+        stops.any(|stop| stop.has_timed_out && stop.source_index == source_index)
     }
 
     /// When the next bounded wait is over.
@@ -77,7 +76,7 @@ impl ClientQueue {
         }
     }
 
-    /// Fails requests of sources that have waited for long enough for their end.
+    /// Fails requests of sources whose `stop_timeout` has passed.
     #[cold]
     fn end_waits_of_stopped(&mut self) {
         let now_ns = now_ns();
@@ -86,11 +85,11 @@ impl ClientQueue {
             if stop.deadline_ns > now_ns {
                 continue;
             }
-            // Later requests of the source have the same right to fail: it still empties its ring.
+            // Later requests of the source fail as well: it still empties its ring.
             stop.deadline_ns = now_ns.saturating_add(1_000_000_000);
-            stop.is_over = true;
-            let place = stop.place;
-            self.fail_requests(|_, record| record.source == place);
+            stop.has_timed_out = true;
+            let source_index = stop.source_index;
+            self.fail_requests(|_, record| record.source_index == source_index);
         }
     }
 

@@ -7,7 +7,7 @@ use super::ClientQueue;
 /// The token of the flush, which no request of a source has.
 const FLUSH_TOKEN: u64 = u64::MAX;
 
-/// In place of its source, of which it has none.
+/// In place of a source index, since it has no source.
 const NO_SOURCE: u32 = u32::MAX;
 
 impl ClientQueue {

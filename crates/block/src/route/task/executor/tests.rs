@@ -228,7 +228,7 @@ fn a_source_that_stops_ends_its_delays_and_no_others() {
     for source in [7, 8] {
         rig.spawn((source, 10), delay);
     }
-    assert_eq!(rig.completed(), [0; 0], "the next user of the place");
+    assert_eq!(rig.completed(), [0; 0], "the next source with that index");
     rig.tasks.end_unbounded_waits(8);
     assert_eq!(rig.completed(), [10]);
     assert!(rig.tasks.next_deadline_ns().is_some(), "that of the other");
