@@ -116,8 +116,8 @@ pub(crate) trait QueueDevice {
     /// The admit time and the number of requests of an older generation that have left the queue.
     fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTimeAndKind, u32)>;
 
-    /// Numbers of the requests of older generations that are in flight: the lower halves of their tokens.
-    fn requests_of_older_generations(&self) -> Vec<u32>;
+    /// Slots of requests in flight that were admitted before the current generation: the lower halves of their tokens.
+    fn slots_of_older_generations(&self) -> Vec<u32>;
 
     /// Number of requests of older generations that the disk has failed and the error policy keeps until they are resumed. A
     /// queue settles without them.

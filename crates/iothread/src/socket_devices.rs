@@ -143,7 +143,8 @@ impl RunningSocketDevice {
         for _ in 0..MAX_TURNS {
             self.has_more = self.device.run_turn(now_ns);
             self.in_flight
-                .end_older_generations_if_done(io, self.source_index);
+                .let_waited_for_requests_bypass_gates(io, self.source_index);
+            self.in_flight.end_older_generations_if_done(io);
             has_room = self.submit_unless_disabled(io);
             if !self.has_more {
                 break;

@@ -69,14 +69,19 @@ impl InFlightSocketRequests {
         self.older_count = self.count;
     }
 
-    /// Releases the disks of older generations and ends the waits for them, if they have no requests. Those that are waited for bypass
-    /// their gates. `place` is that of the source.
-    pub fn end_older_generations_if_done(&mut self, io: &mut IoContext, place: u32) {
-        if !self.settling.is_empty() {
-            let generations = (0..).zip(&self.generations);
-            let older = generations.filter(|(_, number)| **number < self.current_generation);
-            io.let_requests_bypass_gates(place, older.map(|(slot, _)| slot));
+    /// Lets the requests that another thread waits for bypass their gates. To be called each turn: a slot whose request has left may be
+    /// taken by a later request, which has to wait at its gate.
+    pub fn let_waited_for_requests_bypass_gates(&self, io: &mut IoContext, source_index: u32) {
+        if self.settling.is_empty() {
+            return;
         }
+        let generations = (0..).zip(&self.generations);
+        let older = generations.filter(|(_, generation)| **generation < self.current_generation);
+        io.let_requests_bypass_gates(source_index, older.map(|(slot, _)| slot));
+    }
+
+    /// Releases the disks of older generations and ends the waits for them, if they have no requests.
+    pub fn end_older_generations_if_done(&mut self, io: &mut IoContext) {
         if self.older_count > 0 {
             return;
         }

@@ -168,8 +168,8 @@ impl Queue {
         self.finished_old.pop()
     }
 
-    /// The slots of commands in flight of older generations.
-    pub fn old_commands(&self) -> impl Iterator<Item = u32> {
+    /// Slots of commands in flight that were admitted before the current generation.
+    pub fn slots_of_older_generations(&self) -> impl Iterator<Item = u32> {
         let slots = self.slots.in_flight_slots();
         slots
             .filter(|(_, slot)| slot.admit_time < self.generation_start)

@@ -228,8 +228,8 @@ impl QueueDevice for BlkQueue {
         self.queue.pop_finished_of_older_generation()
     }
 
-    fn requests_of_older_generations(&self) -> Vec<u32> {
-        self.queue.old_requests().collect()
+    fn slots_of_older_generations(&self) -> Vec<u32> {
+        self.queue.slots_of_older_generations().collect()
     }
 
     fn older_generation_parked_count(&self) -> u32 {

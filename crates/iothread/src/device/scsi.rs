@@ -261,9 +261,9 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
-    fn requests_of_older_generations(&self) -> Vec<u32> {
+    fn slots_of_older_generations(&self) -> Vec<u32> {
         match &self.role {
-            Role::Commands { queue, .. } => queue.old_commands().collect(),
+            Role::Commands { queue, .. } => queue.slots_of_older_generations().collect(),
             Role::Control(_) | Role::Events(_) => Vec::new(),
         }
     }

@@ -111,9 +111,10 @@ impl Vring {
         }
         self.older_generations
             .reply_if_only_parked(self.device.older_generation_parked_count());
-        // Each time: the number of one that has left may soon be that of a new request.
+        // Each turn: a slot whose request has left may be taken by a later request, which has to wait at its gate. After the replies, all
+        // requests have to.
         let waited_for = match self.older_generations.has_settle_waiters() {
-            true => self.device.requests_of_older_generations(),
+            true => self.device.slots_of_older_generations(),
             false => Vec::new(),
         };
         io.let_requests_bypass_gates(self.source_index, waited_for);

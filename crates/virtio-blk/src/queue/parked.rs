@@ -35,8 +35,8 @@ impl Queue {
         self.slots.get(slot).id
     }
 
-    /// The slots of block requests in flight that were admitted before the current generation.
-    pub fn old_requests(&self) -> impl Iterator<Item = u32> {
+    /// Slots of block requests in flight that were admitted before the current generation.
+    pub fn slots_of_older_generations(&self) -> impl Iterator<Item = u32> {
         let slots = self.slots.in_flight_slots();
         slots.filter(|slot| self.is_old(*slot))
     }
