@@ -1,6 +1,5 @@
-//! The exports of a server, as clients find them.
-//!
-//! Clients send options without end, so that an export is found without a look at the others.
+//! List of the exports of a server, as clients find them. Lookups by name and number do not walk the list: clients may send options
+//! without end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,12 +12,13 @@ use crate::export::Export;
 #[derive(Default)]
 pub(crate) struct ExportList(Mutex<Exports>);
 
-/// Exports, also those that are gone.
+/// Exports, with those that are removed or dropped until the next one is added.
 #[derive(Default)]
 struct Exports {
-    /// In the order in which clients list them: that of their creation.
+    /// In the order of their creation, in which clients list them.
     by_number: BTreeMap<ExportNumber, Weak<Export>>,
-    numbers: HashMap<String, ExportNumber>,
+    /// The number of the newest export of each name.
+    number_by_name: HashMap<String, ExportNumber>,
 }
 
 impl ExportList {
@@ -29,15 +29,18 @@ impl ExportList {
         if exports.find_by_name(export.name()).is_some() {
             return false;
         }
-        let Exports { by_number, numbers } = &mut *exports;
+        let Exports {
+            by_number,
+            number_by_name,
+        } = &mut *exports;
         by_number.retain(|_, export| export.strong_count() > 0);
-        numbers.retain(|_, number| by_number.contains_key(number));
+        number_by_name.retain(|_, number| by_number.contains_key(number));
         by_number.insert(export.number(), Arc::downgrade(export));
-        numbers.insert(export.name().to_owned(), export.number());
+        number_by_name.insert(export.name().to_owned(), export.number());
         true
     }
 
-    /// The export that a client has chosen by its name, and not one that has the name now: that may be read-only, or another disk.
+    /// The export that a client has chosen. (Its name may belong to another export by now, which may be read-only or another disk.)
     pub fn find_by_number(&self, number: ExportNumber) -> Option<Arc<Export>> {
         self.lock().find_by_number(number)
     }
@@ -49,7 +52,7 @@ impl ExportList {
 
 impl Exports {
     fn find_by_name(&self, name: &str) -> Option<Arc<Export>> {
-        self.find_by_number(*self.numbers.get(name)?)
+        self.find_by_number(*self.number_by_name.get(name)?)
     }
 
     fn find_by_number(&self, number: ExportNumber) -> Option<Arc<Export>> {
@@ -61,9 +64,9 @@ impl Exports {
 impl ExportDirectory for ExportList {
     fn list(&self) -> Vec<ExportDescription> {
         let exports = self.lock();
-        let exports = exports.by_number.values().filter_map(Weak::upgrade);
-        let found: Vec<_> = exports.filter(|export| !export.is_removed()).collect();
-        found.iter().map(|export| export.description()).collect()
+        let present = exports.by_number.values().filter_map(Weak::upgrade);
+        let present = present.filter(|export| !export.is_removed());
+        present.map(|export| export.description()).collect()
     }
 
     fn find(&self, name: &str) -> Option<ExportDescription> {

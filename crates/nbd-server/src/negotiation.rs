@@ -128,7 +128,7 @@ impl NegotiatingClient {
             if !self.advance(exports) {
                 return Outcome::Closed;
             }
-            // Each option has a reply.
+            // An option that was handled has left a reply, or has ended the handshake.
             if self.wants_write() || !matches!(self.next, Next::Continue) {
                 has_handled_options = true;
                 continue;

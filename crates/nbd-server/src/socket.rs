@@ -86,7 +86,8 @@ impl ClientSocket {
             .is_some_and(|session| session.has_unsent())
     }
 
-    /// Whether TLS has received more, or the end, which the socket does not announce again.
+    /// Whether the next read may find something that the socket does not announce: bytes that TLS has received, the end, or more bytes
+    /// after a turn whose budget is used up.
     pub fn has_more_to_read(&self) -> bool {
         self.session
             .as_ref()

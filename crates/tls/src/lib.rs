@@ -5,7 +5,7 @@
 //! | `access_list` | lists of names of peers, each with the decision on it |
 //! | `credentials` | certificates and keys in QEMU's files, read and checked |
 //! | `distinguished_name` | the name of a certificate's owner as text |
-//! | `records` | where records begin in what was received |
+//! | `record_scanner` | scanner for record headers in received bytes |
 //! | `session` | a session, without a stream of its own |
 //! | `socket` | a socket that does not block, as such a stream |
 //! | `stream` | a session with a stream that blocks |
@@ -13,7 +13,7 @@
 mod access_list;
 mod credentials;
 mod distinguished_name;
-mod records;
+mod record_scanner;
 mod session;
 mod socket;
 mod stream;

@@ -10,7 +10,7 @@ use rustls::{ClientConnection, Connection, ServerConnection};
 
 use crate::credentials::{ClientCredentials, ServerCredentials};
 use crate::distinguished_name::distinguished_name;
-use crate::records::Records;
+use crate::record_scanner::RecordScanner;
 
 /// The name of a server, as its certificate has it.
 pub type ServerName = rustls::pki_types::ServerName<'static>;
@@ -24,7 +24,7 @@ const MAX_UNSENT_BYTES: usize = 128 << 10;
 /// Most encrypted bytes that a turn takes, whatever they contain: other sources of the thread wait meanwhile.
 const MAX_BYTES_PER_TURN: usize = 512 << 10;
 
-/// What a record counts as besides, in bytes. A key update has 27 bytes, and takes some 7 us.
+/// Bytes of the turn's budget that each record uses up, besides its own bytes. A key update has 27 bytes, and takes some 7 us.
 const RECORD_COST_BYTES: usize = 2 << 10;
 
 /// Most records that rustls is given at once.
@@ -38,7 +38,7 @@ pub struct Session {
     /// Those that rustls has not taken.
     begin: usize,
     end: usize,
-    records: Records,
+    scanner: RecordScanner,
     /// Encrypted bytes that this turn may still take, with the cost of their records.
     turn_budget: usize,
     /// The peer or the stream has ended, or the peer has violated the protocol.
@@ -71,7 +71,7 @@ impl Session {
             received: vec![0; RECEIVE_BYTES].into(),
             begin: 0,
             end: 0,
-            records: Records::default(),
+            scanner: RecordScanner::default(),
             turn_budget: MAX_BYTES_PER_TURN,
             is_over: false,
         }
@@ -116,8 +116,8 @@ impl Session {
         self.connection.wants_write()
     }
 
-    /// Whether the next read may find something that the stream does not announce: received bytes, the end, or what this turn had no
-    /// share for.
+    /// Whether the next read may find something that the stream does not announce: bytes that were received, the end, or more bytes
+    /// after a turn whose budget is used up.
     #[must_use]
     pub fn has_more_to_read(&self) -> bool {
         self.is_over || self.begin < self.end || self.turn_budget == 0
@@ -160,14 +160,14 @@ impl Session {
             self.is_over = received == 0;
         }
         let unread = &self.received[self.begin..self.end];
-        // Not followed for good: rustls may take less.
-        let mut ahead = self.records;
-        let (offered, _) = ahead.follow(unread, RECORDS_AT_ONCE);
+        // A scan ahead on a copy: rustls may take fewer bytes than it is offered.
+        let mut ahead = self.scanner;
+        let offered = ahead.scan(unread, RECORDS_AT_ONCE).len_bytes;
         // Without bytes, this is the end of the stream.
         let taken = self.connection.read_tls(&mut &unread[..offered])?;
-        let (_, records) = self.records.follow(&unread[..taken], RECORDS_AT_ONCE);
+        let scanned = self.scanner.scan(&unread[..taken], RECORDS_AT_ONCE);
         self.begin += taken;
-        let cost = taken + records * RECORD_COST_BYTES;
+        let cost = taken + scanned.records * RECORD_COST_BYTES;
         self.turn_budget = self.turn_budget.saturating_sub(cost);
         let processed = self.connection.process_new_packets();
         self.is_over |= processed.is_err();

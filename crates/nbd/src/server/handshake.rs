@@ -2,7 +2,8 @@
 //! export or the connection ends.
 //!
 //! All memory is bounded: an option has at most [`MAX_OPTION_BYTES`] of data, and no option is handled while much of the output is unsent.
-//! So is the work of a call: [`MAX_OPTIONS_PER_CALL`] options, and each listed export adds to the output.
+//! The work of a call is bounded too: it handles at most [`MAX_OPTIONS_PER_CALL`] options, and none once the output has
+//! [`FULL_OUTPUT_BYTES`]. The last option may exceed that by one list of all exports.
 
 use super::contexts::ChosenContext;
 use super::export::{ExportDescription, ExportDirectory, ExportNumber};
@@ -132,8 +133,9 @@ impl Handshake {
         greeting.encode()
     }
 
-    /// Handles the bytes of the client that were not consumed yet, as far as a call may, and appends replies to `out`. Returns how many
-    /// bytes were consumed, and what follows. After [`HandshakeStep::Transmission`] and [`HandshakeStep::End`] it is not called again.
+    /// Handles the bytes of the client that were not consumed yet, up to the limits of a call, and appends replies to `out`. Returns how
+    /// many bytes were consumed, and what follows. After [`HandshakeStep::Transmission`] and [`HandshakeStep::End`] it is not called
+    /// again.
     ///
     /// # Errors
     /// [`HandshakeError`]: the connection ends.
@@ -144,8 +146,8 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Result<(usize, HandshakeStep), HandshakeError> {
         let mut rest = input;
-        let mut options = 0;
-        while options < MAX_OPTIONS_PER_CALL && out.len() < FULL_OUTPUT_BYTES {
+        let mut handled = 0;
+        while handled < MAX_OPTIONS_PER_CALL && out.len() < FULL_OUTPUT_BYTES {
             let step = match self.state {
                 State::ClientFlags => {
                     let Some((flags, after)) = rest.split_first_chunk() else {
@@ -169,12 +171,12 @@ impl Handshake {
                     };
                     rest = after;
                     self.state = State::Option;
-                    options += 1;
+                    handled += 1;
                     self.handle_option(header.option, data, exports, out)?
                 }
                 State::SkippedData { option, left: 0 } => {
                     self.state = State::Option;
-                    options += 1;
+                    handled += 1;
                     match self.encryption {
                         Encryption::Required => reply_tls_required(out, option),
                         Encryption::Unavailable | Encryption::Active => {

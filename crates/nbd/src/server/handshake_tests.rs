@@ -264,7 +264,7 @@ fn a_client_that_reads_no_replies_is_not_answered_further() {
 }
 
 #[test]
-fn a_call_handles_a_few_options_and_the_next_one_goes_on() {
+fn advance_handles_a_limited_number_of_options_and_continues_at_the_next_call() {
     let mut handshake = client(3);
     let options: Vec<u8> = (0..40).flat_map(|it| option_bytes(99, &[it])).collect();
     let (mut begin, mut out) = (0, Vec::new());
