@@ -16,6 +16,6 @@ pub mod time;
 pub mod xml;
 
 pub use program::{
-    HELP_COLUMNS, controls_layout, main, printable, printable_in_line, printable_path,
+    HELP_COLUMNS, main, must_be_escaped, printable, printable_in_line, printable_path,
     usage_error_text,
 };

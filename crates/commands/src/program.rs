@@ -71,26 +71,26 @@ pub fn usage_error_text(name: &str, error: &clap::Error) -> String {
     printable(&text)
 }
 
-/// A text with all control characters escaped but the newline, so that it cannot control a terminal.
+/// Escapes the characters that [`must_be_escaped`], except the newline.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    let shown = |char: char| match controls_layout(char) && char != '\n' {
+    let shown = |char: char| match must_be_escaped(char) && char != '\n' {
         true => char.escape_default().to_string(),
         false => char.to_string(),
     };
     text.chars().map(shown).collect()
 }
 
-/// Whether a terminal or an editor obeys this character: control characters, ends of lines and paragraphs, and changes of direction
-/// (Unicode Standard Annex #9).
+/// Whether a character must be escaped where text is shown: control characters, separators of lines and paragraphs, and explicit changes
+/// of direction (Unicode Standard Annex #9). They could forge a line, control a terminal, or reorder what is shown.
 #[must_use]
-pub fn controls_layout(char: char) -> bool {
+pub fn must_be_escaped(char: char) -> bool {
     let begins_line = matches!(char, '\u{2028}' | '\u{2029}');
     let changes_direction = matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     char.is_control() || begins_line || changes_direction
 }
 
-/// A text to be printed within a line: all control characters are escaped, newlines included.
+/// Escapes the characters that [`must_be_escaped`], newlines included: for a text within a line.
 #[must_use]
 pub fn printable_in_line(text: &str) -> String {
     printable(text).replace('\n', "\\n")
