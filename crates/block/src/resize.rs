@@ -180,7 +180,7 @@ mod tests {
     const OLD_END: u64 = 8 * BLOCK + 512;
 
     /// A file that ends within a block, and another opening of it, whose I/O has blocks of 4096 bytes.
-    fn partial_file(path: &Path) -> (Arc<Node>, PartialBlockMode) {
+    fn file_and_lock_of_other_opening(path: &Path) -> (Arc<Node>, PartialBlockMode) {
         let node = testing::file(path, &[1; 8 * 4096 + 512], Aio::Threads);
         let image = node.underlying_file().unwrap().fd.image;
         (node, PartialBlockMode::for_image(image, 4096))
@@ -190,7 +190,7 @@ mod tests {
     fn end_after_resize_beside_write(locked: Range<u64>, new_end: u64) -> u64 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
-        let (node, other_opening) = partial_file(&path);
+        let (node, other_opening) = file_and_lock_of_other_opening(&path);
         let ranges = other_opening.range_lock();
         std::thread::scope(|scope| {
             let write = ranges.lock_blocking(locked);
@@ -214,19 +214,25 @@ mod tests {
         let last_block = 8 * BLOCK;
         for new_end in [OLD_END + 512, OLD_END + 10 * BLOCK] {
             let end = end_after_resize_beside_write(last_block..u64::MAX, new_end);
-            assert_eq!(end, new_end, "the write had locked all behind it");
+            assert_eq!(
+                end, new_end,
+                "resize to {new_end} beside a write of the last block"
+            );
         }
         // The write is before the new end, and its block is not.
         for new_end in [4 * BLOCK + 512, 5 * BLOCK - 512] {
             let end = end_after_resize_beside_write(4 * BLOCK..5 * BLOCK, new_end);
-            assert_eq!(end, new_end, "the write had locked its block");
+            assert_eq!(
+                end, new_end,
+                "resize to {new_end} beside a write of the block around the new end"
+            );
         }
     }
 
     #[test]
     fn a_resize_does_not_wait_for_writes_of_blocks_before_the_new_end() {
         let folder = tempfile::tempdir().unwrap();
-        let (node, other_opening) = partial_file(&folder.path().join("disk"));
+        let (node, other_opening) = file_and_lock_of_other_opening(&folder.path().join("disk"));
         let _write = other_opening.range_lock().lock_blocking(0..4 * BLOCK);
         for new_end in [OLD_END + BLOCK, 4 * BLOCK + 512, 4 * BLOCK] {
             node.set_file_or_image_end(new_end).unwrap();

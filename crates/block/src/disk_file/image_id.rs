@@ -1,4 +1,4 @@
-//! The identity of an image, the same one under any path.
+//! Identity of an image: a file by device and inode, a block device by its number, so that two paths to one image are recognised.
 
 use std::os::fd::BorrowedFd;
 

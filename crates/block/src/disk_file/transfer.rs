@@ -145,8 +145,8 @@ impl DiskFile {
         if range.end <= self.file_end_or_max()? {
             return Ok(Some(guard));
         }
-        // It may move the end of the file, which takes a lock of everything behind as well, see `write_bounced`. (An end behind
-        // the range stays behind it while the range is locked: see `set_end`.)
+        // It may move the end of the file: then everything behind must be locked as well, see `write_bounced`. (The test above holds as
+        // long as the range is locked: `set_end` to an end inside the range waits for it.)
         drop(guard);
         Ok(Some(ranges.lock_blocking(range.start..u64::MAX)))
     }
@@ -256,8 +256,9 @@ impl DiskFile {
     /// # Errors
     /// The error of `ftruncate(2)`.
     pub(crate) fn set_end(&self, end: u64) -> Result<(), Errno> {
-        // Also while no guest writes parts of blocks: the first may begin now. Writes lock whole blocks, and those that may move the end
-        // everything behind, so neither blocks nor the current end matter here.
+        // Locked even while no guest writes parts of blocks, since the first one may begin now. No rounding to blocks: a write locks whole
+        // blocks, so one that rewrites the block around `end` has locked beyond it, and one that may move the end has locked everything
+        // behind its offset.
         let _range = self.block_mode.range_lock().lock_blocking(end..u64::MAX);
         retry_on_intr(|| rustix::fs::ftruncate(&self.fd, end))
     }

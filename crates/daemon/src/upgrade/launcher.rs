@@ -42,11 +42,12 @@ pub(crate) struct LauncherConnection(Mutex<UpgradeChannel>);
 pub(crate) struct StartedProgram {
     pub pid: i64,
     pub channel: UpgradeChannel,
-    /// Time after which it is given up if it stops in the middle of a message, or does not read one.
+    /// Time after which it is given up if it stops in the middle of a message, or does not read one. Valid until *go*.
     pub stall_timeout: Duration,
 }
 
-/// The service manager gets no keep-alive while a message stalls; our unit files tell it to wait for 30 s.
+/// Longest [`stall_timeout`](StartedProgram::stall_timeout): the service manager gets no keep-alive while a message stalls, and our unit
+/// files tell it to wait for 30 s.
 const MAX_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl LauncherConnection {
@@ -74,7 +75,8 @@ impl LauncherConnection {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the daemon's own program, or `other`. Its messages may stall for `response_timeout`, or [`MAX_STALL_TIMEOUT`].
+    /// Starts the daemon's own program, or `other`. A message of it may stall for `response_timeout`, at most
+    /// [`MAX_STALL_TIMEOUT`].
     pub(crate) fn start_program(
         &self,
         other: Option<&Path>,

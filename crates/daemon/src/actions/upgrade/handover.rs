@@ -255,7 +255,8 @@ impl MainThread {
             .send(&UpgradeMessage::Go, &[])
             .map_err(to_exit_error)?;
 
-        // If this fails, messages may stall as long as before.
+        // There is no way back any more, so a message may stall for as long as the process may be silent. If this fails, the shorter
+        // limit stays.
         let _ = channel.set_timeout(PAUSED_RESPONSE_TIMEOUT);
         for export in paused.drain(..) {
             export.forget_without_resuming();
