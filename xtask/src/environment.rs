@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// What makes tests longer in a full run.
+/// Variables that make tests longer in a full run.
 pub(crate) const FULL_RUN_SETTINGS: [(&str, &str); 4] = [
     ("BLOCKPLANE_KILLS", "500"),
     ("BLOCKPLANE_OPENS", "1000"),

@@ -30,9 +30,9 @@ impl RepeatingThread {
         }
     }
 
-    /// The work has panicked.
+    /// Whether the work has panicked.
     #[must_use]
-    pub fn has_ended(&self) -> bool {
+    pub fn has_panicked(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 }
@@ -49,18 +49,18 @@ impl Drop for RepeatingThread {
     }
 }
 
-/// Does some work while another thread repeats something. A panic of either is one of this.
-pub fn while_repeating<T>(mut repeated: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
+/// Runs `test` while another thread repeats `work`. A panic of either one panics the caller.
+pub fn while_repeating<T>(mut work: impl FnMut() + Send, test: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        // The scope waits for the thread also if the work panics.
+        // The scope waits for the thread also if the test panics.
         let _stop = StopOnDrop(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                repeated();
+                work();
             }
         });
-        work()
+        test()
     })
 }
 
@@ -87,7 +87,7 @@ mod tests {
         let thread = RepeatingThread::start(move |round| sender.send(round).unwrap());
         let first: Vec<u16> = rounds.iter().take(3).collect();
         assert_eq!(first, [0, 1, 2]);
-        assert!(!thread.has_ended());
+        assert!(!thread.has_panicked());
         drop(thread);
         // The sender is gone with the work.
         rounds.iter().for_each(drop);
@@ -97,23 +97,23 @@ mod tests {
     #[should_panic(expected = "the work has failed")]
     fn panic_of_the_work_is_one_of_the_drop() {
         let thread = RepeatingThread::start(|_| panic!("the work has failed"));
-        eventually("the panic", || thread.has_ended());
+        eventually("the panic", || thread.has_panicked());
         drop(thread);
     }
 
     #[test]
     #[should_panic(expected = "the test has failed")]
-    fn thread_whose_work_has_panicked_is_dropped_by_a_panic() {
+    fn drop_during_a_panic_does_not_panic_again() {
         let thread = RepeatingThread::start(|_| panic!("the work has failed"));
-        eventually("the panic", || thread.has_ended());
+        eventually("the panic", || thread.has_panicked());
         panic!("the test has failed");
     }
 
     #[test]
-    fn work_is_done_while_something_is_repeated() {
+    fn test_runs_while_another_thread_repeats_the_work() {
         let rounds = AtomicU16::new(0);
-        let repeated = || _ = rounds.fetch_add(1, Ordering::Relaxed);
-        let done = while_repeating(repeated, || {
+        let work = || _ = rounds.fetch_add(1, Ordering::Relaxed);
+        let done = while_repeating(work, || {
             eventually("three rounds", || rounds.load(Ordering::Relaxed) > 2);
             7
         });
@@ -121,20 +121,20 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the work has failed")]
-    fn panic_of_the_work_ends_what_is_repeated() {
-        while_repeating(thread::yield_now, || panic!("the work has failed"));
+    #[should_panic(expected = "the test has failed")]
+    fn panic_of_the_test_ends_the_repeated_work() {
+        while_repeating(thread::yield_now, || panic!("the test has failed"));
     }
 
     #[test]
     #[should_panic(expected = "a scoped thread panicked")]
-    fn panic_of_what_is_repeated_is_one_of_the_caller() {
+    fn panic_of_the_repeated_work_panics_the_caller() {
         let rounds = AtomicU16::new(0);
-        let repeated = || {
+        let work = || {
             rounds.fetch_add(1, Ordering::Relaxed);
             panic!("the first round");
         };
-        while_repeating(repeated, || {
+        while_repeating(work, || {
             eventually("a round", || rounds.load(Ordering::Relaxed) > 0);
         });
     }

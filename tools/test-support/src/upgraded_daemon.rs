@@ -23,7 +23,7 @@ pub fn script_that_sends(messages: &[&str]) -> String {
     commands.collect()
 }
 
-/// The same for one message, with a command between the lengths that it begins with and its text.
+/// The part of a script that sends one message in two parts, with a command between its lengths and its text.
 #[must_use]
 pub fn script_that_sends_in_two_parts(message: &str, between: &str) -> String {
     // Bytes, and no descriptors.

@@ -1,4 +1,4 @@
-//! Clients that are silent, too many, read nothing, query the block status without end or keep a disk behind a network busy, harm only
+//! Clients that are silent, too many, read nothing, query the block status without end, or keep a disk behind a network busy, harm only
 //! themselves.
 
 use std::io::Read;
@@ -112,8 +112,8 @@ fn resident_bytes(pid: &rustix::process::Pid) -> u64 {
 
 /// Requests through a filter are tasks: they get places of the disk's queue at its server beside clients that fill it.
 #[test]
-fn requests_through_a_filter_go_on_beside_clients_that_fill_the_queue_of_a_disk() {
-    const DEPTH: usize = 256;
+fn reads_through_a_filter_and_clients_that_fill_the_nbd_queue_both_get_a_share() {
+    const DEPTH: usize = nbd::client::MAX_IN_FLIGHT as usize;
     const READS: usize = 10;
     let (server, folder) = (Folder::new(), Folder::new());
     let slow = "--blockdev null-co,node-name=d,size=64M,latency-ns=20000000 --nbd-server \
@@ -147,13 +147,15 @@ fn requests_through_a_filter_go_on_beside_clients_that_fill_the_queue_of_a_disk(
     }
     let answered_meanwhile = answered() - before;
     drop(greedy);
+    // Each patient read should wait for about one turnover of the queue (`DEPTH` answers). Starved, it would wait for many; favoured, the
+    // others would have next to none.
     assert!(
         answered_meanwhile < 8 * DEPTH * READS,
-        "{answered_meanwhile}"
+        "reads through the filter starve: {answered_meanwhile} others meanwhile"
     );
     assert!(
         answered_meanwhile > DEPTH * READS / 8,
-        "{answered_meanwhile}"
+        "the greedy clients starve: {answered_meanwhile} of their reads meanwhile"
     );
     program.stop();
     server_program.stop();

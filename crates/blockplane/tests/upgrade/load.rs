@@ -14,8 +14,8 @@ use crate::process::program;
 const UPGRADES: usize = 20;
 const SECONDS: u32 = 5;
 
-/// Seconds in which a script is started and says something, also on a busy machine.
-const SAYS_HELLO_WITHIN: u32 = 3;
+/// `response-timeout` of upgrades to a script: it is started and sends its first message by then, also on a busy machine.
+const RESPONSE_TIMEOUT_SECONDS: u32 = 3;
 
 /// What a program says until the old one leaves everything to it.
 const TAKES_OVER: [&str; 3] = [HELLO_MESSAGE, r#"{"prepared":true}"#, r#"{"started":true}"#];
@@ -120,7 +120,7 @@ fn new_program_that_hangs_before_the_handover_fails_the_upgrade() {
         .collect();
     let mut daemon = Daemon::with_image("num-queues=1", &nodes);
     daemon.replace_program(&hangs_after(&[HELLO_MESSAGE]));
-    let said = daemon.fails_to_upgrade_within(SAYS_HELLO_WITHIN);
+    let said = daemon.fails_to_upgrade_within(RESPONSE_TIMEOUT_SECONDS);
     let expected = "in the middle of a message for 3 s";
     assert!(said.contains(expected), "{said}");
     daemon.load(1, 1).ended_well();
@@ -132,7 +132,7 @@ fn new_program_that_hangs_before_the_handover_fails_the_upgrade() {
 fn new_program_that_hangs_once_queues_have_stopped_fails_the_upgrade_as_soon() {
     let mut daemon = Daemon::with_image("num-queues=1", "");
     daemon.replace_program(&hangs_after(&TAKES_OVER[..2]));
-    let said = daemon.fails_to_upgrade_within(SAYS_HELLO_WITHIN);
+    let said = daemon.fails_to_upgrade_within(RESPONSE_TIMEOUT_SECONDS);
     assert!(said.contains("did not respond for 3 s"), "{said}");
     daemon.load(1, 1).ended_well();
     daemon.stop();
@@ -144,7 +144,8 @@ fn new_program_that_hangs_after_the_handover_ends_both_processes() {
     let mut daemon = Daemon::with_image("num-queues=1", "");
     daemon.replace_program(&hangs_after(&TAKES_OVER));
     let mut client = daemon.client();
-    client.send("upgrade", &json!({"response-timeout": SAYS_HELLO_WITHIN}));
+    let timeout = json!({"response-timeout": RESPONSE_TIMEOUT_SECONDS});
+    client.send("upgrade", &timeout);
     let ended = daemon.ended();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("hung"), "{ended:?}");
@@ -153,17 +154,19 @@ fn new_program_that_hangs_after_the_handover_ends_both_processes() {
     assert!(!of_new.exists(), "nothing of it is left");
 }
 
-/// What a client allows it is for its start: there is no way back any more.
+/// `response-timeout` ends with *go*, since there is no way back then.
 #[test]
 fn new_program_that_is_slow_after_the_handover_has_taken_over() {
     let mut daemon = Daemon::with_image("num-queues=1", "");
-    // Longer than the client's time, by more than the old process may need: the sleep begins before that sends *go*.
-    let pause = format!("sleep {}; ", SAYS_HELLO_WITHIN + 3);
+    // Two pauses, before the last message and in the middle of it. Each is longer than `response-timeout`, which has no effect after *go*.
+    // They are three seconds longer, since the first one begins before the old process has sent *go*.
+    let pause = format!("sleep {}; ", RESPONSE_TIMEOUT_SECONDS + 3);
     let begin = script_that_sends(&TAKES_OVER);
     let end = script_that_sends_in_two_parts(r#"{"gone":1}"#, &pause);
     daemon.replace_program(&format!("{begin}{pause}{end}"));
     let mut client = daemon.client();
-    client.send("upgrade", &json!({"response-timeout": SAYS_HELLO_WITHIN}));
+    let timeout = json!({"response-timeout": RESPONSE_TIMEOUT_SECONDS});
+    client.send("upgrade", &timeout);
     let ended = daemon.ended();
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }

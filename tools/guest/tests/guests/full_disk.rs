@@ -33,7 +33,7 @@ fn guest_notices_neither_that_its_disk_was_full_nor_that_its_server_was_killed_t
         }
         thread::sleep(Duration::from_millis(100));
     };
-    // Repeated: what was on its way when there was no space yet waits as well.
+    // Repeated: requests that reached the disk before it had space are parked later.
     let report = while_repeating(resume, || {
         Boot::new(&server, "full_disk")
             .reconnecting()
