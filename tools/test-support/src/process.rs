@@ -209,6 +209,23 @@ impl Process {
         }
     }
 
+    /// Starts `qemu-storage-daemon` with these options in a folder, and waits until it serves its monitors. A connection before that may
+    /// hang it: two of its threads watch the socket, and one of them waits in accept(2) for another client (seen with version 7.2).
+    #[track_caller]
+    #[must_use]
+    pub fn spawn_qemu_storage_daemon(folder: &Folder, options: &str) -> Self {
+        let mut command = Command::new("qemu-storage-daemon");
+        command
+            .args(words(options))
+            .args(["--pidfile", "pid"])
+            .current_dir(folder.path())
+            .stdin(Stdio::null());
+        let mut program = Self::spawn(command);
+        // It is written when all options have been carried out.
+        program.wait_until("writes its pidfile", || folder.join("pid").exists());
+        program
+    }
+
     /// Fails if it has ended.
     #[track_caller]
     pub fn assert_running(&mut self, what: &str) {

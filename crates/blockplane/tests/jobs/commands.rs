@@ -2,7 +2,6 @@
 
 use std::fs::metadata;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
 
 use blockplane::operator::client::Client as Monitor;
 use blockplane::operator::job::run_with_pauses;
@@ -201,14 +200,8 @@ fn backup_command_works_with_qemu_storage_daemon() {
     }
     let folder = Folder::new();
     std::fs::write(folder.join("disk.img"), content(MIB)).unwrap();
-    let mut command = Command::new("qemu-storage-daemon");
     let line = format!("--blockdev file,node-name=disk,filename=disk.img {MONITOR}");
-    command
-        .args(line.split(' '))
-        .current_dir(folder.path())
-        .stdin(Stdio::null());
-    let mut program = Process::spawn(command);
-    program.wait_until_accepting(&folder.join("qmp"));
+    let program = Process::spawn_qemu_storage_daemon(&folder, &line);
     for _ in 0..2 {
         let output = folder.run("backup qmp disk new.img --incremental b");
         output.assert_success();

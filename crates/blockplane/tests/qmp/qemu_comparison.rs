@@ -171,9 +171,8 @@ quit"
 }
 
 /// The answers of a program to a script, at whose end it ends with status 0.
-fn answers(folder: &Folder, command: Command, script: &[(String, Value)]) -> Vec<Value> {
+fn answers(folder: &Folder, mut program: Process, script: &[(String, Value)]) -> Vec<Value> {
     folder.image("disk", 1 << 20);
-    let mut program = Process::spawn(command);
     // Theirs has one client at a time: the connection that shows that it listens is the one.
     let mut client = Client::greeted(program.connection(&folder.join("qmp")));
     let script = script.iter();
@@ -245,14 +244,11 @@ pub fn assert_same_answers(script: impl Fn(&str) -> Vec<(String, Value)>) {
     let version = their_version();
     let script = script(&version);
     let folder = Folder::new();
-    let mut command = Command::new("qemu-storage-daemon");
-    command
-        .args(words(MONITOR))
-        .current_dir(folder.path())
-        .stdin(Stdio::null());
-    let theirs = answers(&folder, command, &script);
+    let program = Process::spawn_qemu_storage_daemon(&folder, MONITOR);
+    let theirs = answers(&folder, program, &script);
     let folder = Folder::new();
-    let ours = answers(&folder, folder.command(words(MONITOR)), &script);
+    let program = Process::spawn(folder.command(words(MONITOR)));
+    let ours = answers(&folder, program, &script);
     let mut differences = Vec::new();
     for (((command, arguments), mut theirs), mut ours) in script.iter().zip(theirs).zip(ours) {
         reconcile(&mut theirs, &mut ours);

@@ -1,7 +1,7 @@
 //! `blockplane qmp` and `blockplane info` on a real daemon.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
@@ -131,11 +131,8 @@ fn operator_commands_work_with_qemu_storage_daemon() {
         return;
     }
     let folder = Folder::new();
-    let mut command = Command::new("qemu-storage-daemon");
     let line = format!("--blockdev null-co,node-name=n,size=1048576 {MONITOR}");
-    command.args(words(&line)).current_dir(folder.path());
-    let mut program = Process::spawn(command);
-    program.wait_until_accepting(&folder.join("qmp"));
+    let program = Process::spawn_qemu_storage_daemon(&folder, &line);
     let listed = folder.run("qmp qmp --list blockdev-del");
     assert_eq!(listed.assert_success(), "blockdev-del node-name=str\n");
     let tables = folder.run("info qmp");
