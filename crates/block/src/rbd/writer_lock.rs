@@ -189,25 +189,28 @@ impl WriterLock {
 
     /// Counts one source less. The last one releases the lock.
     pub fn remove_source(&self) {
-        let is_last = self.with_state(|state| {
+        // In one step: the next source acquires the lock again.
+        let was_held = self.with_state(|state| {
             state.sources -= 1;
-            state.sources == 0
+            state.sources == 0 && self.end_permission(state)
         });
-        if is_last {
-            self.release_if_held();
+        if was_held {
+            self.image.spawn_unlock();
         }
     }
 
     /// Releases the lock; no request that changes the image is in flight. The next one acquires it again.
     pub fn release_if_held(&self) {
-        let was_held = self.with_state(|state| {
-            self.permits_changes
-                .store(self.locking == Locking::Off, Ordering::Release);
-            std::mem::take(&mut state.held) && !state.unsupported
-        });
-        if was_held {
+        if self.with_state(|state| self.end_permission(state)) {
             self.image.spawn_unlock();
         }
+    }
+
+    /// Ends the permission to change the image. True: the lock is held, and has to be released.
+    fn end_permission(&self, state: &mut LockState) -> bool {
+        self.permits_changes
+            .store(self.locking == Locking::Off, Ordering::Release);
+        std::mem::take(&mut state.held) && !state.unsupported
     }
 
     /// Whether requests may change the image: the lock is held, or not needed.
