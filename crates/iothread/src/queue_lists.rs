@@ -9,7 +9,8 @@
 //!   that did not wait. The list has two parts: queues that got no room at all go before those that got some.
 //! - *unpublished*: has used entries that the guest does not see yet, or is about to end.
 //!
-//! Socket devices have indices as well, and are in the last two.
+//! Socket devices have indices as well, and are in the last two, and in a list of their own:
+//! - *ready devices*: those that wait for a turn, in the order in which they have become ready.
 
 use block::IoContext;
 use telemetry::queue::AdmissionEnd;
@@ -26,6 +27,7 @@ pub(crate) struct QueueLists {
     /// The second part of *stalled*: queues that got some room before there was no more.
     stalled_served: SourceSet,
     pub unpublished: SourceSet,
+    pub ready_devices: SourceSet,
 }
 
 impl QueueLists {
@@ -36,6 +38,7 @@ impl QueueLists {
             &mut self.stalled,
             &mut self.stalled_served,
             &mut self.unpublished,
+            &mut self.ready_devices,
         ] {
             list.reserve_sources(source_count);
         }
@@ -69,6 +72,7 @@ impl QueueLists {
     pub fn remove_everywhere(&mut self, source_index: u32) {
         self.stop_admitting(source_index);
         self.unpublished.remove(source_index);
+        self.ready_devices.remove(source_index);
     }
 
     /// Makes a queue stalled, which has requests that wait for room in an engine.
@@ -102,6 +106,7 @@ impl QueueLists {
             stalled,
             stalled_served,
             unpublished,
+            ready_devices: _,
         } = self;
         let mut resumed = 0;
         let mut stays = |source_index| {

@@ -180,7 +180,7 @@ impl QueuesRunner {
     }
 
     /// Publishes the used entries of each queue in *unpublished* once, with at most one signal, and ends those that were stopped
-    /// and have drained. Socket devices in that list run.
+    /// and have drained. Then socket devices run.
     fn publish_queues_and_run_socket_devices(&mut self) {
         while let Some(source_index) = self.lists.unpublished.pop_last() {
             if let Some(vring) = self.sources.get_mut(source_index) {
@@ -191,8 +191,11 @@ impl QueuesRunner {
                     self.end_queue_if_drained(source_index);
                 }
             } else {
-                self.run_socket_device(source_index);
+                self.lists.ready_devices.insert(source_index);
             }
+        }
+        if !self.lists.ready_devices.is_empty() {
+            self.run_ready_socket_devices();
         }
     }
 

@@ -137,16 +137,18 @@ impl RunningSocketDevice {
             .learn_from_idle(settings, idle, self.progress);
     }
 
-    /// Runs its turns, and submits the requests of each. False: requests wait for room.
-    pub fn run_turns_and_submit(&mut self, io: &mut IoContext, now_ns: u64) -> bool {
+    /// Runs one turn, and more until this time, and submits the requests of each. False: requests wait for room.
+    pub fn run_turns_and_submit(&mut self, io: &mut IoContext, until_ns: u64) -> bool {
         let mut has_room = true;
+        let mut now_ns = block::clock_ns();
         for _ in 0..MAX_TURNS {
             self.has_more = self.device.run_turn(now_ns);
             self.in_flight
                 .let_waited_for_requests_bypass_gates(io, self.source_index);
             self.in_flight.end_older_generations_if_done(io);
             has_room = self.submit_unless_disabled(io);
-            if !self.has_more {
+            now_ns = block::clock_ns();
+            if !self.has_more || now_ns >= until_ns {
                 break;
             }
         }

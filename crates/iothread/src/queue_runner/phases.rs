@@ -113,6 +113,7 @@ impl Runner for QueuesRunner {
     fn has_work_for_next_iteration(&self) -> bool {
         self.more
             || !self.lists.unpublished.is_empty()
+            || !self.lists.ready_devices.is_empty()
             || !self.completions.is_empty()
             || self.io.has_completions_or_woken_tasks()
     }

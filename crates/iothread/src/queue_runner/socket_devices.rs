@@ -15,6 +15,9 @@ use crate::socket_devices::RunningSocketDevice;
 /// While rings are polled, one of so many polls also polls a socket: it costs about as much as they do.
 const RING_POLLS_PER_SOCKET_POLL: u32 = 8;
 
+/// Time that the turns of socket devices take in one iteration, and one more turn: others on the iothread wait for it.
+const SOCKET_DEVICES_NS: u64 = 1_000_000;
+
 impl QueuesRunner {
     /// Starts a socket device, and returns its index.
     pub(super) fn start_socket_device(
@@ -39,13 +42,31 @@ impl QueuesRunner {
         source_index
     }
 
-    /// Runs a socket device, in the notify phase.
+    /// Runs socket devices in the order in which they became ready, in the notify phase, as long as their time lasts: each of many may
+    /// have much to do. The others are the first in the next iteration, after queues have had their turn.
     #[cold]
-    pub(super) fn run_socket_device(&mut self, source_index: u32) {
+    pub(super) fn run_ready_socket_devices(&mut self) {
+        let until_ns = block::clock_ns().saturating_add(SOCKET_DEVICES_NS);
+        let mut ready = std::mem::take(&mut self.lists.ready_devices);
+        let mut is_over = false;
+        ready.retain(|source_index| {
+            if !is_over {
+                self.run_socket_device(source_index, until_ns);
+                is_over = block::clock_ns() >= until_ns;
+                return false;
+            }
+            true
+        });
+        self.lists.ready_devices = ready;
+    }
+
+    /// Runs a socket device for some turns, until this time.
+    #[cold]
+    fn run_socket_device(&mut self, source_index: u32, until_ns: u64) {
         let Some(running) = self.sources.socket_devices.get_mut(source_index) else {
             return;
         };
-        if !running.run_turns_and_submit(&mut self.io, block::clock_ns()) {
+        if !running.run_turns_and_submit(&mut self.io, until_ns) {
             self.lists.stall(source_index);
         }
         if running.needs_update_or_end() {
@@ -89,7 +110,7 @@ impl QueuesRunner {
 
     /// Runs a socket device, and updates its watches and its timer.
     fn run_and_update_socket_device(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
-        self.run_socket_device(source_index);
+        self.run_socket_device(source_index, block::clock_ns());
         self.update_watches_and_timer_or_end(cx, source_index);
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{TryRecvError, channel};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use block::{BackendSettings, DiskIo, FaultAction, Node, Op, Request, token};
 use iothread::event_loop::testing::FakePoller;
@@ -68,6 +69,8 @@ struct Device {
     now_ns: u64,
     /// Turns that it wants in a row.
     turns: usize,
+    /// How long each of them takes.
+    turn_takes: Duration,
     talk: Option<Talk>,
     said: bool,
 }
@@ -100,6 +103,7 @@ impl SocketDevice for Device {
     /// Counts the turn, and has the next message sent some time after one was received.
     fn run_turn(&mut self, now_ns: u64) -> bool {
         self.now_ns = now_ns;
+        std::thread::sleep(self.turn_takes);
         let turns = self.seen.turns.fetch_add(1, Ordering::Relaxed) + 1;
         let kept = self.seen.kept.fetch_add(1, Ordering::Relaxed) + 1;
         self.seen.most_kept.fetch_max(kept, Ordering::Relaxed);
@@ -175,6 +179,7 @@ fn device(at_once: usize, bell: &OwnedFd, seen: &Arc<Seen>) -> Box<Device> {
         seen: seen.clone(),
         now_ns: 0,
         turns: 0,
+        turn_takes: Duration::ZERO,
         talk: None,
         said: false,
     })
@@ -399,6 +404,35 @@ impl Stepped {
         }
         self.seen.looks.load(Ordering::Relaxed)
     }
+}
+
+/// As many NBD clients would that send what takes long.
+#[test]
+fn socket_devices_that_always_have_work_run_in_turn_and_for_a_limited_time() {
+    const DEVICES: usize = 8;
+    let poller = FakePoller::default();
+    let settings = (PollSettings::default(), BackendSettings::default());
+    let mut iothread = queues_loop(poller, settings.0, settings.1);
+    let seen: Vec<Arc<Seen>> = (0..DEVICES).map(|_| Arc::default()).collect();
+    for seen in &seen {
+        let device = Box::new(Device {
+            turns: usize::MAX,
+            // As much as all of them may take.
+            turn_takes: Duration::from_millis(1),
+            ..*device(0, &event(), seen)
+        });
+        let (reply, _) = channel();
+        let start = Message::StartSocketDevice(device, Vec::new(), reply);
+        iothread.remote().send(start).unwrap();
+    }
+    let turns = || seen.iter().map(|seen| seen.turns.load(Ordering::Relaxed));
+    assert!(iothread.iterate().unwrap());
+    for _ in 0..5 * DEVICES {
+        let before: usize = turns().sum();
+        assert!(iothread.iterate().unwrap());
+        assert_eq!(turns().sum::<usize>() - before, 1);
+    }
+    assert!(turns().max().unwrap() - turns().min().unwrap() <= 1);
 }
 
 #[test]
