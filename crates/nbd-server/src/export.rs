@@ -285,6 +285,18 @@ impl Export {
         have_hung_up
     }
 
+    /// How many of its connections have no client any more, and wait for the disk.
+    pub(crate) fn gone_connection_count(&self) -> usize {
+        let connections = self.lock_connections();
+        let is_removed = self.is_removed();
+        let running = connections.running.iter();
+        let gone = running.filter(|running| {
+            let socket = running.socket.upgrade();
+            is_removed || socket.is_none_or(|socket| has_hung_up(&socket))
+        });
+        gone.count()
+    }
+
     /// Removes the export, and begins to disconnect its clients.
     pub fn begin_remove(&self) {
         self.is_removed.store(true, Ordering::Release);

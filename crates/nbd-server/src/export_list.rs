@@ -45,6 +45,13 @@ impl ExportList {
         self.lock().find_by_number(number)
     }
 
+    /// How many connections of all exports have no client any more, and wait for their disks.
+    pub fn gone_connection_count(&self) -> usize {
+        let exports = self.lock();
+        let exports = exports.by_number.values().filter_map(Weak::upgrade);
+        exports.map(|export| export.gone_connection_count()).sum()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Exports> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

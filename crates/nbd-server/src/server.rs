@@ -23,6 +23,9 @@ use crate::tls::ServerTls;
 /// Clients that are accepted of a listener in one turn of the thread: some may connect and leave without end.
 const MAX_ACCEPTED_PER_TURN: usize = 16;
 
+/// How often a server that is full looks for connections whose clients have left.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Settings of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
@@ -132,6 +135,10 @@ struct ServerThread {
     negotiating: VecDeque<NegotiatingClient>,
     /// Connections on iothreads.
     running_count: usize,
+    /// How many of them had no client any more when that was counted, which is done while the server is full.
+    gone_count: usize,
+    /// When to count these again.
+    next_count_at: Instant,
     /// After a failed `accept`: the time before which none is accepted.
     accept_retry_at: Option<Instant>,
 }
@@ -162,6 +169,8 @@ impl ServerThread {
             inbox,
             negotiating: VecDeque::new(),
             running_count: 0,
+            gone_count: 0,
+            next_count_at: Instant::now(),
             accept_retry_at: None,
         })
     }
@@ -170,9 +179,16 @@ impl ServerThread {
     fn run_iteration(&mut self) -> bool {
         let now = Instant::now();
         self.accept_retry_at = self.accept_retry_at.filter(|at| *at > now);
+        let is_full = self.is_full();
+        if is_full && self.next_count_at <= now {
+            self.gone_count = self.exports.gone_connection_count();
+            self.next_count_at = now + COUNT_INTERVAL;
+        }
         let accepts = self.accepts();
         let deadlines = self.negotiating.iter().filter_map(|client| client.deadline);
-        let next = deadlines.chain(self.accept_retry_at).min();
+        let next_count_at = is_full.then_some(self.next_count_at);
+        let next = deadlines.chain(self.accept_retry_at).chain(next_count_at);
+        let next = next.min();
         let mut timeout = next.map(|next| {
             // A millisecond later, so that the deadline is over then.
             let left = next.saturating_duration_since(now) + Duration::from_millis(1);
@@ -223,11 +239,29 @@ impl ServerThread {
         self.handle_messages()
     }
 
-    /// Whether the server accepts another client now.
-    fn accepts(&self) -> bool {
-        let clients = self.negotiating.len() + self.running_count;
+    /// Whether there are as many connections as there may be clients.
+    fn is_full(&self) -> bool {
         let most = self.settings.max_connections.map(|most| most as usize);
-        !self.paused && self.accept_retry_at.is_none() && most.is_none_or(|most| clients < most)
+        most.is_some_and(|most| self.connection_count() >= most)
+    }
+
+    /// Clients in the handshake, and connections on iothreads.
+    fn connection_count(&self) -> usize {
+        self.negotiating.len() + self.running_count
+    }
+
+    /// Whether the server accepts another client now. Clients of a disk that does not answer may leave, and must not keep others out:
+    /// as many connections without a client may exist besides. A client that is to be the only one waits for them.
+    fn accepts(&self) -> bool {
+        let has_room = match self.settings.max_connections.map(|most| most as usize) {
+            None => true,
+            Some(1) => self.connection_count() == 0,
+            Some(most) => {
+                let all = self.connection_count();
+                all.saturating_sub(self.gone_count) < most && all < 2 * most
+            }
+        };
+        has_room && !self.paused && self.accept_retry_at.is_none()
     }
 
     /// Runs the clients in the handshake that are ready, each for a turn, and closes those whose time is up. Messages do not wait for
@@ -301,6 +335,8 @@ impl ServerThread {
             match message {
                 Message::Ended(export, number) => {
                     self.running_count -= 1;
+                    // It may have been one of them.
+                    self.gone_count = self.gone_count.saturating_sub(1);
                     if let Some(export) = export.upgrade() {
                         export.remove_ended_connection(number);
                     }

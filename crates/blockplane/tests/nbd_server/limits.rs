@@ -62,6 +62,24 @@ fn further_clients_wait_until_one_disconnects() {
 }
 
 #[test]
+fn clients_that_have_left_a_disk_that_does_not_answer_keep_no_others_out() {
+    let folder = Folder::new();
+    let hanging = "--blockdev null-co,node-name=hangs,size=1M,latency-ns=600000000000 \
+                   --export nbd,id=h,node-name=hangs";
+    let line = format!("{} {hanging}", line(",max-connections=4"));
+    let (_program, _client) = start(&folder, &line);
+    for _ in 0..4 {
+        let mut client = RawClient::enter(&folder, "hangs");
+        client.send(&request(command::READ, 0, 1, (0, 512)));
+        client.hang_up();
+    }
+    // Each connection's requests are still there.
+    for _ in 0..3 {
+        RawClient::enter(&folder, "d").read(0, 512);
+    }
+}
+
+#[test]
 fn a_client_that_reads_nothing_is_not_read_further_and_others_go_on() {
     let folder = Folder::new();
     let (mut program, _client) = start(&folder, &line(""));
