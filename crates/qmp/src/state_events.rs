@@ -27,9 +27,8 @@ struct LimitedState {
 }
 
 impl LimitedState {
-    /// When another event may be sent.
+    /// When another event may be sent: the first ones of a burst at once, ahead of their pay.
     fn next_due(&self) -> Instant {
-        // Not before the first event: an interval of that one is paid.
         self.paid_until - INTERVAL * (BURST - 1)
     }
 
@@ -46,7 +45,7 @@ impl StateEvents {
             paid_until: now,
             held: None,
         });
-        if state.held.is_some() || state.paid_until > now && state.next_due() > now {
+        if state.held.is_some() || state.next_due() > now {
             state.held = Some(event);
             return None;
         }

@@ -15,6 +15,7 @@ use block::{BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, MAX_COPY_PIECE_BYTES, Mi
 use copier::{CopierControl, CopierSettings, CopierWork};
 use iothread::OnError;
 use options::ExportKind;
+use qmp::Error;
 
 use super::backup::{
     JobPlan, check_disks, check_job_id, different_sizes, iothread_of_job, usable_node,
@@ -217,7 +218,6 @@ impl MainThread {
             MirrorEnd::Copy => false,
         };
         check_no_export_draining(objects, &source)?;
-        let users = users_of_node(objects, &source);
         let Some(job) = find_working_job(objects, number) else {
             return Ok(());
         };
@@ -233,30 +233,21 @@ impl MainThread {
         }
         source.set_mirror(copy, &target, MirrorMode::Finish);
         let name = format!("end {}", job.id);
-        self.spawn_command_thread(
-            name,
-            CommandOnShutdown::Wait,
-            move || {
-                reattach_users(&users);
-                Ok(())
-            },
-            move |control, reattached| {
-                if let Err(error) = reattached {
-                    let error = JobOutcome::Failed(error.text);
-                    control.begin_end_of_job(number, error);
-                } else if let Some(job) = find_working_job(&mut control.objects, number) {
-                    job.control.finishing.store(true, Ordering::Release);
-                    job.notify_copier();
-                }
-            },
-        );
+        self.reattach_users_and_proceed(name, &source, move |control, reattached| {
+            if let Err(error) = reattached {
+                let error = JobOutcome::Failed(error.text);
+                control.begin_end_of_job(number, error);
+            } else if let Some(job) = find_working_job(&mut control.objects, number) {
+                job.control.finishing.store(true, Ordering::Release);
+                job.notify_copier();
+            }
+        });
         Ok(())
     }
 
     /// Waits for the present requests of the guests of a mirror that is about to end: those that write parts of blocks of the target
     /// do not lock them. Without a thread the mirror goes on until it is cancelled.
     fn wait_for_unlocked_writes(&mut self, number: u64, source: &Node) {
-        let users = users_of_node(&self.objects, source);
         let Some(job) = find_working_job(&mut self.objects, number) else {
             return;
         };
@@ -264,19 +255,30 @@ impl MainThread {
             mirror.waits_for_unlocked_writes = true;
         }
         let name = format!("end {}", job.id);
+        self.reattach_users_and_proceed(name, source, move |control, waited| {
+            let job = find_working_job(&mut control.objects, number);
+            if let Some(mirror) = job.and_then(|job| job.mirror.as_mut()) {
+                mirror.waits_for_unlocked_writes = waited.is_err();
+            }
+        });
+    }
+
+    /// Gives the users of a disk new routes and waits for requests on the old ones, in a thread of this name; then proceeds.
+    fn reattach_users_and_proceed(
+        &mut self,
+        thread_name: String,
+        disk: &Node,
+        proceed: impl FnOnce(&mut MainThread, Result<(), Error>) + Send + 'static,
+    ) {
+        let users = users_of_node(&self.objects, disk);
         self.spawn_command_thread(
-            name,
+            thread_name,
             CommandOnShutdown::Wait,
             move || {
                 reattach_users(&users);
                 Ok(())
             },
-            move |control, waited| {
-                let job = find_working_job(&mut control.objects, number);
-                if let Some(mirror) = job.and_then(|job| job.mirror.as_mut()) {
-                    mirror.waits_for_unlocked_writes = waited.is_err();
-                }
-            },
+            proceed,
         );
     }
 
