@@ -54,7 +54,7 @@ pub struct ThrottleModel {
     groups: Vec<Group>,
     /// Requests that are not answered, also without groups.
     under_way: BTreeMap<u32, Passage>,
-    /// Something waits for requests, and lets them go.
+    /// Something begins to wait for requests, and lets those go that are there.
     lets_go: bool,
     /// The groups are about to be used, or not all queues know yet.
     unsure: bool,
@@ -159,7 +159,7 @@ impl ThrottleModel {
         self.under_way.remove(&id);
     }
 
-    /// Whether something waits for requests, which lets them go.
+    /// Whether something begins to wait for requests, and lets those go that are there.
     pub fn set_lets_go(&mut self, lets_go: bool) {
         self.lets_go = lets_go;
         self.unsure &= lets_go;

@@ -15,6 +15,7 @@ mod throttle;
 mod upgrade;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 
@@ -101,6 +102,8 @@ pub struct World {
     base: Option<u64>,
     known: Vec<KnownQueue>,
     waits: Option<Waits>,
+    /// Iothreads that have not run since the latest wait began: they do not know what is waited for.
+    untold: BTreeSet<usize>,
     /// The client's device is to stop.
     client_stops: Option<Receiver<u32>>,
     /// A request has failed since the last `Resume`: it may be parked.
@@ -139,6 +142,7 @@ impl World {
             base: None,
             known: Vec::new(),
             waits: None,
+            untold: BTreeSet::new(),
             client_stops: None,
             may_be_parked: false,
             has_just_failed: false,
@@ -270,6 +274,12 @@ impl World {
             }
             Event::Wait { ms } => clock::advance(u64::from(ms) * 1_000_000),
         }
+    }
+
+    /// A front-end or an operator waits from now on.
+    fn begin_wait(&mut self, waits: Waits) {
+        self.waits = Some(waits);
+        self.untold = (0..self.config.iothreads).collect();
     }
 
     /// Advances waiting parties.

@@ -47,7 +47,9 @@ impl World {
     pub(super) fn hang_up(&mut self) {
         if self.waits.is_none() {
             self.stop_client();
-            self.waits = self.client_stops.is_some().then_some(Waits::ClientStopped);
+            if self.client_stops.is_some() {
+                self.begin_wait(Waits::ClientStopped);
+            }
         }
     }
 

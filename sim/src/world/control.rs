@@ -142,7 +142,7 @@ impl World {
         if how == DisconnectReason::Migrate {
             self.stop_client();
         }
-        self.waits = Some(Waits::Stopped(how, answers));
+        self.begin_wait(Waits::Stopped(how, answers));
     }
 
     /// One queue stops while the others go on.
@@ -157,7 +157,7 @@ impl World {
             daemon.tell_queue(running, QueueCommand::LeaveParked);
         }
         let answers = self.stop_all(|other| other == index);
-        self.waits = Some(Waits::QueueStopped(reset, index, answers));
+        self.begin_wait(Waits::QueueStopped(reset, index, answers));
     }
 
     pub(super) fn look_for_answers(&mut self) {
@@ -316,6 +316,7 @@ impl World {
 
     /// An iothread has run: it has read its messages, and those that sleep have seen all completions.
     pub(super) fn has_run(&mut self, iothread: usize) {
+        self.untold.remove(&iothread);
         self.has_just_failed &= self.daemon.as_ref().is_some_and(Daemon::is_awake);
         for (index, known) in self.known.iter_mut().enumerate() {
             let is_there = index % self.config.iothreads == iothread;
@@ -342,7 +343,7 @@ impl World {
         } else {
             daemon.device.resize(bytes as u64);
             self.guest.borrow_mut().resized(sectors.into());
-            self.waits = Some(Waits::Settled(sectors, daemon.settle()));
+            self.begin_wait(Waits::Settled(sectors, daemon.settle()));
         }
     }
 

@@ -27,7 +27,7 @@ impl World {
         }
         match how {
             Exchange::Reopened { rewrites } => {
-                self.waits = Some(Waits::ExchangeSettled(rewrites, daemon.disable()));
+                self.begin_wait(Waits::ExchangeSettled(rewrites, daemon.disable()));
             }
             Exchange::Throttled { .. } if daemon.groups.is_none() => {}
             Exchange::Recorded { .. } if !self.config.filters.marks => {}
@@ -80,7 +80,7 @@ impl World {
         }
         let old = std::mem::replace(&mut daemon.nodes, nodes).close();
         let answers = daemon.set_node();
-        self.waits = Some(Waits::Exchanged(how, old, answers));
+        self.begin_wait(Waits::Exchanged(how, old, answers));
         self.note_exchange(how);
     }
 

@@ -248,7 +248,7 @@ impl World {
         let source = daemon.nodes.opening();
         source.set_copy_before_write(&copy, &target);
         self.guest.borrow_mut().is_served_by_tasks();
-        self.waits = Some(Waits::Job(JobStep::FilterAdded, daemon.set_node()));
+        self.begin_wait(Waits::Job(JobStep::FilterAdded, daemon.set_node()));
         let work = CopierWork::All;
         self.job = Some(Job {
             limited,
@@ -282,7 +282,7 @@ impl World {
         }
         job.begins.begin();
         job.moment = Some(self.guest.borrow().model.moment());
-        self.waits = Some(Waits::Job(JobStep::EarlierDone, daemon.settle()));
+        self.begin_wait(Waits::Job(JobStep::EarlierDone, daemon.settle()));
     }
 
     fn start_copier(&mut self) {
@@ -388,7 +388,7 @@ impl World {
         if let Some((place, _)) = job.copier.take() {
             let (reply, answer) = channel();
             daemon.send(place, |number| Message::Stop(number, reply));
-            self.waits = Some(Waits::CopierStopped(answer));
+            self.begin_wait(Waits::CopierStopped(answer));
         }
     }
 
@@ -396,7 +396,7 @@ impl World {
     pub(super) fn copier_has_stopped(&mut self) {
         self.show_target();
         let answers = self.daemon.iter().flat_map(|daemon| daemon.set_node());
-        self.waits = Some(Waits::Job(JobStep::FilterRemoved, answers.collect()));
+        self.begin_wait(Waits::Job(JobStep::FilterRemoved, answers.collect()));
         self.note_new_routes();
     }
 

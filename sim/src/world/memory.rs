@@ -30,7 +30,7 @@ impl World {
             return self.guest.borrow_mut().table_is_in_force();
         };
         let answers = daemon.ask(|reply| QueueCommand::SetMemory(table.clone(), reply));
-        self.waits = Some(Waits::Mapped(answers));
+        self.begin_wait(Waits::Mapped(answers));
     }
 
     /// The driver writes the cache mode to the configuration space.
@@ -48,7 +48,9 @@ impl World {
             .write_config(WCE_OFFSET, &[u8::from(write_back)]);
         assert!(written, "the cache mode can be set");
         if turns_off {
-            self.waits = Some(Waits::CacheSettled(daemon.settle()));
+            let answers = daemon.settle();
+            drop(guest);
+            self.begin_wait(Waits::CacheSettled(answers));
         }
     }
 

@@ -40,7 +40,8 @@ impl World {
                 answers.push(answer);
             }
         }
-        self.waits = Some(Waits::Logged(answers));
+        drop(guest);
+        self.begin_wait(Waits::Logged(answers));
     }
 
     /// All queues have said that they log what they write, or were started so.

@@ -36,7 +36,7 @@ impl World {
         };
         daemon.nodes.opening().set_mirror(&copy, &target, mode);
         self.guest.borrow_mut().is_served_by_tasks();
-        self.waits = Some(Waits::Job(JobStep::FilterAdded, daemon.set_node()));
+        self.begin_wait(Waits::Job(JobStep::FilterAdded, daemon.set_node()));
         let mut job = Job::new(copy, target, CopierWork::Mirror, how.on_error, how.workers);
         job.mirror = Some(MirrorJob {
             how,
@@ -85,7 +85,7 @@ impl World {
         mirror.finishes = true;
         let source = daemon.nodes.opening();
         source.set_mirror(&job.copy, &job.target, MirrorMode::Finish);
-        self.waits = Some(Waits::Job(JobStep::BothWritten, daemon.set_node()));
+        self.begin_wait(Waits::Job(JobStep::BothWritten, daemon.set_node()));
         self.note_new_routes();
         true
     }

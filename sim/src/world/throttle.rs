@@ -57,10 +57,10 @@ impl World {
         throttles.exchanged(new, clock::now_ns());
     }
 
-    /// While something waits for requests, they are let go.
+    /// When something begins to wait for requests, they are let go. Not those that come when all iothreads know.
     pub(super) fn note_what_waits(&self) {
         let throttles = &mut self.guest.borrow_mut().throttles;
-        throttles.set_lets_go(self.waits.is_some());
+        throttles.set_lets_go(self.waits.is_some() && !self.untold.is_empty());
     }
 
     /// Nothing moves until time passes, so nothing may wait for requests that wait for limits.

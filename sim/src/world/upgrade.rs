@@ -24,7 +24,7 @@ impl World {
         if self.is_copied() || self.running().is_empty() || self.has_job() {
             return;
         }
-        self.waits = Some(Waits::HandoverSettled(how, daemon.disable()));
+        self.begin_wait(Waits::HandoverSettled(how, daemon.disable()));
     }
 
     /// All queues have settled.
@@ -40,7 +40,7 @@ impl World {
         let answers = self.stop_all(|_| true);
         let moved = answers.iter().map(|(index, _)| *index).collect();
         self.stop_client();
-        self.waits = Some(Waits::HandoverStopped(how, moved, answers));
+        self.begin_wait(Waits::HandoverStopped(how, moved, answers));
     }
 
     /// All queues have stopped: they start where they stood, and are enabled as they were.

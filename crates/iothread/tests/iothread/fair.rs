@@ -208,8 +208,17 @@ fn with_little_room_in_the_kernel_queues_and_tasks_share_it() {
 
 #[test]
 fn many_completions_are_dispatched_in_bounded_parts() {
-    const LATENCY: Duration = Duration::from_millis(300);
-    let disk = null_disk(u64::try_from(LATENCY.as_nanos()).unwrap());
+    let latencies_ms = (0..).map(|doublings| 300 << doublings);
+    let most = latencies_ms
+        .map(Duration::from_millis)
+        .find_map(most_answers_between_notifications);
+    assert_eq!(most, Some(512));
+}
+
+/// The most requests that are answered between two notifications, after more than a thousand became due at once. `None`: the first was
+/// due before all were admitted.
+fn most_answers_between_notifications(latency: Duration) -> Option<usize> {
+    let disk = null_disk(u64::try_from(latency.as_nanos()).unwrap());
     let mut looped = Loop::new(128);
     let mut guests: Vec<_> = (0..3).map(|_| QueueDriver::new(1024, false)).collect();
     for guest in &mut guests {
@@ -218,15 +227,17 @@ fn many_completions_are_dispatched_in_bounded_parts() {
     }
     let asked = guests.iter().map(QueueDriver::in_flight).sum();
     assert!(asked > 1_000);
-    // All are admitted, and due before the next iteration: what is due within one has another notification in it.
+    // Admit all, then let all become due between two iterations: what is due within one has another notification in it.
     (0..LONG).for_each(|_| looped.iterate());
-    std::thread::sleep(LATENCY);
+    std::thread::sleep(latency);
     let mut take_done = || guests.iter_mut().map(|guest| guest.take_done().len()).sum();
-    let mut answered: usize = take_done();
+    let (mut answered, mut most) = (take_done(), 0);
+    let is_in_time = answered == 0;
     while answered < asked {
         looped.iterate();
-        let now = take_done();
-        assert!(now <= 512, "{now} answers between two notifications");
+        let now: usize = take_done();
+        most = most.max(now);
         answered += now;
     }
+    is_in_time.then_some(most)
 }
