@@ -5,16 +5,9 @@ use crate::cdb::Cdb;
 use crate::mode_pages;
 use crate::nexus::NexusNumber;
 use crate::sense::Sense;
+use crate::steps::AfterFlush;
 use crate::unit::Unit;
 use crate::unit_attention::code;
-
-/// The action after MODE SELECT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterModeSelect {
-    Nothing,
-    /// Flush, since the write cache was turned off.
-    Flush,
-}
 
 /// The length of the parameter list.
 pub(crate) fn checked_parameter_list_len(cdb: &Cdb) -> Result<u64, Sense> {
@@ -29,15 +22,16 @@ pub(crate) fn checked_parameter_list_len(cdb: &Cdb) -> Result<u64, Sense> {
     Ok(len)
 }
 
-/// Applies all pages of the list, or none.
+/// Applies all pages of the list, or none. `Some`: the write cache is off then, so a flush comes before the status, with this after it.
+/// What was written before may be cached although it was off already: since a reset, or since a command whose flush is in flight.
 pub(crate) fn mode_select(
     cdb: &Cdb,
     unit: &Unit,
     nexus: NexusNumber,
     list: &[u8],
-) -> Result<AfterModeSelect, Sense> {
+) -> Result<Option<AfterFlush>, Sense> {
     if list.is_empty() {
-        return Ok(AfterModeSelect::Nothing);
+        return Ok(None);
     }
     let long = cdb.opcode() == 0x55;
     let pages_at = checked_pages_offset(unit, long, list)?;
@@ -51,17 +45,16 @@ pub(crate) fn mode_select(
                 .map_err(|invalid| Sense::invalid_parameter(at + invalid.byte, invalid.bit))?;
             at = end;
         }
-        if wanted == state.modes {
-            return Ok(AfterModeSelect::Nothing);
+        let after_flush = match (state.modes.write_cache, wanted.write_cache) {
+            (_, true) => None,
+            (true, false) => Some(AfterFlush::CacheWasTurnedOff),
+            (false, false) => Some(AfterFlush::Nothing),
+        };
+        if wanted != state.modes {
+            state.modes = wanted;
+            state.raise_attention_for_others(nexus, code::MODE_PARAMETERS_CHANGED);
         }
-        let flush = state.modes.write_cache && !wanted.write_cache;
-        state.modes = wanted;
-        state.raise_attention_for_others(nexus, code::MODE_PARAMETERS_CHANGED);
-        Ok(if flush {
-            AfterModeSelect::Flush
-        } else {
-            AfterModeSelect::Nothing
-        })
+        Ok(after_flush)
     })
 }
 

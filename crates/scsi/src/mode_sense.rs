@@ -14,8 +14,8 @@ const WP: u8 = 0x80;
 /// DPO and FUA are supported.
 const DPOFUA: u8 = 0x10;
 
-/// Appends the data to `out`, and returns the allocation length.
-pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u64, Sense> {
+/// Appends the data to `out`, and returns the allocation length and whether the write cache is on, as the data says.
+pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<(u64, bool), Sense> {
     let long = cdb.opcode() == 0x5a;
     let values = match cdb.byte(2) >> 6 {
         0 => PageControl::Current,
@@ -59,11 +59,12 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
     }
     out.extend(block);
     out.extend(pages);
-    Ok(if long {
+    let allocation = if long {
         cdb.be16(7).into()
     } else {
         cdb.byte(4).into()
-    })
+    };
+    Ok((allocation, modes.write_cache))
 }
 
 /// The block descriptor, of 8 or 16 bytes: number and size of blocks.

@@ -342,9 +342,8 @@ impl Task {
         };
         match cdb.opcode() {
             0x15 | 0x55 => {
-                let after_select = mode_select::mode_select(cdb, unit, self.nexus, list)?;
-                let flush = after_select == mode_select::AfterModeSelect::Flush;
-                Ok(flush.then(|| MultiStepCommand::flush_then(AfterFlush::KeepCacheOff)))
+                let after_flush = mode_select::mode_select(cdb, unit, self.nexus, list)?;
+                Ok(after_flush.map(MultiStepCommand::flush_then))
             }
             0x42 => Ok(Some(MultiStepCommand::Unmap(parse_unmap_list(unit, list)?))),
             _ => Ok(Some(MultiStepCommand::PersistentReserveOut(

@@ -158,12 +158,12 @@ impl Task {
                 u64::from(cdb.byte(4))
             }
             Command::ModeSense => {
-                let allocation = mode_sense::mode_sense(cdb, unit, data)?;
+                let (allocation, has_cache) = mode_sense::mode_sense(cdb, unit, data)?;
                 let reply = reply_phase_and_work(allocation, data);
                 // An initiator that reads that the cache is off takes all earlier writes as stable. Those before a reset, which
                 // restores the initial mode, may be cached.
                 return Ok(match reply {
-                    (phase, RemainingWork::DataIn) if unit.access_word().is_write_through() => {
+                    (phase, RemainingWork::DataIn) if !has_cache => {
                         let flush = MultiStepCommand::flush_then(AfterFlush::ReplyCacheIsOff);
                         (phase, RemainingWork::MultiStepCommand(flush))
                     }

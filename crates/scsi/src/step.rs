@@ -42,7 +42,7 @@ pub enum AdapterStep {
     /// Run [`Task::requested_disk_call`](crate::Task::requested_disk_call) on a thread that may block, and call
     /// [`Task::on_step_completed`](crate::Task::on_step_completed) with its result.
     Call,
-    /// Cancel all tasks of this task's unit that belong to one of
+    /// Cancel all other tasks of the unit that the command was received for, if they belong to one of
     /// [`Task::preempted_nexuses`](crate::Task::preempted_nexuses), and call
     /// [`Task::on_step_completed`](crate::Task::on_step_completed) when none of their requests is in flight any more.
     SettlePreempted,

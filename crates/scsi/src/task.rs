@@ -44,7 +44,7 @@ pub struct Task {
     pub(crate) lun: u16,
     pub(crate) nexus: NexusNumber,
     pub(crate) work: RemainingWork,
-    /// The unit, of all commands but plain reads and plain writes with FUA.
+    /// The unit, if the command may need it: of all but plain reads and plain writes with FUA.
     pub(crate) unit: Option<Arc<Unit>>,
     pub(crate) phase: DataPhase,
     /// Bytes of a logical block.

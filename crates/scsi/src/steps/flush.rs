@@ -12,8 +12,8 @@ pub(crate) enum AfterFlush {
     Stop,
     /// Reply that the write cache is off: earlier writes are stable now.
     ReplyCacheIsOff,
-    /// Nothing, but the write cache, which was just turned off, is turned on again if the flush fails.
-    KeepCacheOff,
+    /// Nothing. The write cache was just turned off: on failure it is turned on again.
+    CacheWasTurnedOff,
     /// Read blocks, which are stable now.
     Read(ReadIntoShortBuffer),
 }
@@ -40,7 +40,7 @@ impl FlushThen {
         !self.reading
     }
 
-    /// Flushes, and then stops the unit or reads.
+    /// Flushes, and then stops the unit, replies or reads.
     pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         if !self.flushed {
             self.flushed = true;
@@ -58,13 +58,13 @@ impl FlushThen {
                 NextStep::Finished
             }
             AfterFlush::ReplyCacheIsOff => NextStep::Reply,
-            AfterFlush::Nothing | AfterFlush::KeepCacheOff => NextStep::Finished,
+            AfterFlush::Nothing | AfterFlush::CacheWasTurnedOff => NextStep::Finished,
         }
     }
 
     /// Undoes what relied on the flush, which has failed.
     pub fn on_failure(&self, unit: &Unit) {
-        if let AfterFlush::KeepCacheOff = self.then {
+        if let AfterFlush::CacheWasTurnedOff = self.then {
             unit.turn_write_cache_on();
         }
     }

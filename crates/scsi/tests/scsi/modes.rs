@@ -221,6 +221,25 @@ fn cache_stays_on_if_the_flush_of_turning_it_off_fails() {
     assert_eq!(rig.asked, [(Op::Write, false, 0, 512)]);
 }
 
+/// A second command may turn it off while the flush of the first is in flight.
+#[test]
+fn cache_that_is_off_already_is_flushed_before_it_is_turned_off_again() {
+    let mut rig = Rig::plain();
+    let mut off = rig.data(&sense6(0x08, 0))[4..].to_vec();
+    off[2] = 0;
+    let list = [&[0, 0, 0, 0], off.as_slice()].concat();
+    let cdb = [0x15, 0x10, 0, 0, u8::try_from(list.len()).unwrap(), 0];
+    let first = rig.run(1, rig.nexus, &cdb, list);
+    rig.asked.clear();
+    assert_eq!(select(&mut rig, &off), scsi::Status::Good);
+    assert_eq!(rig.asked, [FLUSH]);
+    rig.error = Some(Errno::IO);
+    assert_eq!(select(&mut rig, &off), scsi::Status::CheckCondition);
+    rig.error = None;
+    assert_eq!(rig.data(&sense6(0x08, 0))[6], 0, "it was off before");
+    assert_eq!(rig.finish(first), scsi::Status::Good);
+}
+
 /// A reset turns off a cache that an initiator had turned on.
 #[test]
 fn cache_is_flushed_before_it_is_reported_off_after_a_reset() {
@@ -228,13 +247,17 @@ fn cache_is_flushed_before_it_is_reported_off_after_a_reset() {
         write_through: true,
         ..options()
     });
-    let mut on = rig.data(&sense6(0x08, 0))[4..].to_vec();
-    on[2] = 0x04;
-    assert_eq!(select(&mut rig, &on), scsi::Status::Good);
+    let mut caching = rig.data(&sense6(0x08, 0))[4..].to_vec();
+    caching[2] = 0x04;
+    assert_eq!(select(&mut rig, &caching), scsi::Status::Good);
     rig.good(&cdb10(0x2a, 0, 0, 1), &[1; BLOCK]);
     assert_eq!(rig.asked.pop(), Some((Op::Write, false, 0, 512)));
     rig.unit.reset(scsi::BusOrUnitReset::Unit);
     assert_eq!(rig.ask(&[0; 6]).sense_code(), (6, 0x2900));
+    rig.asked.clear();
+    caching[2] = 0;
+    assert_eq!(select(&mut rig, &caching), scsi::Status::Good);
+    assert_eq!(rig.asked, [FLUSH]);
     rig.error = Some(Errno::IO);
     let failed = rig.ask(&sense6(0x3f, 0));
     assert_eq!(failed.status, scsi::Status::CheckCondition);

@@ -1,5 +1,7 @@
 //! Runs of plain reads and writes, and commands that interrupt them.
 
+use std::sync::Arc;
+
 use block::Op;
 use engine::{Completion, Errno};
 use telemetry::queue::RequestKind;
@@ -155,6 +157,22 @@ fn a_removed_unit_is_noticed_by_the_next_batch() {
     assert_eq!((failed.status, failed.sense), (2, Some((0xb, 6))));
     assert_ne!(rig.answer(&after[0]), GOOD);
     assert_eq!(rig.queues[0].queue.in_flight_count(), 0);
+}
+
+/// What a unit holds, such as a locked file of reservations, is free when the unit was removed and its last command is done.
+#[test]
+fn transfers_that_tasks_took_over_do_not_hold_their_unit_when_they_are_done() {
+    for (opcode, data, answer) in [(READ, vec![], BLOCK), (WRITE, pattern(1, 1), 0)] {
+        let mut rig = Rig::new();
+        rig.ask(DISKS[0], &cdb10(opcode, 0, 1), &data, answer);
+        let header = rig.header(DISKS[0], 1, &cdb10(READ, 7, 1));
+        rig.ask_by(0, &header, &[], BLOCK);
+        rig.admit(0, 10).unwrap();
+        rig.settle();
+        let unit = rig.device.remove_unit_and_report(DISKS[0]).unwrap();
+        rig.queues[0].queue.set_disks_if_idle(&[]);
+        assert_eq!(Arc::strong_count(&unit), 1, "{opcode:#x}");
+    }
 }
 
 #[test]
