@@ -360,6 +360,15 @@ impl Connection {
         Error::InvalidOperation("the disk does not answer")
     }
 
+    /// Lets the present requests of all queues but this one pass limits: it stops, and its requests may wait for one of them.
+    fn let_requests_of_other_queues_pass_limits(&self, index: u32) {
+        for (other, vring) in (0..).zip(&self.vrings) {
+            if other != index {
+                vring.let_present_requests_pass_limits();
+            }
+        }
+    }
+
     /// Lets all queues stop. A request may wait for one of another queue, which waits for a limit as long as its queue runs.
     fn begin_stop_queues(&mut self) {
         self.vrings.iter_mut().for_each(Vring::begin_stop);
@@ -383,7 +392,7 @@ impl Connection {
             vring.stop_and_reset();
         }
         if let Some(inflight) = &self.inflight {
-            inflight.clear_records(self.ring_features().packed);
+            inflight.clear_records();
         }
         self.report_if_no_queue_runs(self.is_dirty_logging_on());
     }

@@ -132,10 +132,13 @@ impl InflightBuffer {
         Some((description, file))
     }
 
-    /// Clears the records of all queues.
-    pub fn clear_records(&self, packed: bool) {
-        let regions = (0..=u16::MAX).map_while(|queue| self.queue_region(queue, packed, 0).ok());
-        regions.for_each(|region| region.clear());
+    /// Clears the records of all queues, whether the driver that they are of used packed or split rings.
+    pub fn clear_records(&self) {
+        for packed in [false, true] {
+            let regions =
+                (0..=u16::MAX).map_while(|queue| self.queue_region(queue, packed, 0).ok());
+            regions.for_each(|region| region.clear());
+        }
     }
 
     /// The region of a queue, packed or split as the driver has chosen, with a ring of `size` entries.

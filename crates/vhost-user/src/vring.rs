@@ -302,6 +302,14 @@ impl Vring {
         Some(running.send_for_reply(QueueCommand::Settle))
     }
 
+    /// Lets the requests that the queue has taken so far pass limits, if it runs.
+    pub fn let_present_requests_pass_limits(&self) {
+        if let Some(running) = &self.running {
+            // They do while something waits for them, whether or not the reply is received.
+            drop(running.send_for_reply(QueueCommand::Settle));
+        }
+    }
+
     /// Stops the queue and clears its set-up.
     pub fn stop_and_reset(&mut self) {
         self.stop();

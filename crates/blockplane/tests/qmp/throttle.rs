@@ -7,6 +7,7 @@ use test_support::deadline::eventually_ok;
 
 use crate::client::Client;
 use crate::process::{Folder, Process};
+use crate::request_driver::commands::Data;
 use crate::request_driver::{BLOCK, OUT, RequestDriver, SLOTS};
 use crate::start_with_disk;
 
@@ -181,6 +182,32 @@ fn a_queue_that_stops_does_not_wait_for_the_budget() {
     guest.stop(0);
     assert!((1..SLOTS).all(|slot| guest.is_answered(0, slot)));
     assert_written(&folder, &mut guest);
+    program.stop();
+}
+
+/// COMPARE AND WRITE excludes other such commands of its unit: the second waits for the first, which waits for the budget.
+#[test]
+fn a_queue_that_stops_does_not_wait_for_the_budget_of_another_queue() {
+    let line = LINE.replace("vhost-user-blk", "vhost-user-scsi,num-queues=2");
+    let (folder, program, mut client) = start_with_disk(&line);
+    let mut guest = RequestDriver::connect_scsi(&folder.join("e.sock"), 2);
+    let unit = (0, 0);
+    // The first command reports that the unit was switched on.
+    assert_eq!([2, 0], [(); 2].map(|()| guest.command(2, unit, &[0; 6])));
+    let mut compare_and_write = [0; 16];
+    (compare_and_write[0], compare_and_write[13]) = (0x89, 1);
+    for queue in [3, 2] {
+        guest.begin(queue, unit, &compare_and_write, Data::Out(&[0; 1024]));
+        eventually_ok("it was taken, and the first one waits", || {
+            let stats = client.block_stats("e");
+            let depth = &stats["queues"][queue as usize]["depth"];
+            let is_so = *depth == 1 && stats["throttle"][0]["waiting"] == 1;
+            is_so.then_some(()).ok_or(stats)
+        });
+    }
+    guest.stop(2);
+    assert!(guest.is_answered(2, 0));
+    guest.watch(3, 0);
     program.stop();
 }
 

@@ -156,6 +156,8 @@ impl VhostUserBackendReqHandlerMut for Connection {
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let suspends = self.acked_protocol_features & GET_VRING_BASE_INFLIGHT != 0;
         let timeout = self.device.stop_timeout_with_inflight_region();
+        self.vring(index)?;
+        self.let_requests_of_other_queues_pass_limits(index);
         let vring = self.vring(index)?;
         let base = if suspends {
             // Requests that are not done stay in the in-flight region.
