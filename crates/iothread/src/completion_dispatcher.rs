@@ -43,7 +43,7 @@ impl CompletionDispatcher<'_> {
             return;
         };
         running.complete(run);
-        self.lists.unpublished.insert(source_index);
+        self.lists.ready_devices.insert(source_index);
     }
 }
 

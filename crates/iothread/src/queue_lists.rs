@@ -9,7 +9,7 @@
 //!   that did not wait. The list has two parts: queues that got no room at all go before those that got some.
 //! - *unpublished*: has used entries that the guest does not see yet, or is about to end.
 //!
-//! Socket devices have indices as well, and are in the last two, and in a list of their own:
+//! Socket devices have indices as well, and are in *stalled* and in a list of their own:
 //! - *ready devices*: those that wait for a turn, in the order in which they have become ready.
 
 use block::IoContext;
@@ -105,14 +105,14 @@ impl QueueLists {
             active,
             stalled,
             stalled_served,
-            unpublished,
-            ready_devices: _,
+            unpublished: _,
+            ready_devices,
         } = self;
         let mut resumed = 0;
         let mut stays = |source_index| {
             let Some(vring) = sources.get_mut(source_index) else {
                 // A socket device.
-                unpublished.insert(source_index);
+                ready_devices.insert(source_index);
                 return false;
             };
             let stays = !vring.submit_waiting(io, now);

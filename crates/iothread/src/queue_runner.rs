@@ -190,8 +190,6 @@ impl QueuesRunner {
                 if vring.stopping.is_some() {
                     self.end_queue_if_drained(source_index);
                 }
-            } else {
-                self.lists.ready_devices.insert(source_index);
             }
         }
         if !self.lists.ready_devices.is_empty() {

@@ -222,6 +222,16 @@ impl RunningSocketDevice {
         Ok(())
     }
 
+    /// Deadline that the loop's timer was armed for.
+    pub fn armed_ns(&self) -> Option<u64> {
+        self.armed_ns
+    }
+
+    /// Forgets that the timer was armed, since it has expired: it is armed again after the next turn.
+    pub fn forget_armed_deadline(&mut self) {
+        self.armed_ns = None;
+    }
+
     /// Deadline of its next turn, for the loop's timer.
     pub fn record_and_get_deadline_ns(&mut self) -> Option<u64> {
         self.armed_ns = self.device.deadline_ns();
@@ -341,10 +351,5 @@ impl SocketDevices {
     /// All socket devices.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RunningSocketDevice> {
         self.devices.iter_mut().flatten().map(Box::as_mut)
-    }
-
-    /// Their indices.
-    pub fn indices(&self) -> Vec<u32> {
-        self.used_indices.clone()
     }
 }

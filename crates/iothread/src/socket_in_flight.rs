@@ -70,7 +70,8 @@ impl InFlightSocketRequests {
     }
 
     /// Lets the requests that another thread waits for bypass their gates. To be called each turn: a slot whose request has left may be
-    /// taken by a later request, which has to wait at its gate.
+    /// taken by a later request, which has to wait at its gate. Call it before
+    /// [`end_older_generations_if_done`](Self::end_older_generations_if_done): with none left it passes an empty set, which ends the bypass.
     pub fn let_waited_for_requests_bypass_gates(&self, io: &mut IoContext, source_index: u32) {
         if self.settling.is_empty() {
             return;

@@ -12,6 +12,8 @@ use crate::event_loop::totals::LoopTotals;
 /// Services of the loop for its runner, generic over the runner's tags for handlers and timers.
 pub struct Context<H, T> {
     pub(crate) poller: Box<dyn Poller>,
+    /// All timers up to this time have expired in this iteration, or do so now.
+    pub(crate) expired_until_ns: u64,
     pub(crate) handlers: Handlers<H>,
     pub(crate) timers: Timers<T>,
     pub(crate) totals: Arc<LoopTotals>,
@@ -23,6 +25,7 @@ impl<H: Copy, T: Copy> Context<H, T> {
     pub fn new(poller: Box<dyn Poller>) -> Self {
         Context {
             poller,
+            expired_until_ns: 0,
             handlers: Handlers::default(),
             timers: Timers::default(),
             totals: Arc::default(),
@@ -69,9 +72,10 @@ impl<H: Copy, T: Copy> Context<H, T> {
         Some(fd)
     }
 
-    /// Sets a timer on [`Context::now_ns`]'s clock.
+    /// Sets a timer on [`Context::now_ns`]'s clock. If it is due already, it expires in the next iteration.
     pub fn add_timer(&mut self, deadline_ns: u64, timer: T) -> TimerId {
-        self.timers.insert(deadline_ns, timer)
+        let next_ns = self.expired_until_ns.saturating_add(1);
+        self.timers.insert(deadline_ns.max(next_ns), timer)
     }
 
     /// Cancels a timer; false when it is no longer set.

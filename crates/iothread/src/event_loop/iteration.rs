@@ -221,6 +221,7 @@ impl<P: Runner> EventLoop<P> {
             return;
         }
         let now_ns = self.cx.now_ns();
+        self.cx.expired_until_ns = now_ns;
         while let Some(timer) = self.cx.timers.pop_expired(now_ns) {
             self.runner.on_timer(&mut self.cx, timer);
         }

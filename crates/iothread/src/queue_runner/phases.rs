@@ -33,7 +33,7 @@ impl Runner for QueuesRunner {
 
     fn on_timer(&mut self, cx: &mut RunnerContext<Self>, (): ()) {
         self.timer = None;
-        self.run_all_socket_devices_on_timer(cx);
+        self.schedule_due_socket_devices(cx);
     }
 
     /// Runs a message of the control plane, or passes it to the queue or socket device that it is for.

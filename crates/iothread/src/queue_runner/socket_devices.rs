@@ -18,6 +18,9 @@ const RING_POLLS_PER_SOCKET_POLL: u32 = 8;
 /// Time that the turns of socket devices take in one iteration, and one more turn: others on the iothread wait for it.
 const SOCKET_DEVICES_NS: u64 = 1_000_000;
 
+/// A time that has passed: one turn, and no more.
+const ONE_TURN: u64 = 0;
+
 impl QueuesRunner {
     /// Starts a socket device, and returns its index.
     pub(super) fn start_socket_device(
@@ -47,6 +50,7 @@ impl QueuesRunner {
     #[cold]
     pub(super) fn run_ready_socket_devices(&mut self) {
         let until_ns = block::clock_ns().saturating_add(SOCKET_DEVICES_NS);
+        // None becomes ready meanwhile: it would be lost.
         let mut ready = std::mem::take(&mut self.lists.ready_devices);
         let mut is_over = false;
         ready.retain(|source_index| {
@@ -77,7 +81,7 @@ impl QueuesRunner {
     /// Schedules a socket device for the next notify phase.
     fn schedule_socket_device_turn(&mut self, source_index: u32) {
         if self.sources.socket_devices.get_mut(source_index).is_some() {
-            self.lists.unpublished.insert(source_index);
+            self.lists.ready_devices.insert(source_index);
         }
     }
 
@@ -110,7 +114,7 @@ impl QueuesRunner {
 
     /// Runs a socket device, and updates its watches and its timer.
     fn run_and_update_socket_device(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
-        self.run_socket_device(source_index, block::clock_ns());
+        self.run_socket_device(source_index, ONE_TURN);
         self.update_watches_and_timer_or_end(cx, source_index);
     }
 
@@ -172,11 +176,24 @@ impl QueuesRunner {
         }
     }
 
-    /// Runs all socket devices, after the timer, which they share, has expired.
+    /// Schedules turns of the socket devices whose deadlines have passed, and arms the timer, which they share, for the others.
     #[cold]
-    pub(super) fn run_all_socket_devices_on_timer(&mut self, cx: &mut RunnerContext<Self>) {
-        for source_index in self.sources.socket_devices.indices() {
-            self.run_and_update_socket_device(cx, source_index);
+    pub(super) fn schedule_due_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
+        let (now_ns, mut next_ns) = (cx.now_ns(), None);
+        for running in self.sources.socket_devices.iter_mut() {
+            match running.armed_ns() {
+                None => {}
+                Some(armed_ns) if armed_ns > now_ns => {
+                    next_ns = Some(armed_ns.min(next_ns.unwrap_or(armed_ns)));
+                }
+                Some(_) => {
+                    running.forget_armed_deadline();
+                    self.lists.ready_devices.insert(running.source_index());
+                }
+            }
+        }
+        if let Some(deadline_ns) = next_ns {
+            self.arm_timer_no_later_than(cx, deadline_ns);
         }
     }
 

@@ -25,6 +25,8 @@ struct Recorder {
     poll_hits_after: Option<u32>,
     polls: u32,
     park_finds: bool,
+    /// A timer that expires is set again, for a time that has passed.
+    always_due: bool,
     predictor: PollPredictor,
     progress: u64,
 }
@@ -47,8 +49,11 @@ impl Runner for Recorder {
             self.ids.insert(newcomer, id);
         }
     }
-    fn on_timer(&mut self, _: &mut RunnerContext<Self>, timer: u32) {
+    fn on_timer(&mut self, cx: &mut RunnerContext<Self>, timer: u32) {
         self.log.push(format!("timer {timer}"));
+        if self.always_due {
+            cx.add_timer(0, timer);
+        }
     }
     fn on_message(&mut self, cx: &mut RunnerContext<Self>, message: u32) {
         if let Some(delay_ns) = message.checked_sub(SET_TIMER) {
@@ -242,6 +247,20 @@ fn timers_bound_the_wait_and_expire_before_the_phases() {
     assert_eq!(log[1..6], PHASES);
     // No timer is left.
     assert_eq!(bench.kernel.state().waits, [Some(5_000), None]);
+}
+
+/// Others have their turn between two expirations of a timer that is due whenever it is set.
+#[test]
+fn timer_that_is_due_when_it_is_set_expires_in_the_next_iteration() {
+    let mut bench = Bench::no_polling(0);
+    bench.iothread.runner().always_due = true;
+    bench.iothread.remote().send(SET_TIMER + 5_000).unwrap();
+    bench.iterate();
+    for _ in 0..3 {
+        let log = bench.iterate();
+        assert_eq!(log[0], "timer 5000");
+        assert_eq!(log[1..6], PHASES);
+    }
 }
 
 #[test]

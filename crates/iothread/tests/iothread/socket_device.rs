@@ -255,6 +255,18 @@ fn a_socket_device_gets_turns_at_its_deadlines() {
 }
 
 #[test]
+fn a_deadline_of_a_socket_device_gives_no_other_a_turn() {
+    let rig = Rig::new(1, 0);
+    let (other, bell) = (Arc::new(Seen::default()), event());
+    let quiet = device(1, &bell, &other);
+    let _quiet = rig.iothread.start_socket_device(quiet, vec![null_disk(0)]);
+    let turns = other.turns.load(Ordering::Relaxed);
+    rig.seen.alarms.store(20, Ordering::Relaxed);
+    rig.ring_until(|rig| rig.seen.turns.load(Ordering::Relaxed) >= 20);
+    assert_eq!(other.turns.load(Ordering::Relaxed), turns);
+}
+
+#[test]
 fn requests_of_a_socket_device_without_room_are_submitted_later() {
     // More than an iothread's null disks take at a time.
     let rig = Rig::new(10_000, 0);
