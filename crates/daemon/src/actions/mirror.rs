@@ -27,7 +27,7 @@ use crate::disk::exported_disk::GuestDevice;
 use crate::error::BoxError;
 use crate::state::DaemonObjects;
 use crate::state::job::{Job, JobOutcome};
-use crate::state::mirror_job::{MirrorEnd, MirrorJob};
+use crate::state::mirror_job::{MirrorEnd, MirrorJob, UnlockedWrites};
 
 /// Bytes that are copied at once unless `buf-size` says so: QEMU's default.
 const DEFAULT_BUFFER_BYTES: u64 = 16 << 20;
@@ -128,20 +128,18 @@ fn check_is_top(objects: &DaemonObjects, source: &Arc<Node>) -> Result<(), BoxEr
     }
 }
 
-/// Checks that the guests of a mirror's source can use its target instead, and prepares it for the blocks that they write. True: from
-/// now on writes to the target lock their range; those in flight do not.
-fn check_users_can_switch_over(
+/// Checks that the guests of a mirror's source can use its target instead, and prepares it for the blocks that they write.
+fn prepare_target_for_guests(
     objects: &DaemonObjects,
     source: &Arc<Node>,
     target: &Node,
-) -> Result<bool, BoxError> {
+) -> Result<(), BoxError> {
     check_exports_can_switch_over(objects, source, target)?;
-    let had_partial_blocks = target.has_partial_blocks();
     let disks = objects.exports.iter().flat_map(|export| &export.disks);
     for disk in disks.filter(|disk| disk.node.get().leads_through(source)) {
         disk.guest_device.set_block_size_of(target)?;
     }
-    Ok(!had_partial_blocks && target.has_partial_blocks())
+    Ok(())
 }
 
 /// Why guests of a job's source could not use its target if the job was to be completed now; `None`: they could, or it is no mirror.
@@ -213,11 +211,10 @@ impl MainThread {
         let Some((source, target)) = disks_of_working_job(objects, number) else {
             return Ok(());
         };
-        let begins_to_lock = match end {
-            MirrorEnd::SwitchOver => check_users_can_switch_over(objects, &source, &target)?,
-            MirrorEnd::Copy => false,
-        };
         check_no_export_draining(objects, &source)?;
+        if end == MirrorEnd::SwitchOver {
+            prepare_target_for_guests(objects, &source, &target)?;
+        }
         let Some(job) = find_working_job(objects, number) else {
             return Ok(());
         };
@@ -226,9 +223,6 @@ impl MainThread {
         };
         // A client may prefer another end, as long as it has not come.
         if mirror.end.replace(end).is_some() {
-            if begins_to_lock {
-                self.wait_for_unlocked_writes(number, &source);
-            }
             return Ok(());
         }
         source.set_mirror(copy, &target, MirrorMode::Finish);
@@ -245,20 +239,22 @@ impl MainThread {
         Ok(())
     }
 
-    /// Waits for the present requests of the guests of a mirror that is about to end: those that write parts of blocks of the target
-    /// do not lock them. Without a thread the mirror goes on until it is cancelled.
+    /// Waits for the present requests of the guests of a mirror: those that write parts of blocks of the target may hold no lock.
     fn wait_for_unlocked_writes(&mut self, number: u64, source: &Node) {
         let Some(job) = find_working_job(&mut self.objects, number) else {
             return;
         };
         if let Some(mirror) = &mut job.mirror {
-            mirror.waits_for_unlocked_writes = true;
+            mirror.unlocked_writes = UnlockedWrites::Ending;
         }
         let name = format!("end {}", job.id);
-        self.reattach_users_and_proceed(name, source, move |control, waited| {
-            let job = find_working_job(&mut control.objects, number);
-            if let Some(mirror) = job.and_then(|job| job.mirror.as_mut()) {
-                mirror.waits_for_unlocked_writes = waited.is_err();
+        self.reattach_users_and_proceed(name, source, move |control, ended| {
+            if let Err(error) = ended {
+                control.begin_end_of_job(number, JobOutcome::Failed(error.text));
+            } else if let Some(job) = find_working_job(&mut control.objects, number)
+                && let Some(mirror) = &mut job.mirror
+            {
+                mirror.unlocked_writes = UnlockedWrites::Ended;
             }
         });
     }
@@ -310,7 +306,6 @@ impl MainThread {
             return self.fail_job(number, failure);
         }
         match mirror.end {
-            _ if mirror.waits_for_unlocked_writes => {}
             Some(MirrorEnd::Copy) if copy.try_end_in_sync() => {
                 self.begin_end_of_job(number, JobOutcome::Completed);
             }
@@ -337,13 +332,19 @@ impl MainThread {
         if objects.reserve_nodes(&reserved, "job-complete").is_err() {
             return;
         }
-        let checked = check_users_can_switch_over(objects, source, target);
-        if !matches!(checked, Ok(false)) || !copy.try_switch_over() {
+        let prepared = prepare_target_for_guests(objects, source, target);
+        let mirror = find_working_job(objects, number).and_then(|job| job.mirror);
+        let unlocked_writes = match mirror {
+            Some(mirror) if target.has_partial_blocks() => mirror.unlocked_writes,
+            _ => UnlockedWrites::Ended,
+        };
+        let can_end = prepared.is_ok() && unlocked_writes == UnlockedWrites::Ended;
+        if !can_end || !copy.try_switch_over() {
             objects.release_nodes(&reserved);
-            match checked {
-                Ok(false) => {}
-                Ok(true) => self.wait_for_unlocked_writes(number, source),
-                Err(error) => self.begin_end_of_job(number, JobOutcome::Failed(error.to_string())),
+            if let Err(error) = prepared {
+                self.begin_end_of_job(number, JobOutcome::Failed(error.to_string()));
+            } else if unlocked_writes == UnlockedWrites::Possible {
+                self.wait_for_unlocked_writes(number, source);
             }
             return;
         }

@@ -11,9 +11,19 @@ pub(crate) struct MirrorJob {
     pub is_ready: bool,
     /// It is about to end, and how.
     pub end: Option<MirrorEnd>,
-    /// It cannot end yet: writes to the target are waited for that hold no lock of their range, since the guests' blocks were not known
-    /// when they began.
-    pub waits_for_unlocked_writes: bool,
+    pub unlocked_writes: UnlockedWrites,
+}
+
+/// Writes to a target whose blocks guests write in part, that hold no lock of their range: that was not known when they began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum UnlockedWrites {
+    /// There may be some.
+    #[default]
+    Possible,
+    /// They are waited for.
+    Ending,
+    /// There are none any more.
+    Ended,
 }
 
 /// The end of a mirror that is ready.
