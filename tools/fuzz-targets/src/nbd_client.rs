@@ -133,7 +133,7 @@ pub fn run(bytes: &[u8]) {
         attempt_timeout: Duration::from_secs(10),
         stop_timeout: Duration::ZERO,
     };
-    let disk = Disk::of_socket(options, client.into(), negotiated(style));
+    let disk = Disk::of_socket(options, client.into(), negotiated(style)).expect("a launcher");
     let group = RequestGroup::new(&disk);
     let mut cancellation = None;
     let mut queue = ClientQueue::new(disk, None, Arc::new(|| ()));

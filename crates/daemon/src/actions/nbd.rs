@@ -48,7 +48,7 @@ pub(crate) fn restore_export(
     tls: &TlsOfNewNode,
     negotiated: Negotiated,
 ) -> Result<Arc<Node>, NodeError> {
-    let disk = Disk::restore(client_options(export, tls), negotiated);
+    let disk = Disk::restore(client_options(export, tls), negotiated)?;
     node_of_export(node, &disk)
 }
 

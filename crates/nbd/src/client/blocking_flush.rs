@@ -83,7 +83,7 @@ impl Disk {
 
     fn connect_anew(&self, deadline: Instant) -> io::Result<Connected> {
         let deadline = deadline.min(Instant::now() + self.options().attempt_timeout);
-        let connected = connect_by_launcher(self.options(), deadline);
+        let connected = connect_by_launcher(self.launcher(), self.options(), deadline);
         let connected =
             connected.and_then(|connected| self.check_unchanged(&connected).map(|()| connected));
         connected.map_err(|error| io::Error::other(error.to_string()))

@@ -37,6 +37,9 @@ pub enum ConnectError {
     /// The server cannot be reached.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
+    /// The thread that starts others to connect could not be started.
+    #[error("cannot start a thread: {0}")]
+    NoLauncher(io::Error),
     /// Another connection has to end before.
     #[error("the server has not ended a connection on which it did not answer")]
     PreviousNotEnded,
@@ -59,7 +62,9 @@ impl ConnectError {
             ConnectError::Handshake(HandshakeError::Io(error)) => {
                 error.kind() != io::ErrorKind::InvalidData
             }
-            ConnectError::Handshake(_) | ConnectError::Changed(_) => false,
+            ConnectError::NoLauncher(_) | ConnectError::Handshake(_) | ConnectError::Changed(_) => {
+                false
+            }
         }
     }
 }

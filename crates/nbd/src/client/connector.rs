@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Wake;
 use super::connect::connect;
 use super::disk::Disk;
 use super::ending::EndingConnection;
 use super::reconnection::Reconnection;
-use super::{Wake, launcher};
 
 /// The wait between two attempts, at first; it is doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -24,8 +24,8 @@ pub(super) fn start(
     wake: Wake,
 ) -> Arc<Reconnection> {
     let reconnection = Reconnection::new(wake);
-    let (disk, of_thread) = (disk.clone(), reconnection.clone());
-    launcher::spawn_thread("nbd connect", move || {
+    let (launcher, disk, of_thread) = (disk.launcher(), disk.clone(), reconnection.clone());
+    launcher.spawn_thread("nbd connect", move || {
         match old {
             Some(old) => old.wait(),
             None => disk.offer_connection_after_ends(&of_thread),

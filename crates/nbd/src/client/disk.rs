@@ -6,17 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Wake;
 use super::connect::{ConnectError, Connected, connect};
 use super::ending::{ENDING_WAIT, time_until_ended, wait_for_ending};
 use super::features::Features;
 use super::flush_calls::{FlushCalls, FlushResult};
 use super::handshake::Negotiated;
 use super::idle_connection::IdleConnection;
+use super::launcher::Launcher;
 use super::lost::Lost;
 use super::options::ClientOptions;
 use super::reconnection::Reconnection;
 use super::socket::Socket;
-use super::{Wake, launcher};
 
 /// The pause between two attempts to open.
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
@@ -42,6 +43,7 @@ pub struct Disk {
     /// As it was when the disk was opened.
     negotiated: Negotiated,
     features: Features,
+    launcher: Launcher,
     state: Mutex<State>,
     pub(super) flush_calls: FlushCalls,
     /// Writes were answered since the last flush outside of a queue.
@@ -63,17 +65,15 @@ impl Disk {
     /// # Errors
     /// [`OpenError`], whose text names cause and remedy.
     pub fn open(options: &ClientOptions) -> Result<Arc<Self>, OpenError> {
-        let open_error = |error, hint| OpenError {
-            options: options.to_string(),
-            error,
-            hint,
-        };
+        let launcher = start_launcher(options)?;
         let deadline = Instant::now() + options.open_timeout;
         loop {
             let attempt_deadline =
                 Instant::now() + time_until_ended(options) + options.attempt_timeout;
-            match connect_by_launcher(options, attempt_deadline) {
-                Ok(connected) => return Ok(Self::of_connection(options.clone(), connected)),
+            match connect_by_launcher(&launcher, options, attempt_deadline) {
+                Ok(connected) => {
+                    return Ok(Self::of_connection(options.clone(), launcher, connected));
+                }
                 Err(error) if error.is_temporary() && Instant::now() + OPEN_PAUSE < deadline => {
                     thread::sleep(OPEN_PAUSE);
                 }
@@ -89,38 +89,54 @@ impl Disk {
                         }
                         false => "",
                     };
-                    return Err(open_error(error, hint));
+                    return Err(OpenError {
+                        options: options.to_string(),
+                        error,
+                        hint,
+                    });
                 }
             }
         }
     }
 
     /// A disk as another process has opened it. The first queue connects, in the background.
-    #[must_use]
-    pub fn restore(options: ClientOptions, negotiated: Negotiated) -> Arc<Self> {
-        // Without the thread connections fail later, and say so.
-        let _ = launcher::start_unless_started(|| Ok(()));
-        let disk = Self::with_idle(options, negotiated, None);
+    ///
+    /// # Errors
+    /// The thread that starts others to connect could not be started.
+    pub fn restore(options: ClientOptions, negotiated: Negotiated) -> Result<Arc<Self>, OpenError> {
+        let launcher = start_launcher(&options)?;
+        let disk = Self::with_idle(options, launcher, negotiated, None);
         disk.has_unflushed.store(true, Ordering::Relaxed);
-        disk
+        Ok(disk)
     }
 
     /// A disk with a connection that has entered transmission, for fuzzing. The socket does not block.
+    ///
+    /// # Errors
+    /// That of [`restore`](Self::restore).
     #[doc(hidden)]
-    #[must_use]
-    pub fn of_socket(options: ClientOptions, socket: OwnedFd, negotiated: Negotiated) -> Arc<Self> {
-        // The thread for further connections.
-        let _ = launcher::start_unless_started(|| Ok(()));
+    pub fn of_socket(
+        options: ClientOptions,
+        socket: OwnedFd,
+        negotiated: Negotiated,
+    ) -> Result<Arc<Self>, OpenError> {
+        let launcher = start_launcher(&options)?;
         let socket = Socket::plain(socket);
-        Self::of_connection(options, Connected { socket, negotiated })
+        let connected = Connected { socket, negotiated };
+        Ok(Self::of_connection(options, launcher, connected))
     }
 
-    fn of_connection(options: ClientOptions, connected: Connected) -> Arc<Self> {
-        Self::with_idle(options, connected.negotiated, Some(connected))
+    fn of_connection(
+        options: ClientOptions,
+        launcher: Launcher,
+        connected: Connected,
+    ) -> Arc<Self> {
+        Self::with_idle(options, launcher, connected.negotiated, Some(connected))
     }
 
     fn with_idle(
         options: ClientOptions,
+        launcher: Launcher,
         negotiated: Negotiated,
         idle: Option<Connected>,
     ) -> Arc<Self> {
@@ -128,6 +144,7 @@ impl Disk {
             options,
             negotiated,
             features: Features::of(&negotiated),
+            launcher,
             state: Mutex::new(State {
                 idle: IdleConnection::new(idle),
                 queues: Vec::new(),
@@ -158,6 +175,11 @@ impl Disk {
     #[must_use]
     pub fn features(&self) -> Features {
         self.features
+    }
+
+    /// Starts the threads that connect for it.
+    pub(super) fn launcher(&self) -> &Launcher {
+        &self.launcher
     }
 
     /// How many queues have a connection now.
@@ -218,8 +240,8 @@ impl Disk {
         }
     }
 
-    /// Forgets the connection that no queue uses if the server has ended it, so that this does not count as a loss when the next queue
-    /// uses it.
+    /// Drops the connection that no queue uses if the server has ended it, and counts that as a loss now rather than when a queue uses it:
+    /// the server may have crashed.
     pub(super) fn drop_broken_idle_connection(&self) {
         self.drop_idle_if_broken(&mut self.lock());
     }
@@ -337,13 +359,22 @@ impl Disk {
     }
 }
 
+fn start_launcher(options: &ClientOptions) -> Result<Launcher, OpenError> {
+    Launcher::get_or_start().map_err(|error| OpenError {
+        options: options.to_string(),
+        error: ConnectError::NoLauncher(error),
+        hint: "",
+    })
+}
+
 /// Connects on a thread that has the privileges for it.
 pub(super) fn connect_by_launcher(
+    launcher: &Launcher,
     options: &ClientOptions,
     deadline: Instant,
 ) -> Result<Connected, ConnectError> {
     let options = options.clone();
-    let connected = launcher::run(move || connect(&options, deadline));
+    let connected = launcher.run(move || connect(&options, deadline));
     connected.map_err(ConnectError::Connect)?
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{RecvFlags, Shutdown};
 
-use super::launcher;
+use super::launcher::Launcher;
 use super::options::{ClientOptions, ServerAddress};
 
 /// How long the server's end of a connection is waited for.
@@ -68,8 +68,8 @@ impl EndingConnection {
     }
 
     /// The same, on a thread of its own.
-    pub fn wait_in_background(self) {
-        launcher::spawn_thread("nbd end", move || self.wait());
+    pub fn wait_in_background(self, launcher: &Launcher) {
+        launcher.spawn_thread("nbd end", move || self.wait());
     }
 }
 

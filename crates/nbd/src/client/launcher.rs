@@ -29,7 +29,7 @@ struct Launch {
 /// The wait before threads are tried again that could not be started.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-static LAUNCHER: Mutex<Option<Sender<Launch>>> = Mutex::new(None);
+static LAUNCHER: Mutex<Option<Launcher>> = Mutex::new(None);
 
 /// The launcher was started by [`start_confined`].
 static IS_CONFINED_ITSELF: AtomicBool = AtomicBool::new(false);
@@ -39,7 +39,7 @@ static IS_CONFINED_ITSELF: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// That of `confine`, or of starting a thread.
 pub fn start_confined(confine: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
-    start_unless_started(confine)?;
+    get_or_start(confine)?;
     IS_CONFINED_ITSELF.store(true, Ordering::Relaxed);
     Ok(())
 }
@@ -50,13 +50,10 @@ pub fn may_use_tcp() -> bool {
     IS_CONFINED_ITSELF.load(Ordering::Relaxed)
 }
 
-/// Starts the launcher unless there is one.
-pub(super) fn start_unless_started(
-    confine: impl FnOnce() -> io::Result<()> + Send + 'static,
-) -> io::Result<()> {
+fn get_or_start(confine: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<Launcher> {
     let mut launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
-    if launcher.is_some() {
-        return Ok(());
+    if let Some(launcher) = &*launcher {
+        return Ok(launcher.clone());
     }
     let (launches, received) = channel();
     let (confined, result) = channel();
@@ -73,39 +70,48 @@ pub(super) fn start_unless_started(
     result
         .recv()
         .map_err(|_| io::Error::other("the thread ended"))??;
-    *launcher = Some(launches);
-    Ok(())
+    Ok(launcher.insert(Launcher(launches)).clone())
 }
 
-/// Calls a function on a thread of the launcher's, which is started if there is none, and waits for the result.
-pub(super) fn run<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    start_unless_started(|| Ok(()))?;
-    let (sender, result) = channel();
-    launch("nbd connect", false, move || {
-        // The receiver waits below.
-        let _ = sender.send(call());
-    });
-    let ended = |_| io::Error::other("no thread could be started to connect");
-    result.recv().map_err(ended)
-}
+/// The launcher, which runs until the process ends. A disk has it before its first request, so that connecting again does not depend
+/// on a thread that may not start.
+#[derive(Clone)]
+pub(super) struct Launcher(Sender<Launch>);
 
-/// Starts a thread, by the launcher, which tries again until it can. Does not wait for it.
-pub(super) fn spawn_thread(name: &str, main: impl FnOnce() + Send + 'static) {
-    launch(name, true, main);
-}
+impl Launcher {
+    /// The launcher of this process, which is started if there is none.
+    pub fn get_or_start() -> io::Result<Self> {
+        get_or_start(|| Ok(()))
+    }
 
-fn launch(name: &str, is_retried: bool, main: impl FnOnce() + Send + 'static) {
-    let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
-    let launch = Launch {
-        name: name.to_owned(),
-        main: Arc::new(Mutex::new(Some(Box::new(main)))),
-        is_retried,
-        has_failed: Cell::new(false),
-    };
-    match launcher.as_ref() {
+    /// Calls a function on a thread that it starts, and waits for the result.
+    pub fn run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let (sender, result) = channel();
+        self.launch("nbd connect", false, move || {
+            // The receiver waits below.
+            let _ = sender.send(call());
+        });
+        let ended = |_| io::Error::other("no thread could be started to connect");
+        result.recv().map_err(ended)
+    }
+
+    /// Starts a thread, again and again until that succeeds. Does not wait for it.
+    pub fn spawn_thread(&self, name: &str, main: impl FnOnce() + Send + 'static) {
+        self.launch(name, true, main);
+    }
+
+    fn launch(&self, name: &str, is_retried: bool, main: impl FnOnce() + Send + 'static) {
+        let launch = Launch {
+            name: name.to_owned(),
+            main: Arc::new(Mutex::new(Some(Box::new(main)))),
+            is_retried,
+            has_failed: Cell::new(false),
+        };
         // If the launcher has ended, so has the process.
-        Some(launcher) => drop(launcher.send(launch)),
-        None => unreachable!("the launcher is started before the first connection"),
+        let _ = self.0.send(launch);
     }
 }
 

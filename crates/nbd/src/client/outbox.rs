@@ -241,7 +241,7 @@ mod tests {
             tls: None,
         };
         let (socket, _peer) = UnixStream::pair().expect("sockets");
-        let disk = Disk::of_socket(options, socket.into(), negotiated);
+        let disk = Disk::of_socket(options, socket.into(), negotiated).expect("a launcher");
         let mut records = Records::new(2);
         let mut outbox = Outbox::new(2);
         let mut data = vec![0_u8; to_usize(CALL_BYTES)];

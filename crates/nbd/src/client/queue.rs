@@ -53,7 +53,8 @@ pub struct ClientQueue {
     late_writes: usize,
     /// Requests that were given up and are not answered.
     given_up: usize,
-    /// Since when no request was answered, if a connection has broken since.
+    /// When the present outage began: its first break. `None`: since the last break a request was answered, or none waited for the new
+    /// connection.
     outage_since_ns: Option<u64>,
     /// Completions for the next reap.
     done: Vec<Completion>,
@@ -369,7 +370,7 @@ impl Drop for ClientQueue {
                         let socket = connection.into_socket();
                         let wait = self.ending_wait();
                         EndingConnection::begin(socket, self.disk.options(), wait)
-                            .wait_in_background();
+                            .wait_in_background(self.disk.launcher());
                         None
                     }
                 };

@@ -71,7 +71,7 @@ impl ClientQueue {
         let now_ns = now_ns();
         let lived_ns = now_ns.saturating_sub(connection.since_ns);
         self.disk.connected_queues.fetch_sub(1, Ordering::Relaxed);
-        // Until a request that has waited was answered the next connection belongs to the same outage.
+        // The next break belongs to the same outage, unless a request was answered before it or none waited.
         let since_ns = *self.outage_since_ns.get_or_insert(now_ns);
         let delay = self.disk.options().reconnect_delay;
         let deadline_ns = since_ns.saturating_add(nanoseconds(delay));
@@ -211,5 +211,92 @@ impl ClientQueue {
             true => self.given_up -= 1,
             false => self.done.push(Completion { token, result }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use engine::{Op, Request};
+
+    use super::*;
+    use crate::client::connect::Connected;
+    use crate::client::socket::Socket;
+    use crate::client::{BlockSizes, ClientOptions, Disk, Negotiated, ReplyStyle, ServerAddress};
+
+    const NEGOTIATED: Negotiated = Negotiated {
+        size: 1 << 20,
+        flags: 0,
+        blocks: BlockSizes {
+            minimum: 1,
+            preferred: 4096,
+            maximum: 32 << 20,
+        },
+        replies: ReplyStyle::Simple,
+    };
+
+    /// A queue with a connection, and the server's end of it. The address is for this test only, and no server has it.
+    fn connected_queue(address: &str) -> (ClientQueue, UnixStream) {
+        let options = ClientOptions {
+            server: ServerAddress::Unix {
+                path: address.into(),
+            },
+            export: String::new(),
+            reconnect_delay: Duration::from_secs(60),
+            open_timeout: Duration::ZERO,
+            attempt_timeout: Duration::ZERO,
+            stop_timeout: Duration::ZERO,
+            tls: None,
+        };
+        let (socket, server) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let disk = Disk::of_socket(options, socket.into(), NEGOTIATED).unwrap();
+        (ClientQueue::new(disk, None, Arc::new(|| ())), server)
+    }
+
+    /// Breaks the connection; returns when requests fail that wait for another one.
+    fn break_connection(queue: &mut ClientQueue, server: UnixStream) -> u64 {
+        drop(server);
+        queue.note_event();
+        queue.reap(&mut Vec::new());
+        queue.next_deadline_ns().expect("the connection broke")
+    }
+
+    /// Gives the queue another connection, and returns the server's end of it.
+    fn connect_again(queue: &mut ClientQueue) -> UnixStream {
+        let Link::Down(outage) = &queue.link else {
+            panic!("the queue has a connection");
+        };
+        let (socket, server) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let connected = Connected {
+            socket: Socket::plain(socket.into()),
+            negotiated: NEGOTIATED,
+        };
+        assert!(outage.reconnection.offer(connected).is_none());
+        queue.reap(&mut Vec::new());
+        assert_eq!(queue.next_deadline_ns(), None);
+        server
+    }
+
+    #[test]
+    fn outage_is_over_with_a_connection_that_no_request_has_waited_for() {
+        let (mut queue, server) = connected_queue("/no/server/without/requests");
+        break_connection(&mut queue, server);
+        assert!(queue.outage_since_ns.is_some());
+        let _server = connect_again(&mut queue);
+        assert_eq!(queue.outage_since_ns, None);
+    }
+
+    #[test]
+    fn outage_goes_on_if_a_connection_breaks_that_a_request_has_waited_for() {
+        let (mut queue, server) = connected_queue("/no/server/with/a/request");
+        let flush = Request::without_data(Op::Flush, 0, 0, 0);
+        // SAFETY: there is no memory.
+        unsafe { queue.start(&flush, 0, None) }.unwrap();
+        let deadline_ns = break_connection(&mut queue, server);
+        let server = connect_again(&mut queue);
+        assert_eq!(break_connection(&mut queue, server), deadline_ns);
     }
 }
