@@ -69,6 +69,7 @@ pub use disk_file::lock::{Locking, set_keep_locks_on_close};
 pub use disk_file::lock_out::lock_out_images;
 pub use disk_file::new_image::{NewImage, NewImageError, Preallocation};
 pub use disk_file::open::FileOptions;
+pub use disk_file::partial_blocks::GuestBlockMode;
 #[cfg(feature = "simulation")]
 pub use disk_file::simulated::SimulatedDisk;
 pub use drivers::open::NodeOptions;

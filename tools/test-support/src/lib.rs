@@ -24,6 +24,8 @@ pub mod fds;
 pub mod limited_host;
 #[cfg(feature = "process")]
 pub mod lock_contender;
+#[cfg(any(feature = "limited-host", feature = "process"))]
+pub mod loop_device;
 #[cfg(feature = "lsi-chip")]
 pub mod lsi_chip;
 #[cfg(any(feature = "limited-host", feature = "process"))]

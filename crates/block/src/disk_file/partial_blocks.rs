@@ -5,7 +5,7 @@
 //! still the old one.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::disk_file::image_id::ImageId;
 use crate::range_lock::RangeLock;
@@ -23,10 +23,19 @@ struct OpenImage {
 }
 
 /// Whether the guests of an opening write parts of the blocks of direct I/O, and what it shares with other openings.
-pub(crate) struct PartialBlockMode {
+pub(crate) struct PartialBlockMode(Arc<Opening>);
+
+struct Opening {
     /// Unset before its first guest.
-    is_partial: OnceLock<bool>,
+    decision: Mutex<Option<Decision>>,
     image: Arc<OpenImage>,
+}
+
+#[derive(Clone, Copy)]
+struct Decision {
+    is_partial: bool,
+    /// Guests that have come, or are to come. It is taken back when none of them has.
+    guests: usize,
 }
 
 impl PartialBlockMode {
@@ -53,43 +62,122 @@ impl PartialBlockMode {
     fn for_opening(image: Arc<OpenImage>, block_bytes: u32) -> Self {
         let bytes = block_bytes.into();
         image.block_bytes.fetch_max(bytes, Ordering::Relaxed);
-        PartialBlockMode {
-            is_partial: OnceLock::new(),
+        PartialBlockMode(Arc::new(Opening {
+            decision: Mutex::default(),
             image,
-        }
+        }))
     }
 
     /// Whether guests write parts of blocks, by this or another opening of the image.
     pub fn has_partial_blocks(&self) -> bool {
-        self.image.partial_openings.load(Ordering::Acquire) > 0
+        self.0.image.partial_openings.load(Ordering::Acquire) > 0
     }
 
-    /// Sets the mode of this opening. False: it was set to the other one before.
-    pub fn try_set_partial(&self, is_partial: bool) -> bool {
-        let decided = self.is_partial.get_or_init(|| {
+    /// Sets the mode of this opening for a guest that is to come. `None`: it is the other one.
+    pub fn try_set_partial(&self, is_partial: bool) -> Option<GuestBlockMode> {
+        let mut decision = self.0.lock_decision();
+        let decided = decision.get_or_insert_with(|| {
             if is_partial {
-                self.image.partial_openings.fetch_add(1, Ordering::AcqRel);
+                self.0.image.partial_openings.fetch_add(1, Ordering::AcqRel);
             }
-            is_partial
+            Decision {
+                is_partial,
+                guests: 0,
+            }
         });
-        *decided == is_partial
+        if decided.is_partial != is_partial {
+            return None;
+        }
+        decided.guests += 1;
+        Some(GuestBlockMode(Some(self.0.clone())))
     }
 
     /// The lock of ranges.
     pub fn range_lock(&self) -> &RangeLock {
-        &self.image.ranges
+        &self.0.image.ranges
     }
 
     /// Bytes of the blocks that ranges are rounded to.
     pub fn block_bytes(&self) -> u64 {
-        self.image.block_bytes.load(Ordering::Relaxed)
+        self.0.image.block_bytes.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for PartialBlockMode {
-    fn drop(&mut self) {
-        if self.is_partial.get() == Some(&true) {
+impl Opening {
+    fn lock_decision(&self) -> MutexGuard<'_, Option<Decision>> {
+        self.decision.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_back(&self, decision: &mut Option<Decision>) {
+        if decision.take().is_some_and(|decided| decided.is_partial) {
             self.image.partial_openings.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.take_back(&mut self.lock_decision());
+    }
+}
+
+/// The mode of an opening, set for a guest that is to come. If that fails, it is dropped, and the mode is that of the other guests; it
+/// is free if there are none.
+#[must_use = "the mode is taken back if it is dropped"]
+pub struct GuestBlockMode(Option<Arc<Opening>>);
+
+impl GuestBlockMode {
+    /// Of a guest that goes with any mode.
+    pub fn of_any_guest() -> Self {
+        GuestBlockMode(None)
+    }
+
+    /// The guest has come: the mode stays until the disk is closed.
+    pub fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for GuestBlockMode {
+    fn drop(&mut self) {
+        let Some(opening) = &self.0 else { return };
+        let mut decision = opening.lock_decision();
+        if let Some(decided) = &mut *decision {
+            decided.guests -= 1;
+            if decided.guests == 0 {
+                opening.take_back(&mut decision);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guest_that_does_not_come_decides_no_mode() {
+        let opening = PartialBlockMode::for_opening(Arc::default(), 4096);
+        for is_partial in [true, false, true] {
+            let mode = opening.try_set_partial(is_partial).unwrap();
+            assert_eq!(opening.has_partial_blocks(), is_partial);
+            assert!(opening.try_set_partial(!is_partial).is_none());
+            drop(mode);
+            assert!(!opening.has_partial_blocks());
+        }
+    }
+
+    #[test]
+    fn guest_that_does_not_come_leaves_the_mode_of_those_that_have() {
+        let image = Arc::<OpenImage>::default();
+        let opening = PartialBlockMode::for_opening(image.clone(), 4096);
+        let first = opening.try_set_partial(true).unwrap();
+        opening.try_set_partial(true).unwrap().keep();
+        drop(first);
+        drop(opening.try_set_partial(true).unwrap());
+        assert!(opening.try_set_partial(false).is_none());
+        assert!(opening.has_partial_blocks());
+        drop(opening);
+        assert_eq!(image.partial_openings.load(Ordering::Relaxed), 0);
     }
 }

@@ -25,6 +25,7 @@ use crate::disk_file::DiskFile;
 use crate::disk_file::allocation::Allocation;
 use crate::disk_file::image_id::ImageId;
 use crate::disk_file::lock::Locking;
+use crate::disk_file::partial_blocks::GuestBlockMode;
 use crate::error::NodeError;
 use crate::faults::Faults;
 use crate::rbd::{ImageStatus, RbdDisk};
@@ -402,6 +403,19 @@ impl Node {
     /// [`NodeError::MixedBlockSizes`] when it conflicts with that of another export of this disk; [`NodeError::BlockTooSmall`] on
     /// a disk behind a network with larger blocks.
     pub fn set_guest_block_size(&self, logical_block_size: u32) -> Result<(), NodeError> {
+        let mode = self.try_set_guest_block_size(logical_block_size)?;
+        mode.keep();
+        Ok(())
+    }
+
+    /// Sets the block size for an export that may still fail to start: it is taken back unless it is [kept](GuestBlockMode::keep).
+    ///
+    /// # Errors
+    /// Those of [`set_guest_block_size`](Self::set_guest_block_size).
+    pub fn try_set_guest_block_size(
+        &self,
+        logical_block_size: u32,
+    ) -> Result<GuestBlockMode, NodeError> {
         let Some(file) = self.underlying_file() else {
             let disk_block = self.geometry.logical_block_size;
             if logical_block_size < disk_block {
@@ -411,16 +425,13 @@ impl Node {
                     disk_block,
                 });
             }
-            return Ok(());
+            return Ok(GuestBlockMode::of_any_guest());
         };
         let disk_block = file.direct.map_or(1, |direct| direct.offset);
-        if file
+        let mode = file
             .block_mode
-            .try_set_partial(logical_block_size < disk_block)
-        {
-            return Ok(());
-        }
-        Err(NodeError::MixedBlockSizes {
+            .try_set_partial(logical_block_size < disk_block);
+        mode.ok_or_else(|| NodeError::MixedBlockSizes {
             node: self.name.clone(),
             disk_block,
         })

@@ -2,11 +2,12 @@
 
 use nbd::wire::{NbdErrno, command, option};
 use serde_json::{Value, json};
+use test_support::loop_device::LoopDevice;
 use test_support::stopped_thread::StoppedThread;
 
 use crate::process::{Folder, Process, STUCK_AFTER, words};
 use crate::raw_client::RawClient;
-use crate::{MIB, MONITOR, disk_line, remove_export, serve, start};
+use crate::{MIB, MONITOR, SERVER, disk_line, remove_export, serve, start};
 
 const DISK: &str = "--blockdev null-co,node-name=d,size=1M,read-zeroes=on";
 
@@ -58,6 +59,29 @@ fn server_and_exports_are_started_and_stopped_as_in_qemu() {
         client.done("nbd-server-start", server);
         client.execute("nbd-server-stop");
     }
+    program.stop();
+}
+
+/// With direct I/O the NBD export would have had clients write whole blocks of 4096 bytes, which excludes smaller ones.
+#[test]
+fn export_that_is_refused_leaves_the_blocks_of_its_node_to_others() {
+    let Some(disk) = LoopDevice::new(MIB, 4096) else {
+        return;
+    };
+    let folder = Folder::new();
+    let line = format!("{DISK} {SERVER} --export nbd,id=e,node-name=d,name=n");
+    let (program, mut client) = start(&folder, &line);
+    let node = json!({"driver": "host_device", "node-name": "l", "filename": disk.path});
+    client.done("blockdev-add", node);
+    let same_name =
+        json!({"type": "nbd", "id": "f", "node-name": "l", "name": "n", "writable": true});
+    let refused = client.fails("block-export-add", same_name);
+    assert_eq!(refused, "NBD server already has export named 'n'");
+    let small_blocks = json!({
+        "type": "vhost-user-blk", "id": "v", "node-name": "l", "writable": true,
+        "logical-block-size": 512, "addr": {"type": "unix", "path": "v"},
+    });
+    client.done("block-export-add", small_blocks);
     program.stop();
 }
 

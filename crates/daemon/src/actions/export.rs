@@ -8,7 +8,7 @@ mod virtio_scsi;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iothread::{ErrorPolicy, ExportReporter, OnError};
+use iothread::{ErrorPolicy, ExportReporter, OnError, ReportedExport};
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use unix_socket::listener::{AllowedPeers, Listener};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
@@ -85,8 +85,9 @@ fn create_and_start_virtio_blk_export(
     };
     let listener = listen_or_take_inherited(addr, objects)?;
     let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
-    node.set_guest_block_size(device.logical_block_size)?;
-    let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);
+    let block_mode = node.try_set_guest_block_size(device.logical_block_size)?;
+    let reported = ReportedExport::new(&options.id);
+    let reports = ExportReporter::new(objects.reports.clone(), &reported, &options.node_name);
     let reports = Arc::new(reports.with_policy(to_error_policy(kind)));
     let stats = ExportStats::new(device.num_queues, device.queue_size, &iothreads);
     let stats = Arc::new(stats);
@@ -105,7 +106,7 @@ fn create_and_start_virtio_blk_export(
         packed: kind.packed,
         stop_timeout_with_inflight_region: (!request_timeout.is_zero()).then_some(request_timeout),
         queue_starter: QueueStarter {
-            export: options.id.clone(),
+            export: reported.clone(),
             iothreads,
             fixed_buffers: kind.fixed_buffers,
             events: objects.events.clone(),
@@ -115,6 +116,7 @@ fn create_and_start_virtio_blk_export(
         image_use: image_use.clone(),
     };
     let server = objects.start_vhost_user_server(listener, Arc::new(target))?;
+    block_mode.keep();
     let disk = ExportedDisk {
         node_name: options.node_name.clone(),
         guest_device: GuestDevice::Blk(device),
@@ -124,6 +126,7 @@ fn create_and_start_virtio_blk_export(
     };
     objects.exports.push(Export {
         options: options.clone(),
+        reported,
         disks: vec![disk],
         controller: None,
         stats,

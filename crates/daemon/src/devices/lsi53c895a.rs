@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use block::{DiskCall, DiskIo, Request, token};
 use iothread::event_loop::Interest;
-use iothread::{Completion, ExportReporter, MAX_WATCHED_DESCRIPTORS, SocketDevice};
+use iothread::{Completion, ExportReporter, MAX_WATCHED_DESCRIPTORS, ReportedExport, SocketDevice};
 use lsi53c895a::adapter::Adapter;
 use qmp::ServerHandle;
 use telemetry::queue::{QueueStats, RequestKind};
@@ -27,6 +27,7 @@ const UNMASK: usize = 3;
 
 /// Events, counters and error reports of an export.
 pub(crate) struct ExportMonitoring {
+    pub export: Arc<ReportedExport>,
     pub events: ServerHandle,
     pub stats: Arc<ExportStats>,
     /// Counters of each disk.
@@ -97,9 +98,13 @@ impl LsiController {
     /// Compares the socket with the recorded state: updates the counters, and sends an event, if a front-end has connected or disconnected.
     fn report_connection_if_changed(&mut self) {
         let connected = self.server.socket().is_some();
-        let name = self.server.device_and_host().0.name();
-        let ExportMonitoring { events, stats, .. } = &self.monitoring;
-        if record_and_report_connection(name, connected, stats, events) {
+        let ExportMonitoring {
+            export,
+            events,
+            stats,
+            ..
+        } = &self.monitoring;
+        if record_and_report_connection(export, connected, stats, events) {
             let queue_size = match connected {
                 true => stats.queue_size,
                 false => 0,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::Node;
+use block::{GuestBlockMode, Node};
 use options::LunOptions;
 use scsi::{ReservationStore, Unit, UnitIdentity, UnitOptions};
 
@@ -82,14 +82,14 @@ pub fn world_wide_name(text: &[u8]) -> u64 {
     3 << 60 | hash >> 4
 }
 
-/// Refuses a writable LUN on a read-only node, and sets the node's size of the guest's blocks.
+/// Refuses a writable LUN on a read-only node, and sets the node's size of the guest's blocks, which is to be kept when the guest has
+/// the LUN.
 pub(crate) fn check_writable_and_set_guest_block_size(
     node: &Node,
     lun: &LunOptions,
-) -> Result<(), BoxError> {
+) -> Result<GuestBlockMode, BoxError> {
     check_writable(node, lun.writable)?;
-    node.set_guest_block_size(lun.device.logical_block_size)?;
-    Ok(())
+    Ok(node.try_set_guest_block_size(lun.device.logical_block_size)?)
 }
 
 /// Refuses a read-only node for a writable disk.

@@ -3,8 +3,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use block::Node;
-use iothread::{DeviceCommand, DeviceSetup, ExportReporter, ReportSender, ScsiDisk, ScsiSetup};
+use block::{GuestBlockMode, Node};
+use iothread::{
+    DeviceCommand, DeviceSetup, ExportReporter, ReportSender, ReportedExport, ScsiDisk, ScsiSetup,
+};
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use scsi::{TransportId, Unit};
 use telemetry::queue::QueueStats;
@@ -29,6 +31,7 @@ pub(crate) struct VirtioScsiController {
     write_through: bool,
     /// Number of iothreads that run its queues.
     iothread_count: usize,
+    reported: Arc<ReportedExport>,
     reports: ReportSender,
     disks: Mutex<Vec<ControllerDisk>>,
 }
@@ -52,6 +55,7 @@ impl VirtioScsiController {
         options: &ExportOptions,
         kind: &VhostUserScsiOptions,
         iothread_count: usize,
+        reported: &Arc<ReportedExport>,
         reports: ReportSender,
     ) -> Result<Self, BoxError> {
         let device = DeviceOptions {
@@ -64,6 +68,7 @@ impl VirtioScsiController {
             device: Arc::new(Device::new(device)?),
             write_through: options.settings.writethrough,
             iothread_count,
+            reported: reported.clone(),
             reports,
             disks: Mutex::default(),
         })
@@ -115,19 +120,19 @@ impl VirtioScsiController {
         &self.device
     }
 
-    /// Creates a disk for a node; [`insert_disk`](Self::insert_disk) adds it. For `handover_pending` see
-    /// [`create_unit_with_pr_file`].
+    /// Creates a disk for a node; [`insert_disk`](Self::insert_disk) adds it. The node's size of the guest's blocks is to be kept when
+    /// the guest has the disk. For `handover_pending` see [`create_unit_with_pr_file`].
     pub fn create_disk_and_set_guest_block_size(
         &self,
         lun: &LunOptions,
         node: Arc<Node>,
         handover_pending: bool,
-    ) -> Result<ControllerDisk, BoxError> {
-        check_writable_and_set_guest_block_size(&node, lun)?;
+    ) -> Result<(ControllerDisk, GuestBlockMode), BoxError> {
+        let block_mode = check_writable_and_set_guest_block_size(&node, lun)?;
         let (unit, pr_file) =
             create_unit_with_pr_file(&self.name, lun, &node, self.write_through, handover_pending)?;
-        let reports = ExportReporter::new(self.reports.clone(), &self.name, &lun.node_name);
-        Ok(ControllerDisk {
+        let reports = ExportReporter::new(self.reports.clone(), &self.reported, &lun.node_name);
+        let disk = ControllerDisk {
             address: unit_address(lun)?,
             unit,
             node_name: lun.node_name.clone(),
@@ -135,7 +140,8 @@ impl VirtioScsiController {
             stats: new_scsi_unit_stats(self.iothread_count),
             reports: Arc::new(reports),
             pr_file,
-        })
+        };
+        Ok((disk, block_mode))
     }
 
     /// Adds a disk. No queue runs, or all are stopped and get their disks again before they resume.

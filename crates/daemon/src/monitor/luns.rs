@@ -178,12 +178,12 @@ fn add_lun_to_export(control: &mut MainThread, arguments: &Arguments, reply: Rep
     let node = control
         .objects
         .activate_node_for_export(&lun.node_name, lun.writable);
-    let disk = match node.and_then(|node| {
+    let (disk, block_mode) = match node.and_then(|node| {
         export
             .controller
             .create_disk_and_set_guest_block_size(&lun, node, false)
     }) {
-        Ok(disk) => disk,
+        Ok(created) => created,
         Err(failure) => return reply.send(Err(error_of_failed_action(&failure))),
     };
     let change = LunChange {
@@ -195,7 +195,9 @@ fn add_lun_to_export(control: &mut MainThread, arguments: &Arguments, reply: Rep
     let change_disks = move || {
         change_luns_while_quiesced(&export.front_ends, || {
             export.controller.insert_disk(disk.clone())
-        })
+        })?;
+        block_mode.keep();
+        Ok(())
     };
     reserve_node_and_change_luns_in_job(control, change, reply, change_disks);
 }

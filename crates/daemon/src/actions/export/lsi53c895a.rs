@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use iothread::{ExportReporter, IothreadHandle};
+use block::GuestBlockMode;
+use iothread::{ExportReporter, IothreadHandle, ReportedExport};
 use lsi53c895a::adapter::{Adapter, Disk};
 use options::{ExportOptions, LunOptions};
 use unix_socket::listener::Listener;
@@ -29,6 +30,8 @@ pub(crate) fn create_and_start_export(
     iothread: &Arc<IothreadHandle>,
     objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
+    let reported = ReportedExport::new(&options.id);
+    let mut block_modes = Vec::new();
     let mut disks = Vec::new();
     let mut nodes = Vec::new();
     let mut exported_disks = Vec::new();
@@ -36,7 +39,7 @@ pub(crate) fn create_and_start_export(
     let mut disk_stats = Vec::new();
     for lun in luns {
         let node = objects.activate_node_for_export(&lun.node_name, lun.writable)?;
-        check_writable_and_set_guest_block_size(&node, lun)?;
+        block_modes.push(check_writable_and_set_guest_block_size(&node, lun)?);
         let (unit, pr_file) = create_unit_with_pr_file(
             &options.id,
             lun,
@@ -62,7 +65,7 @@ pub(crate) fn create_and_start_export(
         });
         disk_reports.push(ExportReporter::new(
             objects.reports.clone(),
-            &options.id,
+            &reported,
             &lun.node_name,
         ));
         nodes.push(node);
@@ -73,6 +76,7 @@ pub(crate) fn create_and_start_export(
         std::slice::from_ref(iothread),
     ));
     let monitoring = ExportMonitoring {
+        export: reported.clone(),
         events: objects.events.clone(),
         stats: stats.clone(),
         disk_stats,
@@ -85,8 +89,10 @@ pub(crate) fn create_and_start_export(
         monitoring,
     )?;
     let handle = iothread.start_socket_device(Box::new(controller), nodes)?;
+    block_modes.into_iter().for_each(GuestBlockMode::keep);
     objects.exports.push(Export {
         options: options.clone(),
+        reported,
         disks: exported_disks,
         controller: None,
         stats,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use block::Node;
-use iothread::ExportReporter;
+use block::{GuestBlockMode, Node};
+use iothread::{ExportReporter, ReportedExport};
 use nbd_server::{BlockSizes, DEPTH, ExportSettings};
 use options::{ExportOptions, NbdExportOptions};
 
@@ -34,13 +34,14 @@ pub(crate) fn create_and_start_export(
     check_writable(&node, writable)?;
     let bitmaps = nbd_bitmaps::begin_use(options, kind, objects)?;
     let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
-    let block_sizes = choose_block_sizes(&node, writable)?;
+    let (block_sizes, block_mode) = choose_block_sizes(&node, writable)?;
     let queue_count = u16::try_from(iothreads.len())?;
     let stats = Arc::new(ExportStats::new(queue_count, DEPTH, &iothreads));
-    let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);
+    let reported = ReportedExport::new(&options.id);
+    let reports = ExportReporter::new(objects.reports.clone(), &reported, &options.node_name);
     let slot = NodeSlot::new(node.clone());
     let (present_node, connected_stats) = (slot.clone(), stats.clone());
-    let (events, id) = (objects.events.clone(), options.id.clone());
+    let (events, connected_export) = (objects.events.clone(), reported.clone());
     let export = nbd_server::Export::new(ExportSettings {
         id: options.id.clone(),
         name: kind
@@ -65,10 +66,11 @@ pub(crate) fn create_and_start_export(
         reports: Arc::new(reports),
         node: Box::new(move || present_node.get()),
         on_connected: Box::new(move |connected| {
-            record_and_report_connection(&id, connected, &connected_stats, &events);
+            record_and_report_connection(&connected_export, connected, &connected_stats, &events);
         }),
     });
     objects.require_nbd_server()?.add_export(&export)?;
+    block_mode.keep();
     let disk = ExportedDisk {
         node_name: options.node_name.clone(),
         guest_device: GuestDevice::Nbd(export.clone()),
@@ -78,6 +80,7 @@ pub(crate) fn create_and_start_export(
     };
     objects.exports.push(Export {
         options: options.clone(),
+        reported,
         disks: vec![disk],
         controller: None,
         stats,
@@ -90,16 +93,18 @@ pub(crate) fn create_and_start_export(
 
 /// Chooses the block sizes of an export. With direct I/O, writes of parts of a block would make all writes of the node slow, so
 /// clients are to write whole ones; unless another export writes such parts already. An NBD server below may refuse parts of its blocks.
-fn choose_block_sizes(node: &Node, writable: bool) -> Result<BlockSizes, BoxError> {
+fn choose_block_sizes(
+    node: &Node,
+    writable: bool,
+) -> Result<(BlockSizes, GuestBlockMode), BoxError> {
     let geometry = node.geometry();
     let block = geometry.logical_block_size;
-    let minimum = match writable && node.uses_direct_io() {
-        true if node.set_guest_block_size(block).is_ok() => block,
-        true => {
-            node.set_guest_block_size(1)?;
-            1
-        }
-        false => 1,
+    let (minimum, mode) = match writable && node.uses_direct_io() {
+        true => match node.try_set_guest_block_size(block) {
+            Ok(mode) => (block, mode),
+            Err(_) => (1, node.try_set_guest_block_size(1)?),
+        },
+        false => (1, GuestBlockMode::of_any_guest()),
     };
     let below = node.underlying_nbd();
     let minimum = minimum.max(below.map_or(1, |disk| disk.negotiated().blocks.minimum));
@@ -109,7 +114,7 @@ fn choose_block_sizes(node: &Node, writable: bool) -> Result<BlockSizes, BoxErro
         false => PREFERRED_BLOCK_BYTES,
     };
     let preferred = preferred.max(minimum);
-    Ok(BlockSizes { minimum, preferred })
+    Ok((BlockSizes { minimum, preferred }, mode))
 }
 
 /// Larger ones are not worth it.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use iothread::ExportReporter;
+use block::GuestBlockMode;
+use iothread::{ExportReporter, ReportedExport};
 use options::{ExportOptions, LunOptions, SocketAddr, VhostUserScsiOptions};
 use virtio_scsi::FIXED_QUEUES;
 
@@ -25,21 +26,25 @@ pub(crate) fn create_and_start_export(
     objects: &mut DaemonObjects,
 ) -> Result<(), BoxError> {
     let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
-    let controller =
-        VirtioScsiController::new(options, kind, iothreads.len(), objects.reports.clone())?;
+    let reported = ReportedExport::new(&options.id);
+    let reports = objects.reports.clone();
+    let controller = VirtioScsiController::new(options, kind, iothreads.len(), &reported, reports)?;
     let controller = Arc::new(controller);
+    let mut block_modes = Vec::new();
     for lun in luns {
         let node = objects.node_for_export(&lun.node_name, lun.writable, options)?;
-        controller.insert_disk(controller.create_disk_and_set_guest_block_size(
+        let (disk, block_mode) = controller.create_disk_and_set_guest_block_size(
             lun,
             node,
             objects.creates_exports_paused,
-        )?)?;
+        )?;
+        controller.insert_disk(disk)?;
+        block_modes.push(block_mode);
     }
     let listener = listen_or_take_inherited(addr, objects)?;
     let queue_count = kind.num_queues + FIXED_QUEUES;
     let stats = Arc::new(ExportStats::new(queue_count, kind.queue_size, &iothreads));
-    let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);
+    let reports = ExportReporter::new(objects.reports.clone(), &reported, &options.node_name);
     let nodes = {
         let controller = controller.clone();
         move || controller.nodes()
@@ -50,7 +55,7 @@ pub(crate) fn create_and_start_export(
         controller: controller.clone(),
         packed: kind.packed,
         queue_starter: QueueStarter {
-            export: options.id.clone(),
+            export: reported.clone(),
             iothreads,
             fixed_buffers: false,
             events: objects.events.clone(),
@@ -60,8 +65,10 @@ pub(crate) fn create_and_start_export(
         image_use: image_use.clone(),
     };
     let server = objects.start_vhost_user_server(listener, Arc::new(target))?;
+    block_modes.into_iter().for_each(GuestBlockMode::keep);
     objects.exports.push(Export {
         options: options.clone(),
+        reported,
         disks: controller.exported_disks(),
         controller: Some(controller),
         stats,
