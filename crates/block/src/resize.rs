@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use crate::SECTOR_BYTES;
-use crate::drivers::host_device;
+use crate::drivers::{file, host_device, rbd};
 use crate::node::{Node, SizePolicy};
 
 /// The largest size that QEMU accepts.
@@ -39,6 +39,19 @@ pub enum ResizeError {
         found: u64,
         /// Where it should end.
         wanted: u64,
+    },
+    /// The node would have no sector. No node is opened like that.
+    #[error(
+        "node '{node}' begins at byte {start} of this disk, which would end at {new_end}, and needs at least one sector of \
+         {SECTOR_BYTES} bytes: remove that node first, or keep the disk larger"
+    )]
+    NoSector {
+        /// The node.
+        node: String,
+        /// Its first byte.
+        start: u64,
+        /// Where the disk would end.
+        new_end: u64,
     },
     /// An error of the kernel.
     #[error("Could not resize file: {0}")]
@@ -108,33 +121,46 @@ impl Node {
         std::ptr::eq(self.disk_and_offset().0, other.disk_and_offset().0)
     }
 
-    /// The bytes of the whole sectors of a disk that ends at `end`. A partial last sector counts, as when a file is opened, which grows
-    /// when it is written. That of an image does not, since images do not grow.
+    /// Size in bytes of a disk that ends at `end`: rounded up to sectors for a file, which grows when its last sector is written, down for
+    /// an image, which does not.
     #[must_use]
-    pub fn whole_sectors_of(&self, end: u64) -> u64 {
+    pub fn disk_size_for_end(&self, end: u64) -> u64 {
         match self.disk_and_offset().0.driver.image() {
-            Some(_) => end / SECTOR_BYTES * SECTOR_BYTES,
-            None => end.next_multiple_of(SECTOR_BYTES),
+            Some(_) => rbd::disk_size_for_end(end),
+            None => file::disk_size_for_end(end),
         }
     }
 
-    /// The size that it would have on a disk that ends at `end`.
+    /// The size that it would have on a disk that ends at `end`: one with which it could also be opened.
     ///
     /// # Errors
-    /// [`ResizeError::Cut`] for a window that would not lie within the disk.
+    /// [`ResizeError::Cut`] for a window that would not lie within the disk, [`ResizeError::NoSector`] for a node that would have no bytes,
+    /// [`ResizeError::TooLarge`] for a disk that cannot be that large.
     pub fn size_if_disk_ends_at(&self, end: u64) -> Result<u64, ResizeError> {
-        let whole = self.whole_sectors_of(end);
+        if i64::try_from(end).is_err() {
+            return Err(ResizeError::TooLarge(end));
+        }
+        let disk_size = self.disk_size_for_end(end);
         let (_, base) = self.disk_and_offset();
         let size = match self.size_policy {
-            SizePolicy::ToEnd => whole.checked_sub(base),
-            SizePolicy::Fixed => Some(self.size()).filter(|size| base + size <= whole),
+            SizePolicy::ToEnd => disk_size.checked_sub(base),
+            SizePolicy::Fixed => Some(self.size()).filter(|size| base + size <= disk_size),
         };
-        size.ok_or_else(|| ResizeError::Cut {
-            node: self.name().to_owned(),
-            start: base,
-            end: base + self.size(),
-            new_end: end,
-        })
+        let node = || self.name().to_owned();
+        match size {
+            Some(0) => Err(ResizeError::NoSector {
+                node: node(),
+                start: base,
+                new_end: end,
+            }),
+            Some(size) => Ok(size),
+            None => Err(ResizeError::Cut {
+                node: node(),
+                start: base,
+                end: base + self.size(),
+                new_end: end,
+            }),
+        }
     }
 
     /// Sets its size, and that of its dirty bitmaps.

@@ -8,10 +8,10 @@ use engine::Errno;
 
 use crate::errno::check;
 use crate::ffi::{ImagePointer, PoolPointer};
+use crate::header_watch::{HeaderWatch, OnHeaderChange, OnResize};
 use crate::image_handle::{ImageHandle, OpenArguments, OpenStep};
 use crate::library::Functions;
 use crate::lock::{Attempt, Lock, LockFeatureAndOwner};
-use crate::size_watch::{OnHeaderChange, OnResize, SizeWatch};
 use crate::waiting_calls::WaitingCalls;
 use crate::{
     Connection, Extent, ImageGeometry, ImageOptions, LockError, OpenError, RequestStats,
@@ -36,6 +36,9 @@ const DEAD_OWNER_TIMEOUT: Duration = Duration::from_secs(45);
 /// Called on the image's thread with the result of [`Image::spawn_lock`].
 pub type LockDone = Box<dyn FnOnce(Result<(), LockError>) + Send>;
 
+/// Called on the image's thread with the result of [`Image::spawn_lock_check`].
+pub type LockCheckDone = Box<dyn FnOnce(Result<LockFeatureAndOwner, Errno>) + Send>;
+
 /// An exclusive lock that is being taken.
 struct PendingLock {
     begin: Instant,
@@ -57,7 +60,7 @@ pub struct Image {
     handle: Option<ImageHandle>,
     pool: PoolPointer,
     pointer: ImagePointer,
-    watch: Arc<SizeWatch>,
+    watch: Arc<HeaderWatch>,
     geometry: ImageGeometry,
     options: ImageOptions,
     name: String,
@@ -332,22 +335,22 @@ impl Image {
         }
     }
 
-    /// Has a function called on a thread of librbd after each change of the image's header, unless there is one. It must not wait.
+    /// Has a function, which must not wait, called on a thread of librbd after each change of the image's header. The first function that
+    /// is set stays.
     pub fn set_on_header_change(&self, on_header_change: OnHeaderChange) {
         self.watch.set_on_header_change(on_header_change);
     }
 
     /// Finds out on the image's thread, and passes to `done` there, whether the image has an exclusive lock, and whether this client
-    /// has it: an administrator may have disabled the feature, or broken the lock. It is not called if that cannot be known.
-    pub fn spawn_lock_check(
-        self: &Arc<Self>,
-        done: impl FnOnce(LockFeatureAndOwner) + Send + 'static,
-    ) {
+    /// has it: an administrator may have disabled the feature, or broken the lock. An error is one of librbd, by which that is not known.
+    pub fn spawn_lock_check(self: &Arc<Self>, done: LockCheckDone) {
         let image = Arc::clone(self);
         self.calls.post(move || {
-            if let Ok(found) = image.exclusive_lock().feature_and_owner() {
-                done(found);
+            let found = image.exclusive_lock().feature_and_owner();
+            if let Err(errno) = &found {
+                image.connection.status().learn_from_error(*errno);
             }
+            done(found);
         });
     }
 

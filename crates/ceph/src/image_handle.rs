@@ -1,4 +1,4 @@
-//! An `rbd_image_t` with its pool and the watch of its size: opened and closed on a thread for waiting calls.
+//! An `rbd_image_t` with its pool and the watch of its header: opened and closed on a thread for waiting calls.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::cluster_handle::ClusterHandle;
 use crate::errno::check;
 use crate::features::has_feature;
 use crate::ffi::{ImagePointer, PoolPointer, c_str_or_null};
+use crate::header_watch::{HeaderWatch, OnResize};
 use crate::library::{Functions, ImageInfo, JOURNALING_FEATURE};
-use crate::size_watch::{OnResize, SizeWatch};
 use crate::{ImageGeometry, ImageOptions};
 
 /// The arguments of the calls that open an image and its pool.
@@ -94,19 +94,19 @@ pub(crate) struct ImageHandle {
     functions: &'static Functions,
     image: ImagePointer,
     /// The watch's handle in librbd, and what it refers to.
-    watch: Option<(u64, Arc<SizeWatch>)>,
+    watch: Option<(u64, Arc<HeaderWatch>)>,
     /// Outlives the image.
     pool: Pool,
 }
 
 impl ImageHandle {
-    /// Opens an image, and watches its size.
+    /// Opens an image, and watches its header.
     pub(crate) fn open(
         functions: &'static Functions,
         cluster: Arc<ClusterHandle>,
         arguments: &OpenArguments,
         on_resize: OnResize,
-    ) -> Result<(Self, ImageGeometry, Arc<SizeWatch>), (OpenStep, Errno)> {
+    ) -> Result<(Self, ImageGeometry, Arc<HeaderWatch>), (OpenStep, Errno)> {
         let pool =
             Pool::open(functions, cluster, arguments).map_err(|errno| (OpenStep::Pool, errno))?;
         let open_image = |read_only: bool| {
@@ -150,8 +150,8 @@ impl ImageHandle {
     fn watch_and_measure(
         &mut self,
         on_resize: OnResize,
-    ) -> Result<(ImageGeometry, Arc<SizeWatch>), Errno> {
-        let watch = Arc::new(SizeWatch::new(self.functions, self.pointer(), on_resize));
+    ) -> Result<(ImageGeometry, Arc<HeaderWatch>), Errno> {
+        let watch = Arc::new(HeaderWatch::new(self.functions, self.pointer(), on_resize));
         let handle = watch.start()?;
         self.watch = Some((handle, Arc::clone(&watch)));
         let geometry = self.geometry()?;

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::control::{MainThread, MainThreadMessage, MainThreadTask};
 
-/// The work of a command's thread: waits, and returns what the main thread does next. If no thread could be started it is called
-/// with the error instead, and does not wait.
+/// The work of a command's thread: waits, and returns what the main thread does next. If no thread could be started, the main thread
+/// calls it with the error instead, and it does not wait.
 type CommandThread = Box<dyn FnOnce(Result<(), Error>) -> MainThreadTask + Send>;
 
 /// The end of a command that still waits when the daemon shuts down.
@@ -45,7 +45,8 @@ impl MainThread {
         );
     }
 
-    /// Runs `wait` on a thread of this name, then `proceed` on the main thread, which may start another thread.
+    /// Runs `wait` on a thread of this name, then `proceed` on the main thread, which may start another thread. `proceed` runs after this has
+    /// returned, also if no thread can be started.
     pub fn spawn_command_thread<T: Send + 'static>(
         &mut self,
         thread_name: String,
@@ -80,7 +81,10 @@ impl MainThread {
             Ok(_) => drop(work_sender.send(work)),
             Err(error) => {
                 let error = Error::generic(format!("no thread to wait on: {error}"));
-                work(Err(error))(self);
+                // As a message: continuations that start a thread each would nest until the stack overflows.
+                let _ = self
+                    .message_sender
+                    .send(MainThreadMessage::Run(work(Err(error))));
             }
         }
     }

@@ -15,6 +15,11 @@ const DEFAULT_BLOCK: u32 = 4096;
 /// too long.
 pub(crate) const MAX_DISCARD_BYTES: u64 = 1 << 30;
 
+/// Size of a disk in a file that ends at `end`. A partial last sector reads as padded with zeroes, and becomes whole when written.
+pub(crate) fn disk_size_for_end(end: u64) -> u64 {
+    end.next_multiple_of(SECTOR_BYTES)
+}
+
 /// Opens a file, with the geometry that its file system reports.
 pub(crate) fn open(
     options: &FileOptions,
@@ -34,8 +39,7 @@ pub(crate) fn open(
         .filter(|size| size.is_power_of_two());
     let preferred = preferred.unwrap_or(DEFAULT_BLOCK).max(logical_block_size);
     let geometry = Geometry {
-        // A partial last sector reads as padded with zeroes, and becomes whole when written.
-        size: bytes.next_multiple_of(SECTOR_BYTES),
+        size: disk_size_for_end(bytes),
         logical_block_size,
         physical_block_size: preferred.min(DEFAULT_BLOCK).max(logical_block_size),
         min_io_size: 0,

@@ -21,6 +21,11 @@ const MAX_DISCARD_BYTES: u64 = 1 << 30;
 /// (`rbd_discard_granularity_bytes`).
 const DISCARD_GRANULARITY: u32 = 64 << 10;
 
+/// Size of a disk in an image that ends at `end`. A partial last sector is not used, since images do not grow.
+pub(crate) fn disk_size_for_end(end: u64) -> u64 {
+    end / SECTOR_BYTES * SECTOR_BYTES
+}
+
 /// Opens an image, with its geometry.
 pub(crate) fn open(
     options: &RbdOptions,
@@ -28,7 +33,7 @@ pub(crate) fn open(
 ) -> Result<(Arc<RbdDisk>, Geometry), NodeError> {
     let disk = RbdDisk::open(options, read_only)?;
     let (found, image) = (disk.image.geometry().size, disk.image.name());
-    let size = found / SECTOR_BYTES * SECTOR_BYTES;
+    let size = disk_size_for_end(found);
     if size == 0 || i64::try_from(size).is_err() {
         return Err(NodeError::ImageSize {
             image: image.to_owned(),

@@ -1,6 +1,7 @@
 //! Ceph RBD images as disks: an opened image, its queue on each iothread, and its writer lock.
 
 mod disk;
+mod lockable_image;
 mod queue;
 mod status;
 mod writer_lock;

@@ -11,13 +11,12 @@ use engine::{Completion, Errno, Full, Op, Request};
 use nbd::client::{RequestGroup, SocketSet};
 
 use super::RbdDisk;
-use super::writer_lock::{LockAnswer, WriterLock};
+use super::writer_lock::{LockAnswer, WAIT_FOR_HOLDER, WriterLock};
 use crate::clock::now_ns;
 use crate::network::{NetworkDisk, NetworkQueue, NetworkQueueWithTaskShare};
 
-/// How long the requests of a source that is about to end wait for the lock: as for NBD servers. In this time the source of a migration
-/// releases it.
-const STOP_TIMEOUT_NS: u64 = 10_000_000_000;
+/// How long the requests of a source that is about to end wait for the lock. The source of a migration has released the lock by then.
+const STOP_TIMEOUT_NS: u64 = WAIT_FOR_HOLDER.as_secs() * 1_000_000_000;
 
 /// What the queue needs of the writer lock; the test has its own.
 trait WriterLockAccess {
@@ -83,8 +82,8 @@ impl<Q: NetworkQueue, L> RbdQueue<Q, L> {
     }
 
     /// Fails the requests of sources that have waited for the lock for long enough, because they are about to end: none was sent.
-    fn fail_waiting_of_stopped(&mut self, now_ns: u64, out: &mut Vec<Completion>) {
-        let stops = &self.stops;
+    fn fail_requests_of_timed_out_stops(&mut self, out: &mut Vec<Completion>) {
+        let (stops, now_ns) = (&self.stops, now_ns());
         let is_over = |source: u32| {
             let mut stops = stops.iter();
             stops.any(|(stopping, deadline_ns)| *stopping == source && *deadline_ns <= now_ns)
@@ -200,7 +199,7 @@ impl<Q: NetworkQueue, L: WriterLockAccess> NetworkQueue for RbdQueue<Q, L> {
             }
         }
         if !self.stops.is_empty() {
-            self.fail_waiting_of_stopped(now_ns(), out);
+            self.fail_requests_of_timed_out_stops(out);
         }
         out.append(&mut self.empty_flushes);
         self.queue.reap(out);
@@ -308,11 +307,12 @@ mod tests {
         }
         assert_eq!(queue.next_deadline_ns(), None);
         queue.end_unbounded_waits(7);
-        let deadline_ns = queue.next_deadline_ns().unwrap();
+        assert_eq!(queue.next_deadline_ns(), Some(queue.stops[0].1));
         let mut failed = Vec::new();
-        queue.fail_waiting_of_stopped(deadline_ns - 1, &mut failed);
+        queue.reap(&mut failed);
         assert!(failed.is_empty());
-        queue.fail_waiting_of_stopped(deadline_ns, &mut failed);
+        queue.stops[0].1 = 0;
+        queue.reap(&mut failed);
         let result = Err(Errno::IO);
         assert_eq!(failed, [Completion { token: 1, result }]);
         assert_eq!(queue.next_deadline_ns(), None, "the other one waits");

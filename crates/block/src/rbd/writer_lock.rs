@@ -13,15 +13,22 @@ use ceph::{Image, LockFeatureAndOwner};
 use engine::Errno;
 use engine::pool::Wake;
 
+use super::lockable_image::LockableImage;
 use crate::disk_file::lock::Locking;
+
+#[cfg(test)]
+mod tests;
 
 /// How long an acquisition waits for another living process of this host: the source of a migration, or the old process of a
 /// live upgrade, releases the lock within that time. It waits longer for a holder that may be dead.
-const WAIT_FOR_HOLDER: Duration = Duration::from_secs(10);
+pub(super) const WAIT_FOR_HOLDER: Duration = Duration::from_secs(10);
 
 /// How long a call waits for the lock, such as a resize: longer than for a holder that may be dead, but not for a cluster that does not
 /// answer.
-const WAIT_OF_CALLS: Duration = Duration::from_secs(60);
+const CALL_LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time between two checks of the lock while they fail.
+const CHECK_RETRY: Duration = Duration::from_millis(50);
 
 const WAITING: u8 = 0;
 const HELD: u8 = 1;
@@ -32,7 +39,7 @@ const REFUSED: u8 = 2;
 pub enum WriterLockState {
     /// Not used (`locking=off`).
     Off,
-    /// Not held: nothing has changed the image since it was opened, or since its last user left.
+    /// Not held: nothing has changed the image since it was opened, since its last user left, or since the lock was lost.
     Released,
     /// It is being acquired: requests wait for that.
     Waiting,
@@ -102,7 +109,8 @@ impl LockAnswer {
     }
 }
 
-/// State of the lock, guarded by a mutex.
+/// State of the lock, guarded by a mutex. Calls for the image's thread are posted while it is locked, so that the thread makes them in the
+/// order of the changes that they belong to. Posting does not wait for the cluster, nor call back.
 #[derive(Default)]
 struct LockState {
     /// Queues that are attached to the image.
@@ -115,19 +123,21 @@ struct LockState {
     /// The last acquisition failed, with the address of the client that has the lock if it is known.
     refused: Option<Option<String>>,
     waiters: Vec<Arc<LockAnswer>>,
+    /// Number of the newest check.
+    last_check: u64,
 }
 
 /// The writer lock of an image, which all queues of this process share.
-pub(crate) struct WriterLock {
-    image: Arc<Image>,
+pub(crate) struct WriterLock<I = Image> {
+    image: Arc<I>,
     locking: Locking,
     /// Requests may change the image: the lock is held, or not needed.
     permits_changes: AtomicBool,
     state: Mutex<LockState>,
 }
 
-impl WriterLock {
-    pub fn new(image: Arc<Image>, locking: Locking) -> Arc<Self> {
+impl<I: LockableImage> WriterLock<I> {
+    pub fn new(image: Arc<I>, locking: Locking) -> Arc<Self> {
         Arc::new(WriterLock {
             image,
             locking,
@@ -144,21 +154,56 @@ impl WriterLock {
         let lock = Arc::downgrade(self);
         self.image.set_on_header_change(Box::new(move || {
             if let Some(lock) = lock.upgrade() {
-                lock.begin_check_if_held();
+                lock.begin_check();
             }
         }));
     }
 
-    fn begin_check_if_held(self: &Arc<Self>) {
-        if self.with_state(|state| state.held) {
-            let lock = self.clone();
-            self.image
-                .spawn_lock_check(move |found| lock.revoke_unless_valid(found));
-        }
+    fn begin_check(self: &Arc<Self>) {
+        self.with_state(|state| {
+            // An acquisition that is under way may have looked before the change. One that begins later looks at the change itself.
+            if state.held || state.acquiring {
+                self.post_check(state, false);
+            }
+        });
     }
 
-    /// Ends the permission to change the image if its reason has gone; the next change acquires the lock again. Acquisitions end on this
-    /// thread too.
+    fn post_check(self: &Arc<Self>, state: &mut LockState, has_failed: bool) {
+        state.last_check += 1;
+        let (lock, number) = (self.clone(), state.last_check);
+        let done = move |found| match found {
+            Ok(found) => lock.revoke_unless_valid(found),
+            Err(errno) => lock.check_again_later(number, errno, has_failed),
+        };
+        self.image.spawn_lock_check(Box::new(done));
+    }
+
+    /// Repeats a check that has failed, on the image's thread, until one succeeds or the lock is no longer held. The permission stays
+    /// meanwhile: librbd reads a changed header before the next request too, which fails if that fails; and if the permission ended, the
+    /// lock, which may be held still, would not be released with the last source.
+    fn check_again_later(self: &Arc<Self>, number: u64, errno: Errno, has_warned: bool) {
+        // The client is on the cluster's blocklist: the cluster refuses all of its requests until the image is opened anew.
+        if errno == Errno::SHUTDOWN {
+            return;
+        }
+        if !has_warned {
+            tracing::warn!(
+                image = self.image.name(), %errno,
+                advice = "look at the cluster (ceph -s)",
+                "the image's header has changed, and it is not known whether the exclusive lock is held: that is tried again"
+            );
+        }
+        std::thread::sleep(CHECK_RETRY);
+        self.with_state(|state| {
+            // A newer check is behind this one.
+            if state.held && state.last_check == number {
+                self.post_check(state, true);
+            }
+        });
+    }
+
+    /// Ends the permission to change the image if its reason has gone; the next change acquires the lock again. Runs on the image's
+    /// thread, as `finish` does, so `found` is not older than the last acquisition.
     fn revoke_unless_valid(&self, found: LockFeatureAndOwner) {
         let is_revoked = self.with_state(|state| {
             let is_valid = match state.unsupported {
@@ -189,28 +234,27 @@ impl WriterLock {
 
     /// Counts one source less. The last one releases the lock.
     pub fn remove_source(&self) {
-        // In one step: the next source acquires the lock again.
-        let was_held = self.with_state(|state| {
+        // In one step: a source that is added in between would lose its permission.
+        self.with_state(|state| {
             state.sources -= 1;
-            state.sources == 0 && self.end_permission(state)
+            if state.sources == 0 {
+                self.release(state);
+            }
         });
-        if was_held {
-            self.image.spawn_unlock();
-        }
     }
 
     /// Releases the lock; no request that changes the image is in flight. The next one acquires it again.
     pub fn release_if_held(&self) {
-        if self.with_state(|state| self.end_permission(state)) {
-            self.image.spawn_unlock();
-        }
+        self.with_state(|state| self.release(state));
     }
 
-    /// Ends the permission to change the image. True: the lock is held, and has to be released.
-    fn end_permission(&self, state: &mut LockState) -> bool {
+    /// Ends the permission to change the image, and has the lock released if it is held.
+    fn release(&self, state: &mut LockState) {
         self.permits_changes
             .store(self.locking == Locking::Off, Ordering::Release);
-        std::mem::take(&mut state.held) && !state.unsupported
+        if std::mem::take(&mut state.held) && !state.unsupported {
+            self.image.spawn_unlock();
+        }
     }
 
     /// Whether requests may change the image: the lock is held, or not needed.
@@ -237,26 +281,28 @@ impl WriterLock {
     /// when it is.
     pub fn acquire(self: &Arc<Self>, wake: Wake) -> Arc<LockAnswer> {
         let answer = LockAnswer::new(wake);
-        let begins = self.with_state(|state| {
+        self.with_state(|state| {
             if state.held {
                 answer.state.store(HELD, Ordering::Release);
-                return false;
+                return;
             }
             state.waiters.push(answer.clone());
-            !std::mem::replace(&mut state.acquiring, true)
+            if !std::mem::replace(&mut state.acquiring, true) {
+                let (lock, wanted) = (self.clone(), self.clone());
+                self.image.spawn_lock(
+                    WAIT_FOR_HOLDER,
+                    Box::new(move || wanted.with_state(|state| state.sources > 0)),
+                    Box::new(move |result| lock.finish(result)),
+                );
+            }
         });
-        if begins {
-            let (lock, wanted) = (self.clone(), self.clone());
-            self.image.spawn_lock(
-                WAIT_FOR_HOLDER,
-                move || wanted.with_state(|state| state.sources > 0),
-                Box::new(move |result| lock.finish(result)),
-            );
-        }
         answer
     }
 
     /// Makes a call that changes the image while the lock is held. It waits for the cluster.
+    ///
+    /// # Errors
+    /// [`Errno::ROFS`] if the lock is refused, [`Errno::TIMEDOUT`] if it is not acquired within [`CALL_LOCK_TIMEOUT`]; those of `call`.
     pub fn run_with_lock<T>(
         self: &Arc<Self>,
         call: impl FnOnce() -> Result<T, Errno>,
@@ -267,7 +313,7 @@ impl WriterLock {
             let _ = sender.send(());
         };
         let answer = self.acquire(Arc::new(wake));
-        let deadline = Instant::now() + WAIT_OF_CALLS;
+        let deadline = Instant::now() + CALL_LOCK_TIMEOUT;
         let locked = loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match answer.result() {
@@ -281,7 +327,7 @@ impl WriterLock {
         result
     }
 
-    /// Ends an acquisition, on a thread of the image's connection.
+    /// Ends an acquisition, on the image's thread.
     fn finish(&self, result: Result<(), ceph::LockError>) {
         let is_unsupported = matches!(result, Err(ceph::LockError::Unsupported { .. }));
         let result = match result {
@@ -301,7 +347,7 @@ impl WriterLock {
                 "requests that change the image fail: its exclusive lock was not acquired"
             );
         }
-        let (waiters, release) = self.with_state(|state| {
+        let waiters = self.with_state(|state| {
             state.acquiring = false;
             let has_left = state.sources == 0;
             state.held = result.is_ok() && !has_left;
@@ -310,12 +356,11 @@ impl WriterLock {
             if state.held {
                 self.permits_changes.store(true, Ordering::Release);
             }
-            let release = result.is_ok() && has_left && !is_unsupported;
-            (std::mem::take(&mut state.waiters), release)
+            if result.is_ok() && has_left && !is_unsupported {
+                self.image.spawn_unlock();
+            }
+            std::mem::take(&mut state.waiters)
         });
-        if release {
-            self.image.spawn_unlock();
-        }
         for waiter in waiters {
             waiter.set_and_wake(result.is_ok());
         }

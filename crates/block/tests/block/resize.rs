@@ -46,11 +46,9 @@ fn a_partial_last_sector_counts_and_so_does_a_change_from_outside() {
     let sizes = || (node.size(), fs::metadata(&path).unwrap().len());
     resize(&node, 1000).unwrap();
     assert_eq!(sizes(), (1024, 1000));
-    resize(&node, 0).unwrap();
-    assert_eq!(sizes(), (0, 0));
     let outside = fs::OpenOptions::new().write(true).open(&path).unwrap();
     outside.set_len(3 * LEN).unwrap();
-    assert_eq!(sizes(), (0, 3 * LEN));
+    assert_eq!(sizes(), (1024, 3 * LEN));
     resize(&node, 3 * LEN).unwrap();
     assert_eq!(sizes(), (3 * LEN, 3 * LEN));
 }
@@ -90,6 +88,27 @@ fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
     for node in [&fixed, &inside] {
         let error = resize(node, LEN).unwrap_err();
         assert_eq!(error.to_string(), "Cannot resize fixed-size raw disks");
+    }
+}
+
+#[test]
+fn no_node_is_left_without_a_sector_nor_with_a_size_that_cannot_be_opened() {
+    let (_folder, path) = new_image(LEN);
+    let node = file(&options(&path));
+    let tail = Node::new_window("tail", &node, 65_536, None, false, true).unwrap();
+    let text = |node: &Arc<Node>, end| node.size_if_disk_ends_at(end).unwrap_err().to_string();
+    let expected = format!(
+        "node '{}' begins at byte 0 of this disk, which would end at 0, and needs at least one sector of 512 bytes: remove that \
+         node first, or keep the disk larger",
+        node.name()
+    );
+    assert_eq!(text(&node, 0), expected);
+    let error = tail.size_if_disk_ends_at(65_536).unwrap_err();
+    assert!(matches!(error, ResizeError::NoSector { start: 65_536, .. }));
+    assert_eq!(tail.size_if_disk_ends_at(65_536 + 512).unwrap(), 512);
+    for end in [1 << 63, u64::MAX] {
+        let error = node.size_if_disk_ends_at(end).unwrap_err();
+        assert!(matches!(error, ResizeError::TooLarge(_)), "{error}");
     }
 }
 

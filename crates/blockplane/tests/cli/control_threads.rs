@@ -23,7 +23,7 @@ use crate::process::{Folder, Process, text, words};
 use crate::request_driver::{IN, RequestDriver};
 
 /// A user whose threads can be limited: root has no such limit.
-const UID: u32 = 65534;
+pub(crate) const UID: u32 = 65534;
 
 /// Starts so many exports, with their sockets `s0`, `s1`, …
 fn start_exports(folder: &Folder, exports: u32, options: &str, log: &str) -> Process {
@@ -132,13 +132,18 @@ fn front_ends_that_stall_delay_no_other() {
     server.stop();
 }
 
-/// Starts five exports as a user whose threads can be limited; `None`, which is reported, if that is not possible here.
-fn start_with_limitable_threads(folder: &Folder) -> Option<Process> {
+/// Whether [`limit_threads`] is possible here; reports that the calling test does not run if it is not.
+pub(crate) fn can_limit_threads() -> bool {
     if !rustix::process::geteuid().is_root() {
         not_run("only root can become another user");
-        return None;
+        return false;
     }
-    if !installed("setpriv") || !installed("prlimit") {
+    installed("setpriv") && installed("prlimit")
+}
+
+/// Starts five exports as a user whose threads can be limited; `None`, which is reported, if that is not possible here.
+fn start_with_limitable_threads(folder: &Folder) -> Option<Process> {
+    if !can_limit_threads() {
         return None;
     }
     chown(folder.join("."), Some(UID), None).unwrap();
@@ -148,7 +153,7 @@ fn start_with_limitable_threads(folder: &Folder) -> Option<Process> {
 
 /// Limits the threads of that user to so many, for one program; `None`: no limit but the hard one. (Without `CAP_SYS_RESOURCE`, only
 /// the user itself may do that.)
-fn limit_threads(program: &Process, most: Option<u64>) {
+pub(crate) fn limit_threads(program: &Process, most: Option<u64>) {
     let most = most.or(getrlimit(Resource::Nproc).maximum);
     let most = most.map_or_else(|| "unlimited".to_owned(), |most| most.to_string());
     let pid = program.pid();

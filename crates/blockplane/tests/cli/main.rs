@@ -14,6 +14,7 @@ mod daemonize;
 mod export;
 mod help;
 mod image_locking;
+mod image_resize;
 mod inherited;
 mod invalid_command_lines;
 mod iothreads;

@@ -9,6 +9,10 @@ use crate::control::{MainThread, run_on_main_thread};
 /// The time after which an adoption is tried again while a command has reserved the nodes.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
+/// What an operator does after an adoption has failed.
+const ADVICE_AFTER_FAILURE: &str =
+    "remove the cause, then have the node resized to the image's size (block_resize)";
+
 /// Adopts the sizes of all images that were resized while a job used them, which has ended.
 pub(crate) fn adopt_announced_sizes(control: &mut MainThread) {
     let nodes = control.objects.nodes.iter().map(|open| &open.node);
@@ -33,7 +37,7 @@ pub(crate) fn adopt_announced_size(control: &mut MainThread, node_name: &str) {
     let Some(size) = node.announced_image_size() else {
         return;
     };
-    if node.whole_sectors_of(size) == node.size() {
+    if node.disk_size_for_end(size) == node.size() {
         return;
     }
     if control.objects.check_not_used_by_job(&node).is_err() {
@@ -49,7 +53,7 @@ pub(crate) fn adopt_announced_size(control: &mut MainThread, node_name: &str) {
     let plan = match resize::plan_adoption_and_reserve_nodes(&mut control.objects, node, size) {
         Ok(plan) => plan,
         Err(error) => {
-            let advice = "resize the image to its old size, or remove the nodes above it";
+            let advice = "resize the image to a size that all of its nodes can have, or remove the node that the error names";
             tracing::error!(node = node_name, size, %error, advice, "the image has a new size that is not adopted");
             return;
         }
@@ -64,15 +68,17 @@ pub(crate) fn adopt_announced_size(control: &mut MainThread, node_name: &str) {
         },
         move |control, adopted| {
             control.objects.release_nodes(&nodes);
-            if let Err(error) = adopted {
-                tracing::error!(
+            match adopted {
+                // It may have been resized again meanwhile.
+                Ok(()) => adopt_announced_size(control, &name),
+                // Another attempt would end the same way now. The next one is made when the image is resized again, or a job ends.
+                Err(error) => tracing::error!(
                     node = name,
                     error = error.text,
+                    advice = ADVICE_AFTER_FAILURE,
                     "the image's new size is not adopted"
-                );
+                ),
             }
-            // It may have been resized again meanwhile.
-            adopt_announced_size(control, &name);
         },
     );
 }
@@ -87,6 +93,7 @@ fn adopt_later(control: &MainThread, node_name: &str) {
             run_on_main_thread(&sender, move |control| adopt_announced_size(control, &name));
         });
     if let Err(error) = spawned {
-        tracing::error!(node = node_name, %error, "no thread to adopt the image's new size");
+        let advice = ADVICE_AFTER_FAILURE;
+        tracing::error!(node = node_name, %error, advice, "no thread to adopt the image's new size");
     }
 }

@@ -414,7 +414,8 @@ impl MainThread {
     ) -> Result<Value, String> {
         let mut exports = serde_json::Map::new();
         for export in &mut *paused {
-            let queues = state_json::ring_positions_to_json(&export.stop_queues());
+            let bases = export.stop_queues_and_disconnect_nbd_clients();
+            let queues = state_json::ring_positions_to_json(&bases);
             exports.insert(export.id.clone(), json!({"queues": queues}));
         }
         for export in &self.objects.exports {

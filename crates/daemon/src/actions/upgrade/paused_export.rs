@@ -109,7 +109,7 @@ impl PausedExport {
 
     /// Stops the queues, and returns the base of each: where the new process starts it. NBD clients, of which nothing is in flight, are
     /// disconnected.
-    pub fn stop_queues(&mut self) -> Vec<(u16, u32)> {
+    pub fn stop_queues_and_disconnect_nbd_clients(&mut self) -> Vec<(u16, u32)> {
         match &mut self.server {
             PausedExportServer::VhostUser { paused, .. } => {
                 return paused.stop_queues_for_handover();

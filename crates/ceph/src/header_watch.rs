@@ -1,4 +1,4 @@
-//! The size of an image, kept up to date by librbd's notifications of changes of its header.
+//! Watch of an image's header: keeps the size up to date, and calls back after each change.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -18,7 +18,7 @@ pub type OnResize = Arc<dyn Fn() + Send + Sync>;
 pub type OnHeaderChange = Box<dyn Fn() + Send + Sync>;
 
 /// The last known size, and the functions that are called after changes.
-pub(crate) struct SizeWatch {
+pub(crate) struct HeaderWatch {
     functions: &'static Functions,
     image: ImagePointer,
     size: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct SizeWatch {
     on_header_change: OnceLock<OnHeaderChange>,
 }
 
-impl SizeWatch {
+impl HeaderWatch {
     /// One that has not started; the size is 0 until [`set_size`](Self::set_size).
     pub(crate) fn new(
         functions: &'static Functions,
@@ -42,7 +42,7 @@ impl SizeWatch {
         }
     }
 
-    /// Sets the function that is called after each change, unless there is one.
+    /// Sets the function that is called after each change. The first function that is set stays.
     pub(crate) fn set_on_header_change(&self, on_header_change: OnHeaderChange) {
         let _ = self.on_header_change.set(on_header_change);
     }
@@ -82,13 +82,13 @@ impl SizeWatch {
     }
 }
 
-/// Called on a thread of librbd after each change of the image's header: size, snapshots, lock, metadata.
+/// Called on a thread of librbd after each change of the image's header: size, features, lock, snapshots, metadata.
 ///
 /// # Safety
-/// `watch` is the `SizeWatch` of an open image.
+/// `watch` is the `HeaderWatch` of an open image.
 unsafe extern "C" fn image_changed(watch: *mut c_void) {
     // SAFETY: our caller promises it; librbd waits for us before it unregisters the watch.
-    let watch = unsafe { &*watch.cast::<SizeWatch>() };
+    let watch = unsafe { &*watch.cast::<HeaderWatch>() };
     if let Ok(size) = watch.read_size()
         && watch.set_size(size)
     {
