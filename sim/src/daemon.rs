@@ -12,7 +12,7 @@ use block::{Node, ThrottleLimits};
 use engine::Errno;
 use iothread::{
     DeviceCommand, DeviceSetup, ErrorPolicy, ExportReporter, Message, QueueReporter, Report,
-    ResumeAction, SocketDevice, SocketDeviceCommand, VringSetup, report_channel,
+    ReportedExport, ResumeAction, SocketDevice, SocketDeviceCommand, VringSetup, report_channel,
 };
 use telemetry::queue::{QueueName, QueueStats};
 use virtio_blk::{Device, DeviceOptions};
@@ -100,7 +100,7 @@ impl Daemon {
         let device = Device::new(options, nodes.shown(0).geometry()).expect("a device");
         let [reads, writes] = config.policy;
         let (reports, mailbox) = report_channel();
-        let reports = ExportReporter::new(reports, "sim", "disk");
+        let reports = ExportReporter::new(reports, &ReportedExport::new("sim"), "disk");
         Daemon {
             iothreads: iothreads.map(RefCell::new).map(Rc::new).collect(),
             device: Arc::new(device),

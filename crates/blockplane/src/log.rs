@@ -5,6 +5,7 @@
 
 mod journal;
 mod printable;
+mod repeated_lines;
 
 use std::error::Error;
 use std::io::{IsTerminal, Write};
@@ -17,6 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use daemon::BoxError;
 use journal::JournalPriorityFormat;
 use printable::{JsonWriter, printable_fields};
+use repeated_lines::LimitedFormat;
 
 /// Environment variable for the log level, unless `serve` has an option for it.
 const LEVEL_VARIABLE: &str = "BLOCKPLANE_LOG";
@@ -76,11 +78,13 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         .fmt_fields(printable_fields())
         .with_writer(std::io::stderr);
     match (format, journal::is_stderr_journal()) {
-        (LogFormat::Text, false) => builder.init(),
+        (LogFormat::Text, false) => builder
+            .map_event_format(|event| LimitedFormat::new(event, format))
+            .init(),
         (LogFormat::Text, true) => builder
             .without_time()
             .with_level(false)
-            .map_event_format(JournalPriorityFormat)
+            .map_event_format(|event| LimitedFormat::new(JournalPriorityFormat(event), format))
             .init(),
         (LogFormat::Json, _) => {
             // Each message is one line, a panic too.
@@ -102,9 +106,15 @@ fn json_dispatch(level: Level) -> Dispatch {
         // `message` and `advice` stay members of the object itself, where collectors of logs look for them.
         .flatten_event(true);
     if journal::is_stderr_journal() {
-        builder.map_event_format(JournalPriorityFormat).into()
+        builder
+            .map_event_format(|event| {
+                LimitedFormat::new(JournalPriorityFormat(event), LogFormat::Json)
+            })
+            .into()
     } else {
-        builder.into()
+        builder
+            .map_event_format(|event| LimitedFormat::new(event, LogFormat::Json))
+            .into()
     }
 }
 

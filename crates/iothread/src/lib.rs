@@ -39,8 +39,8 @@ pub use handles::{SocketDeviceHandle, VringHandle};
 pub use iothread_handle::{IothreadError, IothreadHandle, IothreadSettings, IothreadTotals};
 pub use messages::{
     DeviceCommand, DeviceSetup, DroppedReports, ExportQueues, ExportReporter, IoStatus,
-    LastIoError, Message, QueueReporter, Report, ReportSender, ResumeAction, ScsiDisk, ScsiMessage,
-    ScsiSetup, SocketDeviceCommand, VringSetup, report_channel,
+    LastIoError, Message, QueueReporter, Report, ReportSender, ReportedExport, ResumeAction,
+    ScsiDisk, ScsiMessage, ScsiSetup, SocketDeviceCommand, VringSetup, report_channel,
 };
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};
 pub use queue_runner::QueuesRunner;

@@ -19,7 +19,7 @@ pub use export_queues::{ExportQueues, IoStatus, ResumeAction};
 pub(crate) use queue_registration::QueueRegistration;
 pub use reports::{
     DroppedReports, ExportReporter, LastIoError, QueueReporter, Report, ReportSender,
-    report_channel,
+    ReportedExport, report_channel,
 };
 pub use setup::{DeviceSetup, ScsiDisk, ScsiMessage, ScsiSetup, VringSetup};
 

@@ -457,8 +457,9 @@ impl Vring {
             return;
         }
         self.broken = true;
+        let name = self.device.queue_name();
         tracing::error!(
-            queue = self.device.queue_name().to_string(), %error,
+            export = %name.export().to_string_lossy(), queue = name.index(), %error,
             "the guest's driver broke this queue: it is stopped until the driver resets the device"
         );
         if let Some(reports) = &self.reports {

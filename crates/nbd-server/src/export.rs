@@ -84,6 +84,14 @@ struct RunningConnection {
     socket: Weak<OwnedFd>,
 }
 
+impl RunningConnection {
+    /// Whether its client has left. Its requests may still be in flight.
+    fn has_hung_up(&self) -> bool {
+        let socket = self.socket.upgrade();
+        socket.is_none_or(|socket| has_hung_up(&socket))
+    }
+}
+
 impl Export {
     /// An export without connections.
     #[must_use]
@@ -275,25 +283,19 @@ impl Export {
     pub fn remove_if_hung_up(&self) -> bool {
         let connections = self.lock_connections();
         let mut running = connections.running.iter();
-        let have_hung_up = running.all(|running| match running.socket.upgrade() {
-            Some(socket) => has_hung_up(&socket),
-            None => true,
-        });
+        let have_hung_up = running.all(RunningConnection::has_hung_up);
         if have_hung_up {
             self.is_removed.store(true, Ordering::Release);
         }
         have_hung_up
     }
 
-    /// How many of its connections have no client any more, and wait for the disk.
+    /// How many of its connections have lost their client, or are being disconnected since the export is removed.
     pub(crate) fn gone_connection_count(&self) -> usize {
         let connections = self.lock_connections();
         let is_removed = self.is_removed();
         let running = connections.running.iter();
-        let gone = running.filter(|running| {
-            let socket = running.socket.upgrade();
-            is_removed || socket.is_none_or(|socket| has_hung_up(&socket))
-        });
+        let gone = running.filter(|running| is_removed || running.has_hung_up());
         gone.count()
     }
 
@@ -324,8 +326,8 @@ impl Export {
         }
     }
 
-    /// Disconnects all clients, and waits until their requests in flight are done. Those that were not submitted get no reply: clients
-    /// that connect again send them again.
+    /// Disconnects all clients, and waits until their requests in flight are done. Those that were not submitted, or not as a whole, get
+    /// no reply: clients that connect again send them again.
     pub fn disconnect_and_wait(&self) {
         // They stay in the list until then, since others wait for their requests too.
         let handles = self.connection_handles();

@@ -45,7 +45,7 @@ impl ExportList {
         self.lock().find_by_number(number)
     }
 
-    /// How many connections of all exports have no client any more, and wait for their disks.
+    /// How many connections of all exports have lost their client, or are being disconnected since their export is removed.
     pub fn gone_connection_count(&self) -> usize {
         let exports = self.lock();
         let exports = exports.by_number.values().filter_map(Weak::upgrade);

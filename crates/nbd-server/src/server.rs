@@ -135,7 +135,7 @@ struct ServerThread {
     negotiating: VecDeque<NegotiatingClient>,
     /// Connections on iothreads.
     running_count: usize,
-    /// How many of them had no client any more when that was counted, which is done while the server is full.
+    /// How many of them had no client any more when that was counted, which is done while a server for several clients is full.
     gone_count: usize,
     /// When to count these again.
     next_count_at: Instant,
@@ -179,14 +179,14 @@ impl ServerThread {
     fn run_iteration(&mut self) -> bool {
         let now = Instant::now();
         self.accept_retry_at = self.accept_retry_at.filter(|at| *at > now);
-        let is_full = self.is_full();
-        if is_full && self.next_count_at <= now {
+        let counts_gone = self.counts_gone();
+        if counts_gone && self.next_count_at <= now {
             self.gone_count = self.exports.gone_connection_count();
             self.next_count_at = now + COUNT_INTERVAL;
         }
         let accepts = self.accepts();
         let deadlines = self.negotiating.iter().filter_map(|client| client.deadline);
-        let next_count_at = is_full.then_some(self.next_count_at);
+        let next_count_at = counts_gone.then_some(self.next_count_at);
         let next = deadlines.chain(self.accept_retry_at).chain(next_count_at);
         let next = next.min();
         let mut timeout = next.map(|next| {
@@ -239,10 +239,10 @@ impl ServerThread {
         self.handle_messages()
     }
 
-    /// Whether there are as many connections as there may be clients.
-    fn is_full(&self) -> bool {
-        let most = self.settings.max_connections.map(|most| most as usize);
-        most.is_some_and(|most| self.connection_count() >= most)
+    /// Whether connections without a client matter now: there are as many connections as there may be clients, and more than one.
+    fn counts_gone(&self) -> bool {
+        let most = self.settings.max_connections.filter(|most| *most > 1);
+        most.is_some_and(|most| self.connection_count() >= most as usize)
     }
 
     /// Clients in the handshake, and connections on iothreads.
@@ -251,7 +251,8 @@ impl ServerThread {
     }
 
     /// Whether the server accepts another client now. Clients of a disk that does not answer may leave, and must not keep others out:
-    /// as many connections without a client may exist besides. A client that is to be the only one waits for them.
+    /// as many connections without a client may exist besides. A client that is to be the only one waits for the one before: its requests
+    /// may still change the disk.
     fn accepts(&self) -> bool {
         let has_room = match self.settings.max_connections.map(|most| most as usize) {
             None => true,

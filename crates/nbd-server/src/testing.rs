@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block::Node;
-use iothread::ExportReporter;
+use iothread::{ExportReporter, ReportedExport};
 use nbd::server::BlockSizes;
 
 use crate::{Export, ExportSettings};
@@ -32,7 +32,11 @@ pub fn export_without_iothreads(
         size: 1 << 20,
         iothreads: Vec::new(),
         stats: Vec::new(),
-        reports: Arc::new(ExportReporter::new(reports, "e", "null")),
+        reports: Arc::new(ExportReporter::new(
+            reports,
+            &ReportedExport::new("e"),
+            "null",
+        )),
         node: Box::new(node),
         on_connected: Box::new(|_| ()),
     })

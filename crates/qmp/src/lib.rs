@@ -36,4 +36,5 @@ pub use json_text::json_to_text;
 pub use reply_sender::ReplySender;
 pub use server::{CommandCall, Server};
 pub use server_handle::ServerHandle;
+pub use state_events::StateKey;
 pub use types::{Member, ObjectType, Type, TypeDefinition, Variants};

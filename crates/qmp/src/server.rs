@@ -339,16 +339,21 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
 
     /// Sends an event to all clients as its limit allows.
     fn send_event_or_hold_back(&mut self, event: Value, limit: EventLimit) {
-        let events = match limit {
-            EventLimit::None => [None, Some(event)],
+        let event = match limit {
+            EventLimit::None => Some(event),
             EventLimit::State(state) => {
                 let now = Instant::now();
-                [None, self.state_events.pass_or_hold(state, event, now)]
+                self.state_events.pass_or_hold(state, event, now)
             }
-            EventLimit::EndOfState(state) => [self.state_events.end(&state), Some(event)],
+            EventLimit::EndOfStates(owner) => {
+                for held in self.state_events.end_states_of(&owner) {
+                    self.send_event(&held);
+                }
+                Some(event)
+            }
         };
-        for event in events.iter().flatten() {
-            self.send_event(event);
+        if let Some(event) = event {
+            self.send_event(&event);
         }
     }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::client_count::ClientCount;
 use crate::endpoint::Endpoint;
+use crate::state_events::StateKey;
 
 /// A message to the monitors' thread.
 pub(crate) enum MessageToServer {
@@ -39,9 +40,9 @@ pub(crate) enum EventLimit {
     /// Not at all: the program causes them.
     None,
     /// As one of this state, see [`ServerHandle::emit_state`].
-    State(String),
-    /// Not at all, and what is held back of this state is sent before it.
-    EndOfState(String),
+    State(StateKey),
+    /// Not at all, and what is held back of all states of this owner is sent before it.
+    EndOfStates(String),
 }
 
 /// Sends messages to the server from any thread. Without a running server they are dropped.
@@ -87,15 +88,15 @@ impl ServerHandle {
         self.emit_limited(name, data, EventLimit::None);
     }
 
-    /// Sends an event that tells the present value of `state`, any name. If there are many of one state, a few are sent at once
-    /// and then one per second: the latest, those between are dropped.
-    pub fn emit_state(&self, state: String, name: &'static str, data: Value) {
+    /// Sends an event that tells the present value of a state. All events of one state share a limit. If there are many, a few are sent
+    /// at once and then one per second: the latest, those between are dropped.
+    pub fn emit_state(&self, state: StateKey, name: &'static str, data: Value) {
         self.emit_limited(name, data, EventLimit::State(state));
     }
 
-    /// Sends an event that ends `state`: the latest event of that comes before it.
-    pub fn emit_end_of_state(&self, state: String, name: &'static str, data: Value) {
-        self.emit_limited(name, data, EventLimit::EndOfState(state));
+    /// Sends an event that ends all states of `owner`: the latest event of each comes before it.
+    pub fn emit_end_of_states(&self, owner: String, name: &'static str, data: Value) {
+        self.emit_limited(name, data, EventLimit::EndOfStates(owner));
     }
 
     /// Sends an event with the present time to all clients.

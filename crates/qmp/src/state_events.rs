@@ -1,9 +1,9 @@
 //! Limits the events that a party outside the program can cause without end, such as a client that connects and leaves.
 //!
-//! Each of them tells the present value of a state. So that no value stays untold, the latest event of a state is held back
-//! rather than dropped, and sent when the limit allows it.
+//! Each of them tells the present value of a state. The latest event of a state is held back rather than dropped, so that clients learn
+//! every final value. It is sent when the limit allows it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -14,59 +14,77 @@ const BURST: u32 = 10;
 /// Interval of further ones, as that of QEMU's limited events.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// A state that events tell the present value of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StateKey {
+    /// What has the state and ends with it: an export's id.
+    pub owner: String,
+    /// The name of the state among the owner's.
+    pub state: String,
+}
+
 /// The states whose events are limited at present.
 #[derive(Default)]
-pub(crate) struct StateEvents(HashMap<String, LimitedState>);
+pub(crate) struct StateEvents(BTreeMap<StateKey, LimitedState>);
 
 /// A state of which events were sent lately.
 struct LimitedState {
-    /// Each event that is sent moves this on by an interval. It is never a burst or more ahead of the present time.
-    paid_until: Instant,
+    /// Moves on by one interval for each event sent; an event may be sent while this is less than a burst of intervals ahead of now (a
+    /// token bucket).
+    full_rate_until: Instant,
     /// The latest event, if it may not be sent yet.
     held: Option<Value>,
 }
 
 impl LimitedState {
-    /// When another event may be sent: the first ones of a burst at once, ahead of their pay.
-    fn next_due(&self) -> Instant {
-        self.paid_until - INTERVAL * (BURST - 1)
+    /// When another event may be sent: the first ones of a burst at once.
+    fn next_send_time(&self) -> Instant {
+        self.full_rate_until - INTERVAL * (BURST - 1)
     }
 
-    /// Pays for an event that is sent.
-    fn pay(&mut self, now: Instant) {
-        self.paid_until = self.paid_until.max(now) + INTERVAL;
+    /// Counts an event that is sent.
+    fn count_sent(&mut self, now: Instant) {
+        self.full_rate_until = self.full_rate_until.max(now) + INTERVAL;
     }
 }
 
 impl StateEvents {
     /// Returns an event of a state to be sent now; otherwise holds it back, in the place of the one held before.
-    pub fn pass_or_hold(&mut self, state: String, event: Value, now: Instant) -> Option<Value> {
+    pub fn pass_or_hold(&mut self, state: StateKey, event: Value, now: Instant) -> Option<Value> {
         let state = self.0.entry(state).or_insert(LimitedState {
-            paid_until: now,
+            full_rate_until: now,
             held: None,
         });
-        if state.held.is_some() || state.next_due() > now {
+        if state.held.is_some() || state.next_send_time() > now {
             state.held = Some(event);
             return None;
         }
-        state.pay(now);
+        state.count_sent(now);
         Some(event)
     }
 
-    /// Takes the event of a state that is held back, at its end.
-    pub fn end(&mut self, state: &str) -> Option<Value> {
-        self.0.remove(state)?.held
+    /// Takes the events of all states of an owner that are held back, at its end.
+    pub fn end_states_of(&mut self, owner: &str) -> Vec<Value> {
+        let mut held = Vec::new();
+        self.0.retain(|key, state| {
+            let ends = key.owner == owner;
+            if ends {
+                held.extend(state.held.take());
+            }
+            !ends
+        });
+        held
     }
 
     /// Takes the held events that may be sent now, and forgets states that are not limited any more.
     pub fn take_due(&mut self, now: Instant) -> Vec<Value> {
         let mut due = Vec::new();
         self.0.retain(|_, state| {
-            if state.held.is_some() && state.next_due() <= now {
+            if state.held.is_some() && state.next_send_time() <= now {
                 due.extend(state.held.take());
-                state.pay(now);
+                state.count_sent(now);
             }
-            state.held.is_some() || state.paid_until > now
+            state.held.is_some() || state.full_rate_until > now
         });
         due
     }
@@ -74,13 +92,22 @@ impl StateEvents {
     /// When the next held event may be sent.
     pub fn next_due(&self) -> Option<Instant> {
         let holding = self.0.values().filter(|state| state.held.is_some());
-        holding.map(LimitedState::next_due).min()
+        holding.map(LimitedState::next_send_time).min()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn key(owner: &str, state: &str) -> StateKey {
+        StateKey {
+            owner: owner.into(),
+            state: state.into(),
+        }
+    }
 
     /// Passes or holds back events with these numbers; returns those that are sent.
     fn sent(
@@ -89,7 +116,7 @@ mod tests {
         now: Instant,
     ) -> Vec<Value> {
         numbers
-            .filter_map(|number| events.pass_or_hold("e".into(), number.into(), now))
+            .filter_map(|number| events.pass_or_hold(key("e", "connection"), number.into(), now))
             .collect()
     }
 
@@ -117,26 +144,36 @@ mod tests {
     fn states_are_limited_each_on_its_own() {
         let (mut events, now) = (StateEvents::default(), Instant::now());
         sent(&mut events, 0..100, now);
-        assert_eq!(
-            events.pass_or_hold("f".into(), 1.into(), now),
-            Some(1.into())
-        );
+        for other in [key("e", "queue 0"), key("f", "connection")] {
+            assert_eq!(events.pass_or_hold(other, 1.into(), now), Some(1.into()));
+        }
     }
 
     #[test]
-    fn held_event_is_returned_at_the_end_of_its_state() {
+    fn held_events_of_all_states_are_returned_at_the_end_of_their_owner() {
         let (mut events, now) = (StateEvents::default(), Instant::now());
         sent(&mut events, 0..100, now);
-        assert_eq!(events.end("e"), Some(99.into()));
-        assert_eq!(events.end("e"), None);
+        for (owner, state) in [("e", "queue 0"), ("e", "queue 1"), ("f", "queue 0")] {
+            for number in 0..=BURST {
+                events.pass_or_hold(
+                    key(owner, state),
+                    format!("{owner} {state} {number}").into(),
+                    now,
+                );
+            }
+        }
+        let held = [json!(99), json!("e queue 0 10"), json!("e queue 1 10")];
+        assert_eq!(events.end_states_of("e"), held);
+        assert_eq!(events.end_states_of("e"), Vec::<Value>::new());
         assert_eq!(sent(&mut events, 0..1, now), [0]);
+        assert_eq!(events.end_states_of("f"), ["f queue 0 10"]);
     }
 
     #[test]
     fn states_without_recent_events_are_forgotten() {
         let (mut events, now) = (StateEvents::default(), Instant::now());
         for state in 0..1000 {
-            events.pass_or_hold(state.to_string(), 0.into(), now);
+            events.pass_or_hold(key("e", &state.to_string()), 0.into(), now);
         }
         events.take_due(now + INTERVAL);
         assert!(events.0.is_empty());

@@ -93,7 +93,7 @@ fn connections_beyond_the_backlog_leave_nothing() {
     flood.stop();
 }
 
-/// Front-ends that come, say something wrong and go: one line each.
+/// Front-ends that come, say something wrong and go: ten lines at once, and then one per second.
 #[test]
 fn thousand_hostile_front_ends_leave_nothing() {
     const TIMES: usize = 1000;
@@ -105,7 +105,8 @@ fn thousand_hostile_front_ends_leave_nothing() {
         assert_eq!(wire.reply(SET_VRING_CALL), None);
     }
     flood.is_over("1000 bad front-ends");
-    assert_eq!(flood.daemon.log().lines().count(), TIMES);
+    let lines = flood.daemon.log().lines().count();
+    assert!((10..TIMES / 10).contains(&lines), "{lines} lines");
     flood.stop();
 }
 
@@ -131,12 +132,10 @@ fn truncated_ring_memory_breaks_queues_only() {
     let most = TIMES / 2 * TRUNCATED_BYTES / 1024;
     assert!(grown < most, "{grown} KiB more");
     let log = flood.daemon.log();
-    for said in [
-        "truncated guest memory",
-        "the guest's driver broke this queue",
-    ] {
-        assert_eq!(log.matches(said).count() as u64, TIMES, "{log}");
-    }
+    let count = |said: &str| log.matches(said).count() as u64;
+    assert_eq!(count("truncated guest memory"), TIMES, "{log}");
+    let broken = count("the guest's driver broke this queue");
+    assert!((10..=TIMES).contains(&broken), "{log}");
     let mut last = flood.offender();
     assert_eq!(truncate_rings(&mut last), Answer::Broken);
     flood.stop();

@@ -29,6 +29,7 @@ mod changing_rings;
 mod daemon;
 mod descriptors;
 mod dirty_log;
+mod events;
 mod floods;
 mod front_end;
 mod inflight;
@@ -47,7 +48,7 @@ mod scsi;
 
 use test_support::vhost_user::wire;
 
-use crate::row::{Rows, one_daemon_survives, stops_in_good_order};
+use crate::row::{Rows, daemon_survives, stops_in_good_order};
 
 /// All tables.
 const TABLES: [fn(&mut Rows); 9] = [
@@ -64,37 +65,37 @@ const TABLES: [fn(&mut Rows); 9] = [
 
 #[test]
 fn invalid_messages_are_survived() {
-    one_daemon_survives(&[messages::rows]);
+    daemon_survives(&[messages::rows]);
 }
 
 #[test]
 fn invalid_descriptors_are_survived() {
-    one_daemon_survives(&[descriptors::rows]);
+    daemon_survives(&[descriptors::rows]);
 }
 
 #[test]
 fn invalid_inflight_regions_and_dirty_logs_are_survived() {
-    one_daemon_survives(&[inflight::rows, dirty_log::rows]);
+    daemon_survives(&[inflight::rows, dirty_log::rows]);
 }
 
 #[test]
 fn invalid_memory_is_survived() {
-    one_daemon_survives(&[memory::rows]);
+    daemon_survives(&[memory::rows]);
 }
 
 #[test]
 fn invalid_rings_are_survived() {
-    one_daemon_survives(&[rings::rows]);
+    daemon_survives(&[rings::rows]);
 }
 
 #[test]
 fn invalid_packed_queues_are_survived() {
-    one_daemon_survives(&[packed::rows]);
+    daemon_survives(&[packed::rows]);
 }
 
 #[test]
 fn invalid_requests_are_survived() {
-    one_daemon_survives(&[requests::rows, scsi::rows]);
+    daemon_survives(&[requests::rows, scsi::rows]);
 }
 
 /// One offender for each answer with each text in the log.

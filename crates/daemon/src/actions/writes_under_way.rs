@@ -40,11 +40,9 @@ impl WritesUnderWay {
         let bitmaps = bitmaps.map(|(node, action)| (node.clone(), action.bitmap.clone()));
         let mut found = WritesUnderWay {
             bitmaps: bitmaps.collect(),
-            name_of_additional: NAME.to_owned(),
+            name_of_additional: String::new(),
         };
-        while found.is_name_used(changes) {
-            found.name_of_additional.push('#');
-        }
+        found.name_of_additional = unused_name(&found.nodes(), changes);
         for node in found.nodes() {
             let add = BitmapChange::Add {
                 size: node.size(),
@@ -58,15 +56,6 @@ impl WritesUnderWay {
             ));
         }
         found
-    }
-
-    /// Whether another bitmap of the nodes has the name, or one that is added.
-    fn is_name_used(&self, changes: &[(Arc<Node>, BitmapAction)]) -> bool {
-        let name = &self.name_of_additional;
-        let changed = changes.iter().any(|(_, action)| action.bitmap == *name);
-        let nodes = self.nodes();
-        let mut statuses = nodes.iter().flat_map(|node| node.bitmaps().statuses());
-        changed || statuses.any(|bitmap| bitmap.name == *name)
     }
 
     /// Merges the additional bitmaps into those that no longer record, and removes them, also if that fails. All writes have ended.
@@ -96,6 +85,20 @@ impl WritesUnderWay {
         nodes.dedup_by_key(|node| Arc::as_ptr(node));
         nodes
     }
+}
+
+/// A name that neither a bitmap of the nodes has nor one of the changes.
+fn unused_name(nodes: &[&Arc<Node>], changes: &[(Arc<Node>, BitmapAction)]) -> String {
+    let is_used = |name: &String| {
+        let mut statuses = nodes.iter().flat_map(|node| node.bitmaps().statuses());
+        changes.iter().any(|(_, action)| action.bitmap == *name)
+            || statuses.any(|bitmap| bitmap.name == *name)
+    };
+    let mut name = NAME.to_owned();
+    while is_used(&name) {
+        name.push('#');
+    }
+    name
 }
 
 fn action_of(node: &Arc<Node>, bitmap: &str, change: BitmapChange) -> BitmapAction {
@@ -148,17 +151,11 @@ mod tests {
             enabled: false,
             persistent: false,
         };
-        let mut under_way = WritesUnderWay {
-            bitmaps: vec![(node.clone(), "b".to_owned())],
-            name_of_additional: NAME.to_owned(),
-        };
-        assert!(!under_way.is_name_used(&[]));
-        let changes = [(node.clone(), action_of(&node, NAME, add))];
-        assert!(under_way.is_name_used(&changes));
+        assert_eq!(unused_name(&[&node], &[]), "#under-way");
+        let changes = [(node.clone(), action_of(&node, "#under-way", add))];
+        assert_eq!(unused_name(&[&node], &changes), "#under-way#");
         let [(_, add)] = changes;
         switch(&[add]).unwrap();
-        assert!(under_way.is_name_used(&[]));
-        under_way.name_of_additional.push('#');
-        assert!(!under_way.is_name_used(&[]));
+        assert_eq!(unused_name(&[&node], &[]), "#under-way#");
     }
 }

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
 use iothread::{
-    DeviceSetup, ExportReporter, IothreadHandle, QueueReporter, VringHandle, VringSetup,
+    DeviceSetup, ExportReporter, IothreadHandle, QueueReporter, ReportedExport, VringHandle,
+    VringSetup,
 };
-use qmp::ServerHandle;
+use qmp::{ServerHandle, StateKey};
 use serde_json::json;
 use telemetry::queue::QueueName;
 use vhost_user::StartedQueue;
@@ -17,7 +18,7 @@ use crate::disk::export_stats::{ExportStats, iothread_index_of_queue};
 
 /// Starts the virtqueues of an export: has what each of them needs, its iothreads, counters and error reports.
 pub(crate) struct QueueStarter {
-    pub export: String,
+    pub export: Arc<ReportedExport>,
     pub iothreads: Vec<Arc<IothreadHandle>>,
     pub fixed_buffers: bool,
     pub events: ServerHandle,
@@ -36,7 +37,7 @@ impl QueueStarter {
     ) -> Result<Box<dyn StartedQueue>, StartError> {
         let iothread = &self.iothreads[iothread_index_of_queue(index, self.iothreads.len())];
         let handle = iothread.start_vring(VringSetup {
-            name: QueueName::new(&self.export, index),
+            name: QueueName::new(self.export.id(), index),
             device,
             queue,
             fixed_buffers: self.fixed_buffers,
@@ -60,7 +61,7 @@ impl QueueStarter {
 
 /// Records whether an export has a front-end, and sends an event if that has changed. Returns whether it has.
 pub(crate) fn record_and_report_connection(
-    export: &str,
+    export: &ReportedExport,
     connected: bool,
     stats: &ExportStats,
     events: &ServerHandle,
@@ -71,7 +72,13 @@ pub(crate) fn record_and_report_connection(
             true => "BLOCK_EXPORT_CONNECTED",
             false => "BLOCK_EXPORT_DISCONNECTED",
         };
-        events.emit_state(export.to_owned(), event, json!({"id": export}));
+        let state = StateKey {
+            owner: export.id().to_owned(),
+            state: "connection".to_owned(),
+        };
+        export.report_unless_removed(|| {
+            events.emit_state(state, event, json!({"id": export.id()}));
+        });
     }
     changed
 }

@@ -30,7 +30,7 @@ impl VhostUserBlkDevice {
         let result = self.node.get().flush_blocking();
         if let Err(error) = &result {
             tracing::error!(
-                export = self.queue_starter.export,
+                export = self.queue_starter.export.id(),
                 %error,
                 advice = "look for errors of the disk below (dmesg); writes of the guest may not be on stable storage",
                 "flushing the disk failed while the guest turned the write cache off"
@@ -42,7 +42,7 @@ impl VhostUserBlkDevice {
 
 impl VirtioDevice for VhostUserBlkDevice {
     fn name(&self) -> &str {
-        &self.queue_starter.export
+        self.queue_starter.export.id()
     }
 
     fn on_connection_change(&self, connected: bool) {

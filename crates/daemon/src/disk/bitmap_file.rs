@@ -76,13 +76,16 @@ impl BitmapFile {
         self.replace(&node.bitmaps().save(SaveKind::InUse))
     }
 
-    /// Saves the persistent bitmaps of a node of which all requests have ended, and no other will come. If that fails, the node
-    /// stays, and its file says so: it may have been replaced all the same.
+    /// Saves the persistent bitmaps of a node of which all requests have ended, and no other will come. If that fails, the bitmaps are
+    /// saved as in use again: the new file may have got its name before the failure (its folder was not synced), and would call them
+    /// consistent although the node goes on.
+    ///
+    /// # Errors
+    /// The first failure, as text for operators.
     pub fn save_at_end(&self, node: &Node) -> Result<(), String> {
         let kind = SaveKind::AtEnd(node.image_stamp());
         let saved = self.replace(&node.bitmaps().save(kind));
         if saved.is_err() {
-            // Of two failures the first one is reported.
             let _ = self.save_in_use(node);
         }
         saved
@@ -163,7 +166,7 @@ mod tests {
         file.take_over(opened);
         let sync_of_folder = Call {
             number: libc::SYS_fsync,
-            with_bits: Some((0, 1 << 9)),
+            with_bits: Some((0, u64::from(FOLDER_BIT.unsigned_abs()))),
         };
         let saved = with_errno(&[sync_of_folder], libc::EIO, || file.save_at_end(&node));
         let Some(saved) = saved else { return };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
-use iothread::ExportReporter;
+use iothread::{ExportReporter, ReportedExport};
 use options::ExportOptions;
 
 use crate::devices::export_server::{ExportFrontEndHandle, ExportServer};
@@ -26,6 +26,7 @@ pub(crate) enum ExportRemoval {
 pub(crate) struct Export {
     /// Its present options, with all changes since it was added.
     pub options: ExportOptions,
+    pub reported: Arc<ReportedExport>,
     /// The disks that its guest sees.
     pub disks: Vec<ExportedDisk>,
     /// For virtio-scsi: disks are added and removed here.

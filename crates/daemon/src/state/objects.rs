@@ -239,8 +239,7 @@ impl DaemonObjects {
             return Err(format!("Export '{id}' is already shutting down").into());
         };
         if server.stop_if_unconnected() {
-            self.exports.remove(index);
-            self.emit_export_deleted(id);
+            self.forget_export_and_emit_event(index);
             return Ok(ExportRemoval::Done);
         }
         // The thread is there before anything is stopped. Without a server it has nothing to do.
@@ -278,14 +277,20 @@ impl DaemonObjects {
 
     /// Removes an export whose queues have drained.
     pub fn remove_drained_export_and_emit_event(&mut self, id: &str) {
-        self.exports.retain(|export| export.options.id != id);
-        self.emit_export_deleted(id);
+        if let Some(index) = self.exports.iter().position(|e| e.options.id == id) {
+            self.forget_export_and_emit_event(index);
+        }
     }
 
-    /// Sends the event that an export has been removed.
-    fn emit_export_deleted(&self, id: &str) {
+    /// Sends the event that an export has been removed, which is the last one of it.
+    fn forget_export_and_emit_event(&mut self, index: usize) {
+        let Export {
+            options, reported, ..
+        } = self.exports.remove(index);
+        reported.mark_removed();
+        let (id, data) = (options.id.clone(), json!({"id": options.id}));
         self.events
-            .emit_end_of_state(id.to_owned(), "BLOCK_EXPORT_DELETED", json!({"id": id}));
+            .emit_end_of_states(id, "BLOCK_EXPORT_DELETED", data);
     }
 
     /// Whether there is an export of type `nbd` with this id.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use block::SNAPSHOT_OVER;
 use iothread::{DroppedReports, Errno, ErrorAction, LastIoError, Report, ReportSender};
-use qmp::ServerHandle;
+use qmp::{ServerHandle, StateKey};
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
 
@@ -54,12 +54,14 @@ fn run_reports_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, even
                 queue,
                 reason,
             }) => {
-                let data = json!({"id": export, "queue": queue, "reason": reason});
-                events.emit_state(
-                    format!("{export}, queue {queue}"),
-                    "BLOCK_EXPORT_QUEUE_BROKEN",
-                    data,
-                );
+                let data = json!({"id": export.id(), "queue": queue, "reason": reason});
+                let state = StateKey {
+                    owner: export.id().to_owned(),
+                    state: format!("queue {queue}"),
+                };
+                export.report_unless_removed(|| {
+                    events.emit_state(state, "BLOCK_EXPORT_QUEUE_BROKEN", data);
+                });
             }
             Ok(Report::Late {
                 export,
@@ -69,16 +71,17 @@ fn run_reports_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, even
             }) => {
                 let seconds = Scale::measure().to_ns(oldest_ticks) / 1_000_000_000;
                 tracing::warn!(
-                    export,
+                    export = export.id(),
                     queue,
                     requests,
                     oldest_seconds = seconds,
                     advice = "look for errors of the disk below (dmesg, the log of its server); the requests stay in flight",
                     "requests take longer than request-timeout"
                 );
-                let data =
-                    json!({"id": export, "queue": queue, "requests": requests, "seconds": seconds});
-                events.emit("BLOCK_EXPORT_REQUESTS_LATE", data);
+                let data = json!({
+                    "id": export.id(), "queue": queue, "requests": requests, "seconds": seconds
+                });
+                export.report_unless_removed(|| events.emit("BLOCK_EXPORT_REQUESTS_LATE", data));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -111,7 +114,7 @@ fn warn_of_failed_request_unless_efault(
     }
     if errno == SNAPSHOT_OVER {
         tracing::warn!(
-            export = errors.export,
+            export = errors.export.id(),
             node = errors.node(),
             advice =
                 "no disk has failed: remove the export and the snapshot, and begin another backup",
@@ -137,7 +140,7 @@ fn warn_of_failed_request_unless_efault(
         }
     };
     tracing::warn!(
-        export = errors.export,
+        export = errors.export.id(),
         node = errors.node(),
         operation = if errors.reads { "read" } else { "write" },
         error = errno_text(&errno.into()),
@@ -151,7 +154,7 @@ fn io_error_event_data(errors: &LastIoError, (errno, action): (Errno, ErrorActio
     json!({
         "device": "",
         "node-name": errors.node(),
-        "export": errors.export,
+        "export": errors.export.id(),
         "operation": if errors.reads { "read" } else { "write" },
         "action": action.name(),
         "nospace": errno == Errno::NOSPC,
@@ -245,13 +248,14 @@ fn node_and_direction(errors: &LastIoError) -> (String, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iothread::ExportReporter;
+    use iothread::{ExportReporter, ReportedExport};
 
     #[test]
     fn errors_are_reported_once_per_second_node_and_direction() {
         let (reports, mailbox) = iothread::report_channel();
-        let exports = [("e", "n"), ("f", "n"), ("g", "m")]
-            .map(|(export, node)| ExportReporter::new(reports.clone(), export, node));
+        let exports = [("e", "n"), ("f", "n"), ("g", "m")].map(|(export, node)| {
+            ExportReporter::new(reports.clone(), &ReportedExport::new(export), node)
+        });
         let mut throttle = PendingErrorThrottle::default();
         let mut reported = |now: Instant| {
             for report in mailbox.try_iter() {
@@ -261,7 +265,7 @@ mod tests {
             }
             let mut reported = Vec::new();
             throttle.report_due_errors(now, |errors, (errno, _)| {
-                reported.push((errors.export.clone(), errors.reads, errno));
+                reported.push((errors.export.id().to_owned(), errors.reads, errno));
             });
             (reported, throttle.next_due_time())
         };

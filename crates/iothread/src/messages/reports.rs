@@ -8,7 +8,7 @@
 use std::fmt::Display;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::Errno;
 use eventfd::Signaller;
@@ -19,6 +19,49 @@ use crate::on_error::{ErrorAction, ErrorPolicy};
 /// Limit of reports in the mailbox.
 const MAX_WAITING: usize = 256;
 
+/// An export as reports name it: also when another one has its id, it is not that one.
+#[derive(Debug)]
+pub struct ReportedExport {
+    id: String,
+    is_removed: Mutex<bool>,
+}
+
+impl ReportedExport {
+    /// One more export, of this id.
+    #[must_use]
+    pub fn new(id: &str) -> Arc<Self> {
+        Arc::new(ReportedExport {
+            id: id.to_owned(),
+            is_removed: Mutex::new(false),
+        })
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Passes a report on, unless the export is removed, which waits for that.
+    pub fn report_unless_removed(&self, report: impl FnOnce()) {
+        let is_removed = self.lock();
+        if !*is_removed {
+            report();
+        }
+    }
+
+    /// From now on reports about it, some of which may be in the mailbox, are not passed on.
+    pub fn mark_removed(&self) {
+        *self.lock() = true;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_removed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Report of an error or of late requests.
 #[derive(Debug)]
 pub enum Report {
@@ -27,7 +70,7 @@ pub enum Report {
     /// A guest broke a queue.
     Broken {
         /// The export.
-        export: String,
+        export: Arc<ReportedExport>,
         /// The queue's index.
         queue: u16,
         /// The error.
@@ -36,7 +79,7 @@ pub enum Report {
     /// Requests take too long.
     Late {
         /// The export.
-        export: String,
+        export: Arc<ReportedExport>,
         /// The queue's index.
         queue: u16,
         /// Number of requests that were not reported before.
@@ -94,7 +137,7 @@ impl ReportSender {
 #[derive(Debug)]
 pub struct LastIoError {
     /// The export.
-    pub export: String,
+    pub export: Arc<ReportedExport>,
     /// Its node, which may be replaced.
     node: Mutex<String>,
     /// Whether reads failed, or other requests.
@@ -162,10 +205,10 @@ impl ExportReporter {
 
     /// Reporter of an export with a node.
     #[must_use]
-    pub fn new(reports: ReportSender, export: &str, node: &str) -> Self {
+    pub fn new(reports: ReportSender, export: &Arc<ReportedExport>, node: &str) -> Self {
         let cell = |reads| {
             Arc::new(LastIoError {
-                export: export.to_owned(),
+                export: export.clone(),
                 node: Mutex::new(node.to_owned()),
                 reads,
                 errno: AtomicI32::new(0),
@@ -177,7 +220,7 @@ impl ExportReporter {
             reports,
             policy: ErrorPolicy::default(),
             queues: ExportQueues::default(),
-            signaller: Signaller::new(export),
+            signaller: Signaller::new(export.id()),
         }
     }
 
@@ -202,7 +245,7 @@ impl ExportReporter {
     /// The export's name.
     #[must_use]
     pub fn export(&self) -> &str {
-        &self.reads.export
+        self.reads.export.id()
     }
 
     /// Reports a failed request. Returns the action of its policy.
@@ -279,7 +322,7 @@ mod tests {
     #[test]
     fn errors_of_one_direction_are_one_report_with_the_last_error() {
         let (reports, mailbox) = report_channel();
-        let export = ExportReporter::new(reports.clone(), "e", "n");
+        let export = ExportReporter::new(reports.clone(), &ReportedExport::new("e"), "n");
         for errno in [Errno::IO, Errno::IO, Errno::NOSPC] {
             export.report_failure(false, errno);
         }
@@ -300,9 +343,20 @@ mod tests {
     }
 
     #[test]
+    fn reports_of_a_removed_export_are_not_passed_on_to_another_one_of_its_id() {
+        let [old, new] = ["e", "e"].map(ReportedExport::new);
+        old.mark_removed();
+        let mut passed_on = Vec::new();
+        for (name, export) in [("old", &old), ("new", &new)] {
+            export.report_unless_removed(|| passed_on.push(name));
+        }
+        assert_eq!(passed_on, ["new"]);
+    }
+
+    #[test]
     fn a_report_without_room_is_counted_and_sent_with_the_next_error() {
         let (reports, mailbox) = report_channel();
-        let export = ExportReporter::new(reports.clone(), "e", "n");
+        let export = ExportReporter::new(reports.clone(), &ReportedExport::new("e"), "n");
         for queue in 0..300 {
             export.report_broken_queue(queue, &"why");
         }

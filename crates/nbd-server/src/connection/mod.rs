@@ -172,13 +172,13 @@ impl Connection {
     fn break_off(&mut self) {
         self.socket.has_read_all = true;
         self.socket.is_broken = true;
-        self.release_unsubmitted();
+        self.release_not_in_flight();
         self.drop_replies();
     }
 
-    /// Frees the slots of requests that were not submitted, without replies.
-    fn release_unsubmitted(&mut self) {
-        while let Some(slot) = self.slots.pop_unsubmitted() {
+    /// Frees the slots of requests that are received and not in flight, without replies.
+    fn release_not_in_flight(&mut self) {
+        while let Some(slot) = self.slots.pop_not_in_flight() {
             self.release_slot(slot);
         }
     }
@@ -309,7 +309,7 @@ impl SocketDevice for Connection {
     /// guest, while an unanswered request is sent again by a client that connects again.
     fn disconnect_and_stop(&mut self) {
         self.socket.has_read_all = true;
-        self.release_unsubmitted();
+        self.release_not_in_flight();
     }
 }
 

@@ -101,7 +101,7 @@ impl Slot {
 pub(super) struct Slots {
     slots: Box<[Slot]>,
     free: Vec<u16>,
-    /// Requests that are complete and were not submitted, in their order.
+    /// Requests that are received and not in flight: none, or not all, of their parts were submitted. In their order.
     pub ready: VecDeque<u16>,
     /// Queries of the block status that wait for the one in flight, in their order.
     waiting_queries: VecDeque<u16>,
@@ -164,14 +164,14 @@ impl Slots {
         true
     }
 
-    /// Ends the query in flight: the next one is ready.
+    /// Ends the query in flight. All that wait are ready: the first one that is not refused begins, and the others wait again.
     pub fn end_query(&mut self) {
         self.has_query_in_flight = false;
-        self.ready.extend(self.waiting_queries.pop_front());
+        self.ready.extend(self.waiting_queries.drain(..));
     }
 
-    /// Takes a request that is complete and was not submitted.
-    pub fn pop_unsubmitted(&mut self) -> Option<u16> {
+    /// Takes a request that is received and not in flight: none, or not all, of its parts were submitted.
+    pub fn pop_not_in_flight(&mut self) -> Option<u16> {
         let ready = self.ready.pop_front();
         ready.or_else(|| self.waiting_queries.pop_front())
     }
@@ -187,5 +187,22 @@ impl Slots {
 
     pub fn count_completed(&mut self) {
         self.in_flight -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_after_a_refused_one_begins() {
+        let mut slots = Slots::new();
+        let begun = [0, 1, 2].map(|slot| slots.begin_query_or_wait(slot));
+        assert_eq!(begun, [true, false, false]);
+        slots.end_query();
+        assert_eq!(slots.ready, [1, 2]);
+        slots.ready.clear();
+        // Query 1 reaches beyond the end of a disk that has shrunk: it is refused before it begins.
+        assert!(slots.begin_query_or_wait(2));
     }
 }

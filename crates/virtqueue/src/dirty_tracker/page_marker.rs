@@ -1,8 +1,9 @@
 //! Page marker of a queue: marks the buffers of its chains one by one, or all memory where that is less work.
 //!
 //! A guest may let each of its buffers be all of its memory, in each of its queues. Once the buffers that a queue has pushed since its last
-//! publish have more pages than its share of the memory, all memory is marked, once, when they are published, and none of them singly. What
-//! another queue has marked since then counts: all queues of an iothread push before the first of them publishes.
+//! publish have more pages than its share of the memory, or than 64 MiB if that is more, all memory is marked, once, when they are
+//! published, and no more of them singly. What another queue has marked since then counts: all queues of an iothread push before the first
+//! of them publishes.
 
 use std::sync::Arc;
 
@@ -59,9 +60,9 @@ impl PageMarker {
     /// Marks a buffer that was written, or sees to it that all memory is marked.
     pub fn mark_buffer(&mut self, addr: u64, len: u64) {
         self.buffer_pages = self.buffer_pages.saturating_add(len / LOG_PAGE_BYTES);
-        // Each queue has a reference to the log.
+        // Each running queue has a reference to the log, and so does the connection: the share is rather too small.
         let queues = Arc::strong_count(&self.log.log) as u64;
-        if self.buffer_pages > (self.memory_pages / queues).max(MIN_SHARE_PAGES) {
+        if self.buffer_pages > share_pages(self.memory_pages, queues) {
             self.require_all();
         } else {
             self.log.log.mark(addr, len);
@@ -85,10 +86,26 @@ impl PageMarker {
     }
 }
 
+/// Pages that each of several queues may mark singly per publish.
+fn share_pages(memory_pages: u64, queues: u64) -> u64 {
+    (memory_pages / queues).max(MIN_SHARE_PAGES)
+}
+
 /// The pages of memory, and parts of pages.
 fn page_count(memory: &GuestMemory) -> u64 {
     let regions = memory.regions().iter();
     regions
         .map(|region| region.len.div_ceil(LOG_PAGE_BYTES))
         .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_of_a_queue_is_64_mib_at_least() {
+        assert_eq!(share_pages(1 << 20, 4), 1 << 18);
+        assert_eq!(share_pages(16_384, 4), 16_384);
+    }
 }
