@@ -360,7 +360,8 @@ impl Connection {
         Error::InvalidOperation("the disk does not answer")
     }
 
-    /// Lets the present requests of all queues but this one pass limits: it stops, and its requests may wait for one of them.
+    /// Lets the present requests of all queues but this one pass limits: it does not stop at once, so its requests may wait for one of
+    /// them.
     fn let_requests_of_other_queues_pass_limits(&self, index: u32) {
         for (other, vring) in (0..).zip(&self.vrings) {
             if other != index {

@@ -51,10 +51,11 @@ impl World {
             self.seen.add("throttle-exchanges", 1);
             self.begin_throttling();
         }
-        // A parked request keeps its old route, which owes until then what came before.
-        let new = !matches!(how, Exchange::Filtered { .. }) || self.parks();
-        let throttles = &mut self.guest.borrow_mut().throttles;
-        throttles.exchanged(new, clock::now_ns());
+        let mut guest = self.guest.borrow_mut();
+        // A request in flight keeps its old route, which owes until then what came before.
+        let has_unanswered = !guest.asked.is_empty() || self.client.waits_for().is_some();
+        let new = !matches!(how, Exchange::Filtered { .. }) || has_unanswered;
+        guest.throttles.exchanged(new, clock::now_ns());
     }
 
     /// When something begins to wait for requests, they are let go. Not those that come when all iothreads know.

@@ -167,6 +167,28 @@ fn mirror_whose_source_fails_is_reported_or_goes_on_later() {
     program.stop();
 }
 
+/// Its copier has work left, and nothing else wakes it.
+#[test]
+fn paused_mirror_that_is_about_to_end_ends_when_it_is_cancelled() {
+    let folder = Folder::new();
+    let (program, mut client, mut guest) = start_with_guest(&folder, 8 * MIB, "");
+    begin_mirror(&mut client, json!({}));
+    client.wait_for_event("BLOCK_JOB_READY");
+    client.execute("block-job-set-speed device=j speed=1");
+    // The first part is copied in any case.
+    guest.ask_all(0, OUT, (0..8).map(|part| (part * 256, 1)));
+    guest.watch_all(0);
+    client.execute(
+        "block-job-complete device=j
+         block-job-pause device=j
+         block-job-set-speed device=j speed=0
+         block-job-cancel device=j",
+    );
+    succeeded(&mut client);
+    assert_same_content(&folder, "disk.img", "copy.img");
+    program.stop();
+}
+
 /// The guest, elsewhere, uses the target: what a mirror copied there later would be older than the guest's writes.
 #[test]
 fn mirror_that_is_not_ready_fails_when_its_guest_has_moved() {

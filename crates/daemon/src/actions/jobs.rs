@@ -313,8 +313,9 @@ impl MainThread {
         match verb {
             JobVerb::CancelUnlessReady if job.is_ready() && job.outcome.is_none() => {
                 self.begin_end_of_mirror(number, MirrorEnd::Copy)?;
+                let events = self.objects.events.clone();
                 if let Some(job) = find_working_job(&mut self.objects, number) {
-                    job.control.resume();
+                    job.resume_if_paused(&events);
                 }
             }
             JobVerb::Cancel | JobVerb::CancelUnlessReady => self.cancel_job_work(number),
@@ -327,12 +328,9 @@ impl MainThread {
                 job.notify_copier();
             }
             JobVerb::Resume => {
-                if !job.control.resume() {
+                if !job.resume_if_paused(&objects.events) {
                     return Err("Can't resume a job that was not paused".into());
                 }
-                job.io_status = IoStatus::Ok;
-                job.set_status(job.working_status(), &objects.events);
-                job.notify_copier();
             }
             JobVerb::Finalize => {
                 let group = self.numbers_of_group(number);

@@ -209,6 +209,17 @@ impl Job {
         );
     }
 
+    /// Lets the copier go on. False: it was not paused.
+    pub fn resume_if_paused(&mut self, events: &ServerHandle) -> bool {
+        let was_paused = self.control.resume();
+        if was_paused {
+            self.io_status = IoStatus::Ok;
+            self.set_status(self.working_status(), events);
+            self.notify_copier();
+        }
+        was_paused
+    }
+
     /// Has the copier look at its control.
     pub fn notify_copier(&self) {
         if let Some(copier) = &self.copier {

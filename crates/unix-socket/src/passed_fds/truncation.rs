@@ -8,7 +8,7 @@
 //!
 //! A signal handler may neither lock nor allocate, so the regions are in a table of atomics.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
 /// Most regions of all front-ends together: 128 front-ends with the most slots. Unused pages of the
@@ -28,6 +28,9 @@ static REGIONS: [GuardedRegion; MAX_REGIONS] = [const {
         len: AtomicUsize::new(0),
     }
 }; MAX_REGIONS];
+
+/// The second in which the handler wrote its latest message.
+static LAST_MESSAGE_SECOND: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// The number of entries that were ever used.
 static EVER_USED_COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -107,14 +110,33 @@ extern "C" fn handle_sigbus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_
     if let Some((start, len)) = found
         && map_zeroes_over_region(start, len)
     {
-        const MESSAGE: &[u8] = b"blockplane: a front-end truncated guest memory that it shares: \
-            read as zeroes from now on, its queues will break\n";
-        // SAFETY: a valid buffer. An error is ignored.
-        unsafe { libc::write(2, MESSAGE.as_ptr().cast(), MESSAGE.len()) };
+        if is_first_of_second(&LAST_MESSAGE_SECOND, now_seconds()) {
+            const MESSAGE: &[u8] =
+                b"blockplane: a front-end truncated guest memory that it shares: \
+                read as zeroes from now on, its queues will break\n";
+            // SAFETY: a valid buffer. An error is ignored.
+            unsafe { libc::write(2, MESSAGE.as_ptr().cast(), MESSAGE.len()) };
+        }
         return;
     }
     // SAFETY: valid arguments. The access is repeated and ends the process.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+}
+
+/// Whether nothing was written yet in this second: front-ends may truncate memory again and again.
+fn is_first_of_second(last: &AtomicU64, second: u64) -> bool {
+    last.swap(second, Ordering::Relaxed) != second
+}
+
+/// Seconds since the host's start.
+fn now_seconds() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a valid buffer. The call is async-signal-safe, and does not fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.unsigned_abs()
 }
 
 /// Maps zeroes in place of a region. False if the kernel refuses.
@@ -167,6 +189,13 @@ mod tests {
             assert_eq!(kept.as_ptr().read_volatile(), 7);
             assert_eq!(kept.as_ptr().add(BYTES - 1).read_volatile(), 9);
         }
+    }
+
+    #[test]
+    fn one_message_is_written_in_a_second() {
+        let last = AtomicU64::new(u64::MAX);
+        let written = [0, 0, 0, 1, 1].map(|second| is_first_of_second(&last, second));
+        assert_eq!(written, [true, false, false, true, false]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
@@ -22,6 +23,9 @@ use crate::inflight::InflightBuffer;
 use crate::memory::MAX_SLOTS;
 use crate::vring::{RingAddresses, StartContext, Vring};
 use crate::{dirty_log, inflight};
+
+/// How long a queue takes to stop whose requests wait for nothing but the disk, in most cases.
+const STOPS_SOON: Duration = Duration::from_millis(10);
 
 impl VhostUserBackendReqHandlerMut for Connection {
     fn set_owner(&mut self) -> Result<()> {
@@ -156,19 +160,21 @@ impl VhostUserBackendReqHandlerMut for Connection {
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let suspends = self.acked_protocol_features & GET_VRING_BASE_INFLIGHT != 0;
         let timeout = self.device.stop_timeout_with_inflight_region();
-        self.vring(index)?;
-        self.let_requests_of_other_queues_pass_limits(index);
         let vring = self.vring(index)?;
-        let base = if suspends {
+        let timeout = if suspends {
             // Requests that are not done stay in the in-flight region.
             vring.begin_stop_leaving_parked();
-            let timeout = timeout.filter(|_| vring.has_inflight_region());
-            let Some(base) = vring.wait_for_stop(timeout) else {
-                return Err(self.record_and_log_stop_timeout(index, timeout));
-            };
-            base
+            timeout.filter(|_| vring.has_inflight_region())
         } else {
-            vring.stop()
+            vring.begin_stop();
+            None
+        };
+        if vring.wait_for_stop(Some(STOPS_SOON)).is_none() {
+            self.let_requests_of_other_queues_pass_limits(index);
+        }
+        let vring = self.vring(index)?;
+        let Some(base) = vring.wait_for_stop(timeout) else {
+            return Err(self.record_and_log_stop_timeout(index, timeout));
         };
         vring.clear_and_drop_inflight_region();
         self.report_if_no_queue_runs(self.is_dirty_logging_on());

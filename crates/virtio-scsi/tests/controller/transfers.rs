@@ -161,17 +161,24 @@ fn a_removed_unit_is_noticed_by_the_next_batch() {
 
 /// What a unit holds, such as a locked file of reservations, is free when the unit was removed and its last command is done.
 #[test]
-fn transfers_that_tasks_took_over_do_not_hold_their_unit_when_they_are_done() {
-    for (opcode, data, answer) in [(READ, vec![], BLOCK), (WRITE, pattern(1, 1), 0)] {
+fn transfers_of_tasks_do_not_hold_their_unit_when_they_are_done() {
+    let cdb12 = |opcode, flags| [opcode, flags, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+    for (cdb, data, answer) in [
+        (&cdb10(READ, 0, 1)[..], vec![], BLOCK),
+        (&cdb10(WRITE, 0, 1), pattern(1, 1), 0),
+        (&[0x08, 0, 0, 0, 1, 0], vec![], BLOCK),
+        (&cdb12(0xa8, 0), vec![], BLOCK),
+        (&cdb12(0xaa, 0x08), pattern(1, 1), 0),
+    ] {
         let mut rig = Rig::new();
-        rig.ask(DISKS[0], &cdb10(opcode, 0, 1), &data, answer);
+        rig.ask(DISKS[0], cdb, &data, answer);
         let header = rig.header(DISKS[0], 1, &cdb10(READ, 7, 1));
         rig.ask_by(0, &header, &[], BLOCK);
         rig.admit(0, 10).unwrap();
         rig.settle();
         let unit = rig.device.remove_unit_and_report(DISKS[0]).unwrap();
         rig.queues[0].queue.set_disks_if_idle(&[]);
-        assert_eq!(Arc::strong_count(&unit), 1, "{opcode:#x}");
+        assert_eq!(Arc::strong_count(&unit), 1, "{cdb:x?}");
     }
 }
 
