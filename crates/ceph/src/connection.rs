@@ -52,7 +52,7 @@ impl Connection {
         let functions = library::functions()?;
         // A sandbox may deny it later.
         client_record::read_identity();
-        let calls = WaitingCalls::default();
+        let calls = WaitingCalls::start().map_err(ConnectError::Thread)?;
         let log = Arc::new(LogContext::new(
             options.monitors.join(","),
             options.key.clone(),

@@ -84,8 +84,11 @@ impl Image {
         let cluster = connection
             .cluster()
             .ok_or_else(|| failed(OpenStep::Pool, Errno::SHUTDOWN))?;
+        let calls = WaitingCalls::start().map_err(|error| OpenError::Thread {
+            image: name.clone(),
+            error,
+        })?;
         connection.log.add_image(&name);
-        let calls = WaitingCalls::default();
         let of_thread = Arc::clone(connection);
         // Other clients' notifications wait for one that watches the image, also if it was killed.
         let watches = !options.read_only || options.snapshot.is_some();

@@ -1,9 +1,10 @@
 //! Images of Ceph RBD, through librados and librbd, which are loaded at run time.
 //!
-//! A [`Connection`] is one client of a cluster. Other threads make the calls that wait, one for each image that has some, so that
-//! a cluster that does not answer blocks no caller for longer than a limit, and so that the threads that librados starts inherit
-//! what is set up there (a sandbox's system-call filter). An [`Image`] is opened through it, and each iothread that sends requests
-//! to the image has an [`ImageQueue`]: librbd's threads append completions to its list, and wake its owner once per batch.
+//! A [`Connection`] is one client of a cluster. The calls that wait are made by threads of their own, one for each connection and
+//! one for each open image, so that a cluster that does not answer blocks no caller for longer than a limit, and so that the threads
+//! that librados starts inherit what is set up there (a sandbox's system-call filter). An [`Image`] is opened through it, and each
+//! iothread that sends requests to the image has an [`ImageQueue`]: librbd's threads append completions to its list, and wake its
+//! owner once per batch.
 
 mod allocations;
 mod blocklist;

@@ -1,6 +1,7 @@
 //! Errors of opening an image, with what to check.
 
 use std::ffi::NulError;
+use std::io;
 use std::time::Duration;
 
 use engine::Errno;
@@ -42,6 +43,16 @@ pub enum OpenError {
         image: String,
         /// The limit.
         timeout: Duration,
+    },
+    /// The image's thread could not be started.
+    #[error(
+        "{image}: cannot start the thread for its calls to Ceph: {error}; see TasksMax= and `ulimit -u`"
+    )]
+    Thread {
+        /// The image's name with pool, namespace and snapshot.
+        image: String,
+        /// The reason.
+        error: io::Error,
     },
     /// Another error.
     #[error("cannot open {image}: {errno}")]

@@ -3,8 +3,10 @@
 //! A cluster that does not answer keeps such a call for an arbitrary time. The caller goes on at its deadline; the call is then
 //! abandoned: it is left out if it has not begun, otherwise its result is dropped on the thread when it ends.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::Errno;
@@ -20,20 +22,20 @@ const DEADLINE_POLL: Duration = Duration::from_millis(100);
 /// A call, to be made on the thread.
 type Call = Box<dyn FnOnce() + Send>;
 
-/// Calls that are made one after another, on a thread that runs as long as there are some. Those that are queued when this is
-/// dropped are made too.
-#[derive(Default)]
+/// Calls that are made one after another, on a thread that exists as long as this. So making one does not depend on a thread that may
+/// not start. Those that are queued when this is dropped are made too.
 pub(crate) struct WaitingCalls {
-    queue: Arc<Mutex<CallQueue>>,
-}
-
-#[derive(Default)]
-struct CallQueue {
-    calls: VecDeque<Call>,
-    has_thread: bool,
+    calls: Sender<Call>,
 }
 
 impl WaitingCalls {
+    /// Starts the thread.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (calls, received) = channel();
+        spawn_thread(THREAD_NAME, move || make_calls(&received))?;
+        Ok(Self { calls })
+    }
+
     /// Makes a call, and waits for its result until the timeout.
     ///
     /// Error: [`Errno::TIMEDOUT`]; the call is abandoned.
@@ -64,38 +66,16 @@ impl WaitingCalls {
 
     /// Makes a call later, without waiting for it.
     pub(crate) fn post(&self, call: impl FnOnce() + Send + 'static) {
-        let starts = {
-            let mut queue = lock(&self.queue);
-            queue.calls.push_back(Box::new(call));
-            !std::mem::replace(&mut queue.has_thread, true)
-        };
-        if starts {
-            let queue = Arc::clone(&self.queue);
-            if let Err(error) = spawn_thread(THREAD_NAME, move || make_calls(&queue)) {
-                tracing::error!(%error, "no thread for calls to Ceph: they wait until the next one");
-                lock(&self.queue).has_thread = false;
-            }
-        }
+        // The thread does not end before.
+        let _ = self.calls.send(Box::new(call));
     }
 }
 
-/// Makes calls until there are none.
-fn make_calls(queue: &Mutex<CallQueue>) {
-    while let Some(call) = next_call(queue) {
-        call();
+/// Makes calls until there are no more and the sender has gone. One that panics, which is in the log, does not prevent the others.
+fn make_calls(calls: &Receiver<Call>) {
+    for call in calls {
+        let _ = catch_unwind(AssertUnwindSafe(call));
     }
-}
-
-/// The next call; `None` ends the thread.
-fn next_call(queue: &Mutex<CallQueue>) -> Option<Call> {
-    let mut queue = lock(queue);
-    let call = queue.calls.pop_front();
-    queue.has_thread = call.is_some();
-    call
-}
-
-fn lock(queue: &Mutex<CallQueue>) -> MutexGuard<'_, CallQueue> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The result of a call, between its caller and the thread.
@@ -177,11 +157,18 @@ mod tests {
         }
     }
 
+    fn start() -> WaitingCalls {
+        WaitingCalls::start().unwrap()
+    }
+
     #[test]
-    fn calls_run_in_order_on_another_thread_which_makes_all_before_it_ends() {
-        let calls = WaitingCalls::default();
-        let thread = calls.call(STUCK_AFTER, || thread::current().id());
-        assert_ne!(thread, Ok(thread::current().id()));
+    fn calls_run_in_order_on_one_thread_which_makes_all_before_it_ends() {
+        let calls = start();
+        let id = || thread::current().id();
+        let first = calls.call(STUCK_AFTER, id).unwrap();
+        assert_ne!(first, thread::current().id());
+        calls.post(|| panic!("a call may panic"));
+        assert_eq!(calls.call(STUCK_AFTER, id), Ok(first));
         let (made, numbers) = mpsc::channel();
         for number in 0..9 {
             let made = made.clone();
@@ -195,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_caller_goes_on_at_its_deadline_and_the_thread_drops_the_result() {
-        let calls = WaitingCalls::default();
+        let calls = start();
         let (resume, paused) = mpsc::channel::<()>();
         let dropped = Arc::new(Mutex::new(None));
         let record = DropRecord(Arc::clone(&dropped));
@@ -212,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_deadline_may_come_closer_while_the_caller_waits() {
-        let calls = WaitingCalls::default();
+        let calls = start();
         let (resume, paused) = mpsc::channel::<()>();
         let (begun, begins) = mpsc::channel();
         let far = Instant::now() + 2 * STUCK_AFTER;
@@ -230,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_call_that_has_not_begun_at_its_deadline_is_left_out() {
-        let calls = WaitingCalls::default();
+        let calls = start();
         let (resume, paused) = mpsc::channel::<()>();
         calls.post(move || {
             let _ = paused.recv();

@@ -13,6 +13,7 @@ mod control_threads;
 mod daemonize;
 mod export;
 mod help;
+mod image_calls;
 mod image_locking;
 mod image_resize;
 mod inherited;
@@ -29,6 +30,7 @@ mod serve_device;
 mod service;
 mod shutdown;
 mod socket;
+mod stub_image;
 mod tracing;
 
 use test_support::vhost_user::wire::{GET_FEATURES, GET_QUEUE_NUM};

@@ -6,7 +6,7 @@ use super::resize;
 use crate::command_threads::CommandOnShutdown;
 use crate::control::{MainThread, run_on_main_thread};
 
-/// The time after which an adoption is tried again while a command has reserved the nodes.
+/// The time after which an adoption is tried again while a command has reserved a node of the disk.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// What an operator does after an adoption has failed.
@@ -25,15 +25,16 @@ pub(crate) fn adopt_announced_sizes(control: &mut MainThread) {
 
 /// Gives a node, and the nodes above it, the size that its image has now. Guests are notified.
 pub(crate) fn adopt_announced_size(control: &mut MainThread, node_name: &str) {
-    // It may have been removed since, or be opening.
+    // It may have been removed since, or be opening: then this is called again.
     let Some(open) = control.objects.find_node(node_name) else {
         return;
     };
-    if open.check_not_reserved().is_err() {
-        // The command may replace the node by one of another size.
+    let node = open.node.clone();
+    let mut nodes = control.objects.nodes.iter();
+    if nodes.any(|open| open.reserved_by.is_some() && open.node.shares_disk_with(&node)) {
+        // The command may replace a node by one of another size, or give it another export.
         return adopt_later(control, node_name);
     }
-    let node = open.node.clone();
     let Some(size) = node.announced_image_size() else {
         return;
     };
@@ -83,7 +84,7 @@ pub(crate) fn adopt_announced_size(control: &mut MainThread, node_name: &str) {
     );
 }
 
-/// Tries again when the command that has reserved the node may be done.
+/// Tries again when the command that has reserved a node of the disk may be done.
 fn adopt_later(control: &MainThread, node_name: &str) {
     let (sender, name) = (control.message_sender.clone(), node_name.to_owned());
     let spawned = std::thread::Builder::new()

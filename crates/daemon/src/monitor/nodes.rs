@@ -14,6 +14,7 @@ use super::node_filenames::{QemuFilenames, qemu_filenames_of_nodes};
 use super::node_limits;
 use super::running_object_names::names_of_running_objects;
 use super::{option_types, str_arg_or_empty};
+use crate::actions::image_resize::adopt_announced_size;
 use crate::actions::node::{OpenPlan, OpenedNodes};
 use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
@@ -160,7 +161,12 @@ fn open_and_add_node(control: &mut MainThread, arguments: &Arguments, reply: Rep
             objects
                 .opening_nodes
                 .retain(|opening| !names.contains(opening));
-            opened.map(|opened: OpenedNodes| opened.add_to_objects(objects))
+            opened.map(|opened: OpenedNodes| opened.add_to_objects(objects))?;
+            // An image may have been resized since its size was read.
+            for name in &names {
+                adopt_announced_size(control, name);
+            }
+            Ok(())
         },
     );
 }
