@@ -2,6 +2,7 @@
 //! no write is lost.
 
 use serde_json::json;
+use test_support::loop_device::LoopDevice;
 use test_support::verifying::device::Device;
 use test_support::verifying::recording_writer::{
     BUSY_EXPORT, RecordingWriter, assert_is_of_one_moment,
@@ -11,7 +12,10 @@ use crate::client::Client;
 use crate::ends::assert_holds_all_writes;
 use crate::nbd_target::start_daemon;
 use crate::process::{Folder, Process};
-use crate::{MIB, MODES, await_progress, begin_mirror, complete, exported_node, start, succeeded};
+use crate::{
+    MIB, MODES, await_progress, begin_mirror, complete, exported_node, start, start_with_disks,
+    succeeded,
+};
 
 const BYTES: u64 = 8 * MIB;
 
@@ -144,5 +148,34 @@ fn mirrors_of_a_busy_disk_are_cancelled_at_any_time() {
     load.wait_for_progress(100);
     let writes = load.stop();
     assert_holds_all_writes(&folder, &format!("{}.img", names[0]), &writes);
+    program.stop();
+}
+
+/// One of the guests writes parts of the target's blocks, the other one whole blocks: both cannot go over.
+#[test]
+fn refused_switch_over_leaves_the_blocks_of_the_target_to_others() {
+    let Some(disk) = LoopDevice::new(MIB, 4096) else {
+        return;
+    };
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, MIB, "");
+    let target = json!({"driver": "host_device", "node-name": "t", "filename": disk.path});
+    client.done("blockdev-add", target);
+    let export = |id: &str, node: &str, block_bytes: u32| {
+        json!({
+            "type": "vhost-user-blk", "id": id, "node-name": node, "writable": true,
+            "logical-block-size": block_bytes, "addr": {"type": "unix", "path": id},
+        })
+    };
+    client.done("block-export-add", export("small", "disk", 512));
+    client.done("block-export-add", export("large", "disk", 4096));
+    let mirror = json!({"job-id": "j", "device": "disk", "target": "t", "sync": "full"});
+    client.done("blockdev-mirror", mirror);
+    client.wait_for_event("BLOCK_JOB_READY");
+    let refused = client.error_of("job-complete id=j");
+    assert!(refused.contains("another logical block size"), "{refused}");
+    client.execute("block-job-cancel device=j");
+    client.wait_for_event("BLOCK_JOB_COMPLETED");
+    client.done("block-export-add", export("e", "t", 4096));
     program.stop();
 }

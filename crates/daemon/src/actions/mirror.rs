@@ -11,7 +11,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use block::{BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, MAX_COPY_PIECE_BYTES, MirrorMode, Node};
+use block::{
+    BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, GuestBlockMode, MAX_COPY_PIECE_BYTES, MirrorMode,
+    Node,
+};
 use copier::{CopierControl, CopierSettings, CopierWork};
 use iothread::OnError;
 use options::ExportKind;
@@ -130,14 +133,20 @@ fn check_is_top(objects: &DaemonObjects, source: &Arc<Node>) -> Result<(), BoxEr
 
 /// Checks that the guests of a mirror's source can use its target instead, and prepares it for the blocks that they write.
 fn prepare_target_for_guests(
-    objects: &DaemonObjects,
+    objects: &mut DaemonObjects,
+    number: u64,
     source: &Arc<Node>,
     target: &Node,
 ) -> Result<(), BoxError> {
     check_exports_can_switch_over(objects, source, target)?;
     let disks = objects.exports.iter().flat_map(|export| &export.disks);
-    for disk in disks.filter(|disk| disk.node.get().leads_through(source)) {
-        disk.guest_device.set_block_size_of(target)?;
+    let disks = disks.filter(|disk| disk.node.get().leads_through(source));
+    let modes = disks.map(|disk| disk.guest_device.try_set_block_size_of(target));
+    let modes = modes.collect::<Result<Vec<_>, _>>()?;
+    if let Some(job) = find_working_job(objects, number)
+        && let Some(disks) = &mut job.disks
+    {
+        disks.target_block_modes = modes;
     }
     Ok(())
 }
@@ -213,7 +222,7 @@ impl MainThread {
         };
         check_no_export_draining(objects, &source)?;
         if end == MirrorEnd::SwitchOver {
-            prepare_target_for_guests(objects, &source, &target)?;
+            prepare_target_for_guests(objects, number, &source, &target)?;
         }
         let Some(job) = find_working_job(objects, number) else {
             return Ok(());
@@ -332,7 +341,7 @@ impl MainThread {
         if objects.reserve_nodes(&reserved, "job-complete").is_err() {
             return;
         }
-        let prepared = prepare_target_for_guests(objects, source, target);
+        let prepared = prepare_target_for_guests(objects, number, source, target);
         let mirror = find_working_job(objects, number).and_then(|job| job.mirror);
         let unlocked_writes = match mirror {
             Some(mirror) if target.has_partial_blocks() => mirror.unlocked_writes,
@@ -355,6 +364,10 @@ impl MainThread {
             unreachable!("it worked a moment ago");
         };
         job.outcome = Some(JobOutcome::Completed);
+        if let Some(disks) = &mut job.disks {
+            let modes = disks.target_block_modes.drain(..);
+            modes.for_each(GuestBlockMode::keep);
+        }
         let copier = job.copier.take();
         let name = format!("end {}", job.id);
         tracing::info!(

@@ -139,7 +139,8 @@ impl ReopenPlan {
                 .into());
             }
             for user in users {
-                user.guest_device.set_block_size_of(node)?;
+                // If the reopening fails, the node is closed.
+                user.guest_device.try_set_block_size_of(node)?.keep();
             }
         }
         let aio = self.aio;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use block::{Node, NodeError};
+use block::{GuestBlockMode, Node, NodeError};
 use telemetry::queue::QueueStats;
 use virtio_blk::Device;
 use virtio_scsi::Address;
@@ -84,24 +84,19 @@ impl GuestDevice {
     /// Prepares a node that is to be behind it for the blocks that its guests write.
     ///
     /// # Errors
-    /// See [`Node::set_guest_block_size`].
-    pub fn set_block_size_of(&self, node: &Node) -> Result<(), NodeError> {
-        match self {
-            GuestDevice::Blk(device) => {
-                node.set_guest_block_size(device.options().logical_block_size)
+    /// See [`Node::try_set_guest_block_size`].
+    pub fn try_set_block_size_of(&self, node: &Node) -> Result<GuestBlockMode, NodeError> {
+        let block_bytes = match self {
+            GuestDevice::Blk(device) => device.options().logical_block_size,
+            GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => unit.block_bytes(),
+            GuestDevice::Nbd(export) if !export.is_writable() => {
+                return Ok(GuestBlockMode::of_any_guest());
             }
-            GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => {
-                node.set_guest_block_size(unit.block_bytes())
-            }
-            GuestDevice::Nbd(export) if !export.is_writable() => Ok(()),
-            GuestDevice::Nbd(export) if node.uses_direct_io() => {
-                node.set_guest_block_size(export.min_block_size())
-            }
+            GuestDevice::Nbd(export) if node.uses_direct_io() => export.min_block_size(),
             // What is smaller than a sector is the disk's own matter.
-            GuestDevice::Nbd(export) => {
-                node.set_guest_block_size(export.min_block_size().max(SECTOR_BYTES))
-            }
-        }
+            GuestDevice::Nbd(export) => export.min_block_size().max(SECTOR_BYTES),
+        };
+        node.try_set_guest_block_size(block_bytes)
     }
 
     /// Whether guests may write to it.

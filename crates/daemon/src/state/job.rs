@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use block::Node;
 use block::dirty_bitmap::BitmapUse;
+use block::{GuestBlockMode, Node};
 use copier::CopierControl;
 use iothread::{IoStatus, SocketDeviceCommand, SocketDeviceHandle};
 use nbd::client::Cancellation;
@@ -42,6 +42,8 @@ pub(crate) struct JobDisks {
     pub target: Arc<Node>,
     /// Others have written to the target's disk and not flushed, before the job.
     pub target_had_unflushed: bool,
+    /// The blocks of guests that are to go over to the target. They are taken back if these do not.
+    pub target_block_modes: Vec<GuestBlockMode>,
     /// Of the requests to the target, whose content does not matter any more.
     cancellation: Option<Cancellation>,
 }
@@ -52,6 +54,7 @@ impl JobDisks {
             target_had_unflushed: target.may_have_unflushed(),
             source,
             target,
+            target_block_modes: Vec::new(),
             cancellation: None,
         }
     }
