@@ -4,6 +4,7 @@
 //! terminal or a file. A closed log never stops a disk.
 
 mod journal;
+mod line_limit;
 mod printable;
 mod repeated_lines;
 

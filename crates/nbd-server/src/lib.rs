@@ -22,6 +22,7 @@ mod export;
 mod export_list;
 mod listener;
 mod negotiation;
+mod peer;
 mod server;
 mod socket;
 pub mod testing;

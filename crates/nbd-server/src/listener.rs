@@ -5,9 +5,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
+    AddressFamily, SocketFlags, SocketType, acceptfrom_with, bind, listen, socket_with, sockopt,
 };
 use unix_socket::listener::Listener;
+
+use crate::peer::Peer;
 
 /// Connections that wait to be accepted, at most: as many as the standard library allows.
 const BACKLOG: i32 = 128;
@@ -75,14 +77,19 @@ impl NbdListener {
     }
 
     /// Accepts the next client, as a non-blocking socket.
-    pub(crate) fn accept(&self) -> rustix::io::Result<OwnedFd> {
-        let socket = accept_with(self, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
-        if let NbdListener::Tcp(_) = self {
-            // A reply goes out at once, and a client that has vanished is noticed. Neither is essential; ignore errors.
-            let _ = sockopt::set_tcp_nodelay(&socket, true);
-            let _ = sockopt::set_socket_keepalive(&socket, true);
-        }
-        Ok(socket)
+    pub(crate) fn accept(&self) -> rustix::io::Result<(OwnedFd, Peer)> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, address) = acceptfrom_with(self, flags)?;
+        let peer = match self {
+            NbdListener::Unix(_) => Peer::of_unix(&socket),
+            NbdListener::Tcp(_) => {
+                // A reply goes out at once, and a client that has vanished is noticed. Neither is essential; ignore errors.
+                let _ = sockopt::set_tcp_nodelay(&socket, true);
+                let _ = sockopt::set_socket_keepalive(&socket, true);
+                Peer::of_tcp(address)
+            }
+        };
+        Ok((socket, peer))
     }
 }
 
@@ -98,8 +105,23 @@ impl AsFd for NbdListener {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
+    use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    #[test]
+    fn accepted_client_has_its_user_or_host() {
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let listener = NbdListener::bind_tcp(any, true).unwrap();
+        let port = listener.tcp_addr().unwrap().port();
+        let _client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let (_socket, peer) = listener.accept().unwrap();
+        assert_eq!(peer, Peer::Host(Ipv4Addr::LOCALHOST.into()));
+
+        let (socket, _client) = UnixStream::pair().unwrap();
+        let uid = rustix::process::getuid().as_raw();
+        assert_eq!(Peer::of_unix(&socket), Peer::User(uid));
+    }
 
     #[test]
     fn all_addresses_include_those_of_ipv4_if_it_is_accepted() {

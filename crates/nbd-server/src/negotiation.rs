@@ -8,6 +8,7 @@ use std::time::Instant;
 use nbd::server::{ExportDirectory, Handshake, HandshakeStep, Negotiated};
 use rustix::io::Errno;
 
+use crate::peer::Peer;
 use crate::socket::ClientSocket;
 use crate::tls::ServerTls;
 
@@ -20,6 +21,7 @@ const MAX_READS_PER_TURN: usize = 16;
 /// A client in the handshake.
 pub(crate) struct NegotiatingClient {
     socket: ClientSocket,
+    peer: Peer,
     handshake: Handshake,
     tls: Option<Arc<ServerTls>>,
     received: Vec<u8>,
@@ -59,9 +61,15 @@ pub(crate) enum Outcome {
 
 impl NegotiatingClient {
     /// A client that was accepted, on a non-blocking socket. With `tls` nothing but TLS is answered.
-    pub fn new(socket: OwnedFd, tls: Option<Arc<ServerTls>>, deadline: Option<Instant>) -> Self {
+    pub fn new(
+        socket: OwnedFd,
+        peer: Peer,
+        tls: Option<Arc<ServerTls>>,
+        deadline: Option<Instant>,
+    ) -> Self {
         NegotiatingClient {
             socket: ClientSocket::plain(socket),
+            peer,
             handshake: match tls {
                 Some(_) => Handshake::requiring_tls(),
                 None => Handshake::default(),
@@ -87,6 +95,15 @@ impl NegotiatingClient {
     /// Whether options may be there that the socket does not announce: the last turn ended before it had handled all.
     pub fn may_have_more(&self) -> bool {
         self.may_have_more
+    }
+
+    /// Logs that the time for the handshake is over.
+    pub fn log_timeout(&self) {
+        tracing::info!(
+            uid = self.peer.uid(),
+            host = self.peer.host(),
+            "an NBD client is disconnected: its handshake takes too long"
+        );
     }
 
     /// Sends, and reads until options can be handled: a turn handles as many as one call of [`Handshake::advance`] does.
@@ -152,7 +169,10 @@ impl NegotiatingClient {
                 true
             }
             Some(Err(error)) => {
-                tracing::error!(%error, "an NBD client is disconnected: no TLS session");
+                tracing::error!(
+                    uid = self.peer.uid(), host = self.peer.host(), %error,
+                    "an NBD client is disconnected: no TLS session"
+                );
                 false
             }
             None => false,
@@ -167,7 +187,12 @@ impl NegotiatingClient {
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = checked {
-            tracing::info!(error, "an NBD client is disconnected in the TLS handshake");
+            tracing::info!(
+                uid = self.peer.uid(),
+                host = self.peer.host(),
+                error,
+                "an NBD client is disconnected in the TLS handshake"
+            );
             return Err(());
         }
         self.handshake.set_encrypted();
@@ -225,7 +250,10 @@ impl NegotiatingClient {
                 true
             }
             Err(error) => {
-                tracing::info!(%error, "an NBD client is disconnected in the handshake");
+                tracing::info!(
+                    uid = self.peer.uid(), host = self.peer.host(), %error,
+                    "an NBD client is disconnected in the handshake"
+                );
                 false
             }
         }

@@ -275,7 +275,7 @@ impl ServerThread {
                 break;
             };
             if client.deadline.is_some_and(|deadline| deadline <= now) {
-                tracing::info!("an NBD client is disconnected: its handshake takes too long");
+                client.log_timeout();
             } else if *ready || client.may_have_more() {
                 self.run_client(client);
                 if !self.handle_messages() {
@@ -316,10 +316,10 @@ impl ServerThread {
                 return;
             }
             match client_or_warn(self.listeners[listener].accept(), "an NBD client", None) {
-                Ok(Some(socket)) => {
+                Ok(Some((socket, peer))) => {
                     let timeout = self.settings.handshake_timeout;
                     let deadline = timeout.map(|timeout| Instant::now() + timeout);
-                    let client = NegotiatingClient::new(socket, self.tls.clone(), deadline);
+                    let client = NegotiatingClient::new(socket, peer, self.tls.clone(), deadline);
                     self.negotiating.push_back(client);
                 }
                 Ok(None) => break,
@@ -363,6 +363,7 @@ mod tests {
     use nbd::server::{Handshake, MAX_OPTIONS_PER_CALL};
 
     use super::*;
+    use crate::peer::Peer;
 
     const SETTINGS: ServerSettings = ServerSettings {
         max_connections: None,
@@ -378,7 +379,8 @@ mod tests {
             client.set_nonblocking(true).unwrap();
             // One that is forgotten is disconnected then, instead of a test that does not end.
             let deadline = Instant::now() + Duration::from_secs(20);
-            let client_of_thread = NegotiatingClient::new(accepted.into(), None, Some(deadline));
+            let client_of_thread =
+                NegotiatingClient::new(accepted.into(), Peer::Unknown, None, Some(deadline));
             thread.negotiating.push_back(client_of_thread);
             client
         });

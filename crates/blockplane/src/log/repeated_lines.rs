@@ -1,113 +1,17 @@
-//! Limits the log lines that a party outside the program can cause without end: a guest that breaks its queue, a front-end or a client
-//! that connects and leaves.
-//!
-//! They are the lines that name an export, and those of the crates that speak with front-ends and clients. Of one kind (a place in the
-//! source) about one export a few are written at once and then one per second, which says how many were left out before it.
+//! The format of a log whose repeated lines are limited, see [`line_limit`](super::line_limit).
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use daemon::process::END_OF_LOG;
 use options::LogFormat;
-use tracing::callsite::Identifier;
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Lines that are written at once after a time without any.
-const BURST: u32 = 10;
-
-/// Interval of further ones.
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Crates whose lines others cause before it is known which export they want.
-const CRATES_THAT_FACE_OTHERS: [&str; 4] = ["nbd_server", "unix_socket", "vfio_user", "vhost_user"];
-
-/// What lines with one limit have in common.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Subject {
-    export: String,
-    /// An export may have many nodes, of which several may fail.
-    node: String,
-    /// The name of a queue, which has that of its export.
-    queue: String,
-}
-
-impl Subject {
-    /// Of a line that is limited.
-    fn of(event: &Event<'_>) -> Option<Self> {
-        let metadata = event.metadata();
-        if *metadata.level() > Level::INFO {
-            return None;
-        }
-        let mut subject = Subject::default();
-        event.record(&mut subject);
-        let of_crate = metadata.target().split("::").next().unwrap_or_default();
-        let is_limited = !subject.export.is_empty()
-            || !subject.queue.is_empty()
-            || CRATES_THAT_FACE_OTHERS.contains(&of_crate);
-        is_limited.then_some(subject)
-    }
-}
-
-impl Visit for Subject {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        match field.name() {
-            "export" => value.clone_into(&mut self.export),
-            "node" => value.clone_into(&mut self.node),
-            "queue" => value.clone_into(&mut self.queue),
-            _ => {}
-        }
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if matches!(field.name(), "export" | "node") {
-            // A name may be written with `%`.
-            self.record_str(field, &format!("{value:?}"));
-        }
-    }
-}
-
-/// Lines of a kind about one export.
-struct SimilarLines {
-    /// Moves on by one interval for each line; a line may be written while this is less than a burst of intervals ahead of now (a token
-    /// bucket).
-    full_rate_until: Instant,
-    left_out: u64,
-}
-
-/// The lines that are limited at present.
-#[derive(Default)]
-struct RepeatedLines(HashMap<(Identifier, Subject), SimilarLines>);
-
-impl RepeatedLines {
-    /// Whether a line may be written now: if so, how many like it were left out before it.
-    fn count_left_out_before(
-        &mut self,
-        kind: Identifier,
-        subject: Subject,
-        now: Instant,
-    ) -> Option<u64> {
-        let key = (kind, subject);
-        if !self.0.contains_key(&key) {
-            self.0
-                .retain(|_, lines| lines.full_rate_until > now || lines.left_out > 0);
-        }
-        let lines = self.0.entry(key).or_insert(SimilarLines {
-            full_rate_until: now,
-            left_out: 0,
-        });
-        if lines.full_rate_until > now + INTERVAL * (BURST - 1) {
-            lines.left_out += 1;
-            return None;
-        }
-        lines.full_rate_until = lines.full_rate_until.max(now) + INTERVAL;
-        Some(std::mem::take(&mut lines.left_out))
-    }
-}
+use super::line_limit::{Decision, DueLine, HeldLine, RepeatedLines, SubjectAndPart};
 
 /// A format that writes repeated lines at a limited rate.
 pub(super) struct LimitedFormat<F> {
@@ -124,6 +28,48 @@ impl<F> LimitedFormat<F> {
             lines: Mutex::default(),
         }
     }
+
+    /// Writes a formatted line with additional fields; those that are 0 are omitted.
+    fn write_with_fields(
+        &self,
+        writer: &mut Writer<'_>,
+        line: &str,
+        fields: &[(&str, u64)],
+    ) -> fmt::Result {
+        let line = line.trim_end_matches('\n');
+        let fields = fields.iter().filter(|(_, value)| *value > 0);
+        match self.written_as {
+            LogFormat::Text => {
+                writer.write_str(line)?;
+                for (name, value) in fields {
+                    write!(writer, " {name}={value}")?;
+                }
+                writeln!(writer)
+            }
+            LogFormat::Json => {
+                writer.write_str(line.strip_suffix('}').unwrap_or(line))?;
+                for (name, value) in fields {
+                    write!(writer, ",\"{name}\":{value}")?;
+                }
+                writeln!(writer, "}}")
+            }
+        }
+    }
+
+    /// Writes lines that were held back.
+    fn write_due_lines(
+        &self,
+        writer: &mut Writer<'_>,
+        due: Vec<DueLine>,
+        now: Instant,
+    ) -> fmt::Result {
+        for due in due {
+            let age = now.saturating_duration_since(due.line.time).as_secs();
+            let fields = [("left_out", due.left_out_before), ("seconds_ago", age)];
+            self.write_with_fields(writer, &due.line.text, &fields)?;
+        }
+        Ok(())
+    }
 }
 
 impl<S, N, F> FormatEvent<S, N> for LimitedFormat<F>
@@ -138,31 +84,37 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let left_out = match Subject::of(event) {
-            None => 0,
-            Some(subject) => {
-                let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-                let kind = event.metadata().callsite();
-                match lines.count_left_out_before(kind, subject, Instant::now()) {
-                    Some(left_out) => left_out,
-                    None => return Ok(()),
+        let now = Instant::now();
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if event.metadata().target() == END_OF_LOG {
+            let held = lines.take_all();
+            drop(lines);
+            return self.write_due_lines(&mut writer, held, now);
+        }
+        let due = lines.take_due(now);
+        let mut left_out_before = 0;
+        if let Some(about) = SubjectAndPart::of(event) {
+            match lines.decide(event.metadata().callsite(), about, now) {
+                Decision::Write { left_out } => left_out_before = left_out,
+                Decision::Hold(held) => {
+                    let mut text = String::new();
+                    let line = Writer::new(&mut text);
+                    self.format.format_event(cx, line, event)?;
+                    *held = Some(HeldLine { text, time: now });
+                    drop(lines);
+                    return self.write_due_lines(&mut writer, due, now);
                 }
             }
-        };
-        if left_out == 0 {
+        }
+        drop(lines);
+        self.write_due_lines(&mut writer, due, now)?;
+        if left_out_before == 0 {
             return self.format.format_event(cx, writer, event);
         }
         let mut line = String::new();
         self.format
             .format_event(cx, Writer::new(&mut line), event)?;
-        let line = line.trim_end_matches('\n');
-        match self.written_as {
-            LogFormat::Text => writeln!(writer, "{line} left_out={left_out}"),
-            LogFormat::Json => {
-                let object = line.strip_suffix('}').unwrap_or(line);
-                writeln!(writer, "{object},\"left_out\":{left_out}}}")
-            }
-        }
+        self.write_with_fields(&mut writer, &line, &[("left_out", left_out_before)])
     }
 }
 
@@ -173,6 +125,7 @@ mod tests {
 
     use tracing::dispatcher::{Dispatch, with_default};
 
+    use super::super::line_limit::{INTERVAL, MAX_PARTS};
     use super::*;
 
     /// Where lines are written.
@@ -255,5 +208,82 @@ mod tests {
             (&line["number"], &line["left_out"]),
             (&100.into(), &90.into())
         );
+    }
+
+    fn user_refused(uid: u32) {
+        tracing::warn!(target: "unix_socket::listener", uid, pid = 1, "refused");
+    }
+
+    /// A dispatcher that writes text like `message field=value`.
+    fn text_dispatch(written: &Written) -> Dispatch {
+        let writer = written.clone();
+        tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_target(false)
+            .with_level(false)
+            .with_ansi(false)
+            .without_time()
+            .map_event_format(|format| LimitedFormat::new(format, LogFormat::Text))
+            .into()
+    }
+
+    #[test]
+    fn queues_and_users_do_not_hide_each_other() {
+        let written = Written::default();
+        with_default(&text_dispatch(&written), || {
+            for queue in 0..16_u16 {
+                tracing::error!(export = "e", queue, "broke this queue");
+            }
+            let lines = written.take_lines();
+            for (queue, line) in lines.iter().enumerate() {
+                assert!(line.contains(&format!("queue={queue}")), "{line}");
+            }
+            assert_eq!(lines.len(), 16);
+            for queue in ["e queue 1", "e queue 2"].repeat(20) {
+                tracing::warn!(queue, "parked requests are failed");
+            }
+            assert_eq!(written.take_lines().len(), 10);
+            (0..12).for_each(|_| user_refused(1001));
+            assert_eq!(written.take_lines().len(), 10);
+            (0..3).for_each(|_| user_refused(1002));
+            let lines = written.take_lines();
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            assert!(lines[0].contains("uid=1002"), "{lines:?}");
+            let host_refused =
+                |host: &str| tracing::info!(target: "nbd_server::negotiation", host, "no NBD");
+            (0..20).for_each(|_| host_refused("192.0.2.1"));
+            host_refused("192.0.2.2");
+            assert_eq!(written.take_lines().len(), 11);
+            for index in 0..10_000_u32 {
+                tracing::warn!(export = "e", index, "a queue that is not there");
+            }
+            assert_eq!(written.take_lines().len(), MAX_PARTS + 1);
+        });
+    }
+
+    #[test]
+    fn lines_about_one_image_are_limited() {
+        let written = Written::default();
+        with_default(&text_dispatch(&written), || {
+            (0..100).for_each(|_| tracing::error!(image = "i", "lock was not acquired"));
+            tracing::error!(image = "j", "of another image");
+        });
+        assert_eq!(written.take_lines().len(), 11);
+    }
+
+    #[test]
+    fn the_latest_line_is_written_at_the_end_of_the_program() {
+        let written = Written::default();
+        with_default(&text_dispatch(&written), || {
+            (0..100).for_each(|number| broke("e", number));
+            written.take_lines();
+            tracing::error!(target: END_OF_LOG, "");
+            let lines = written.take_lines();
+            assert_eq!(lines.len(), 1);
+            let expected = "broke its queue export=\"e\" number=99 left_out=89";
+            assert_eq!(lines[0].trim_start(), expected);
+            tracing::error!(target: END_OF_LOG, "");
+            assert_eq!(written.take_lines().len(), 0);
+        });
     }
 }

@@ -133,9 +133,12 @@ fn truncated_ring_memory_breaks_queues_only() {
     assert!(grown < most, "{grown} KiB more");
     let log = flood.daemon.log();
     let count = |said: &str| log.matches(said).count() as u64;
-    assert_eq!(count("truncated guest memory"), TIMES, "{log}");
-    let broken = count("the guest's driver broke this queue");
-    assert!((10..=TIMES).contains(&broken), "{log}");
+    for line in [
+        "truncated guest memory",
+        "the guest's driver broke this queue",
+    ] {
+        assert!((10..=TIMES).contains(&count(line)), "{log}");
+    }
     let mut last = flood.offender();
     assert_eq!(truncate_rings(&mut last), Answer::Broken);
     flood.stop();

@@ -32,8 +32,13 @@ pub struct ProcessOptions<'a> {
 /// keep it.
 const CLOSE_IMAGES_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Target of the event that ends the log. It is not a line itself: those that were held back are written then.
+pub const END_OF_LOG: &str = "daemon::process::end_of_log";
+
 /// Ends the process, after images of Ceph clusters are closed.
 pub fn close_images_and_exit(status: i32) -> ! {
+    // At the level that every log has.
+    tracing::error!(target: END_OF_LOG, "the log ends");
     ceph::exit_process(status, CLOSE_IMAGES_TIMEOUT)
 }
 

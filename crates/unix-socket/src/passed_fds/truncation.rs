@@ -29,8 +29,11 @@ static REGIONS: [GuardedRegion; MAX_REGIONS] = [const {
     }
 }; MAX_REGIONS];
 
-/// The second in which the handler wrote its latest message.
-static LAST_MESSAGE_SECOND: AtomicU64 = AtomicU64::new(u64::MAX);
+/// Messages of the handler that are written at once after a time without any; further ones once per second, as log lines are.
+const MESSAGE_BURST: u64 = 10;
+
+/// Moves on by one second for each message; one may be written while this is less than a burst of seconds ahead of now (a token bucket).
+static FULL_RATE_UNTIL: AtomicU64 = AtomicU64::new(0);
 
 /// The number of entries that were ever used.
 static EVER_USED_COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -110,7 +113,7 @@ extern "C" fn handle_sigbus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_
     if let Some((start, len)) = found
         && map_zeroes_over_region(start, len)
     {
-        if is_first_of_second(&LAST_MESSAGE_SECOND, now_seconds()) {
+        if count_message_if_allowed(&FULL_RATE_UNTIL, now_seconds()) {
             const MESSAGE: &[u8] =
                 b"blockplane: a front-end truncated guest memory that it shares: \
                 read as zeroes from now on, its queues will break\n";
@@ -123,9 +126,15 @@ extern "C" fn handle_sigbus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
-/// Whether nothing was written yet in this second: front-ends may truncate memory again and again.
-fn is_first_of_second(last: &AtomicU64, second: u64) -> bool {
-    last.swap(second, Ordering::Relaxed) != second
+/// Counts a message, and whether it may be written: front-ends may truncate memory again and again.
+fn count_message_if_allowed(full_rate_until: &AtomicU64, now: u64) -> bool {
+    let after = |until: u64| {
+        let after = until.max(now) + 1;
+        (after <= now + MESSAGE_BURST).then_some(after)
+    };
+    full_rate_until
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, after)
+        .is_ok()
 }
 
 /// Seconds since the host's start.
@@ -192,10 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn one_message_is_written_in_a_second() {
-        let last = AtomicU64::new(u64::MAX);
-        let written = [0, 0, 0, 1, 1].map(|second| is_first_of_second(&last, second));
-        assert_eq!(written, [true, false, false, true, false]);
+    fn messages_are_written_in_a_burst_and_then_once_per_second() {
+        let until = AtomicU64::new(0);
+        let mut written = |second| {
+            let messages = (0..100).filter(|_| count_message_if_allowed(&until, second));
+            messages.count() as u64
+        };
+        assert_eq!([5, 5, 6].map(&mut written), [MESSAGE_BURST, 0, 1]);
+        assert_eq!(written(100), MESSAGE_BURST);
     }
 
     #[test]
