@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_lines_that_are_told_apart_is_bounded() {
+    fn number_of_distinguished_lines_is_bounded() {
         let mut limit = Limit::new();
         for export in 0..100_000 {
             limit.line(&export.to_string(), 0, 0, "");
