@@ -351,8 +351,9 @@ impl World {
         if let Some(daemon) = &self.daemon
             && daemon.waiting() > 0
         {
-            // Unless some have failed of which it does not know yet.
-            self.may_be_parked &= self.has_just_failed;
+            // Unless some have failed of which it does not know yet: it has not run, or other parts of the same request are at the disk.
+            let at_disk = self.kernel.state().held_count() + daemon.waiting_job_count();
+            self.may_be_parked &= self.has_just_failed || at_disk > 0;
             daemon.resume(how);
         }
     }

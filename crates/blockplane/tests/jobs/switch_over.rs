@@ -1,7 +1,7 @@
 //! Guests that write without pause while their disk is mirrored: they go over to the target, or the target is a copy as of one moment;
 //! no write is lost.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use test_support::loop_device::LoopDevice;
 use test_support::verifying::device::Device;
 use test_support::verifying::recording_writer::{
@@ -151,6 +151,19 @@ fn mirrors_of_a_busy_disk_are_cancelled_at_any_time() {
     program.stop();
 }
 
+/// A node with blocks of 4096 bytes, for `blockdev-add`.
+fn node_with_large_blocks(disk: &LoopDevice) -> Value {
+    json!({"driver": "host_device", "node-name": "t", "filename": disk.path})
+}
+
+/// An export whose guest has blocks of so many bytes.
+fn export_with_blocks(id: &str, node: &str, block_bytes: u32) -> Value {
+    json!({
+        "type": "vhost-user-blk", "id": id, "node-name": node, "writable": true,
+        "logical-block-size": block_bytes, "addr": {"type": "unix", "path": id},
+    })
+}
+
 /// One of the guests writes parts of the target's blocks, the other one whole blocks: both cannot go over.
 #[test]
 fn refused_switch_over_leaves_the_blocks_of_the_target_to_others() {
@@ -159,16 +172,12 @@ fn refused_switch_over_leaves_the_blocks_of_the_target_to_others() {
     };
     let folder = Folder::new();
     let (program, mut client) = start_with_disks(&folder, MIB, "");
-    let target = json!({"driver": "host_device", "node-name": "t", "filename": disk.path});
-    client.done("blockdev-add", target);
-    let export = |id: &str, node: &str, block_bytes: u32| {
-        json!({
-            "type": "vhost-user-blk", "id": id, "node-name": node, "writable": true,
-            "logical-block-size": block_bytes, "addr": {"type": "unix", "path": id},
-        })
-    };
-    client.done("block-export-add", export("small", "disk", 512));
-    client.done("block-export-add", export("large", "disk", 4096));
+    client.done("blockdev-add", node_with_large_blocks(&disk));
+    client.done("block-export-add", export_with_blocks("small", "disk", 512));
+    client.done(
+        "block-export-add",
+        export_with_blocks("large", "disk", 4096),
+    );
     let mirror = json!({"job-id": "j", "device": "disk", "target": "t", "sync": "full"});
     client.done("blockdev-mirror", mirror);
     client.wait_for_event("BLOCK_JOB_READY");
@@ -176,6 +185,34 @@ fn refused_switch_over_leaves_the_blocks_of_the_target_to_others() {
     assert!(refused.contains("another logical block size"), "{refused}");
     client.execute("block-job-cancel device=j");
     client.wait_for_event("BLOCK_JOB_COMPLETED");
-    client.done("block-export-add", export("e", "t", 4096));
+    client.done("block-export-add", export_with_blocks("e", "t", 4096));
+    program.stop();
+}
+
+/// The guest that goes over is not the one that was there when the end began.
+#[test]
+fn blocks_of_an_export_that_has_gone_do_not_hinder_a_switch_over() {
+    let Some(disk) = LoopDevice::new(MIB, 4096) else {
+        return;
+    };
+    let folder = Folder::new();
+    let (program, mut client) = start_with_disks(&folder, MIB, "");
+    client.done("blockdev-add", node_with_large_blocks(&disk));
+    client.done("block-export-add", export_with_blocks("small", "disk", 512));
+    let mirror = json!({"job-id": "j", "device": "disk", "target": "t", "sync": "full"});
+    client.done("blockdev-mirror", mirror);
+    client.wait_for_event("BLOCK_JOB_READY");
+    client.execute(
+        "job-pause id=j
+         job-complete id=j
+         block-export-del id=small",
+    );
+    client.wait_for_event("BLOCK_EXPORT_DELETED");
+    client.done(
+        "block-export-add",
+        export_with_blocks("large", "disk", 4096),
+    );
+    client.execute("job-resume id=j");
+    succeeded(&mut client);
     program.stop();
 }

@@ -2,7 +2,9 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use serde_json::json;
 use test_support::lock_contender::LockContender;
+use test_support::loop_device::LoopDevice;
 
 use crate::client::Client;
 use crate::process::{Folder, Process};
@@ -126,6 +128,30 @@ fn nodes_are_reopened_all_or_none_and_read_only_without_writers() {
     );
     let mut guest = RequestDriver::connect(&folder.join("e.sock"), 1);
     guest.request(0, OUT, 0, 1);
+    program.stop();
+}
+
+/// One of the guests writes parts of the other node's blocks, the other one whole blocks: both cannot go over.
+#[test]
+fn refused_reopening_leaves_the_blocks_of_another_node_to_others() {
+    let Some(disk) = LoopDevice::new(MIB, 4096) else {
+        return;
+    };
+    let line = "--blockdev file,node-name=d,filename=disk --blockdev raw,node-name=w,file=d";
+    let (_folder, program, mut client) = start_with_images(&["disk"], line);
+    let other = json!({"driver": "host_device", "node-name": "t", "filename": disk.path});
+    client.done("blockdev-add", other);
+    let export = |id: &str, node: &str, block_bytes: u32| {
+        json!({
+            "type": "vhost-user-blk", "id": id, "node-name": node, "writable": true,
+            "logical-block-size": block_bytes, "addr": {"type": "unix", "path": id},
+        })
+    };
+    client.done("block-export-add", export("small", "w", 512));
+    client.done("block-export-add", export("large", "w", 4096));
+    let refused = client.reopen_error("driver=raw node-name=w file=t");
+    assert!(refused.contains("another logical block size"), "{refused}");
+    client.done("block-export-add", export("e", "t", 4096));
     program.stop();
 }
 

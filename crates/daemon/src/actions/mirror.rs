@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block::{
-    BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, GuestBlockMode, MAX_COPY_PIECE_BYTES, MirrorMode,
-    Node,
+    BlockCopy, COPY_CLUSTER_BYTES, CopyFailure, MAX_COPY_PIECE_BYTES, MirrorMode, Node, NodeError,
 };
 use copier::{CopierControl, CopierSettings, CopierWork};
 use iothread::OnError;
@@ -26,7 +25,7 @@ use super::backup::{
 use super::users::{check_no_export_draining, move_users_to_target, reattach_users, users_of_node};
 use crate::command_threads::CommandOnShutdown;
 use crate::control::MainThread;
-use crate::disk::exported_disk::GuestDevice;
+use crate::disk::exported_disk::{GuestDevice, NodeSlot};
 use crate::error::BoxError;
 use crate::state::DaemonObjects;
 use crate::state::job::{Job, JobOutcome};
@@ -141,13 +140,31 @@ fn prepare_target_for_guests(
     check_exports_can_switch_over(objects, source, target)?;
     let disks = objects.exports.iter().flat_map(|export| &export.disks);
     let disks = disks.filter(|disk| disk.node.get().leads_through(source));
-    let modes = disks.map(|disk| disk.guest_device.try_set_block_size_of(target));
-    let modes = modes.collect::<Result<Vec<_>, _>>()?;
-    if let Some(job) = find_working_job(objects, number)
-        && let Some(disks) = &mut job.disks
+    let guests: Vec<(NodeSlot, GuestDevice)> = disks
+        .map(|disk| (disk.node.clone(), disk.guest_device.clone()))
+        .collect();
+    let Some(job) = find_working_job(objects, number) else {
+        return Ok(());
+    };
+    let Some(disks) = &mut job.disks else {
+        return Ok(());
+    };
+    // Exports may have gone since, and others come.
+    let is_of_guest = |slot: &NodeSlot| guests.iter().any(|(guest, _)| guest.is_same(slot));
+    disks
+        .target_block_modes
+        .retain(|(slot, _)| is_of_guest(slot));
+    let known = &disks.target_block_modes;
+    let is_known = |guest: &NodeSlot| known.iter().any(|(slot, _)| slot.is_same(guest));
+    let added = guests.iter().filter(|(slot, _)| !is_known(slot));
+    let added = added.map(|(slot, guest)| Ok((slot.clone(), guest.try_set_block_size_of(target)?)));
+    let added = added.collect::<Result<Vec<_>, NodeError>>()?;
+    if let Some(mirror) = &mut job.mirror
+        && !added.is_empty()
     {
-        disks.target_block_modes = modes;
+        mirror.note_new_block_modes();
     }
+    disks.target_block_modes.extend(added);
     Ok(())
 }
 
@@ -253,9 +270,11 @@ impl MainThread {
         let Some(job) = find_working_job(&mut self.objects, number) else {
             return;
         };
-        if let Some(mirror) = &mut job.mirror {
-            mirror.unlocked_writes = UnlockedWrites::Ending;
-        }
+        let Some(mirror) = &mut job.mirror else {
+            return;
+        };
+        mirror.unlocked_writes = UnlockedWrites::Ending;
+        let waited_for = mirror.block_mode_changes;
         let name = format!("end {}", job.id);
         self.reattach_users_and_proceed(name, source, move |control, ended| {
             if let Err(error) = ended {
@@ -263,7 +282,10 @@ impl MainThread {
             } else if let Some(job) = find_working_job(&mut control.objects, number)
                 && let Some(mirror) = &mut job.mirror
             {
-                mirror.unlocked_writes = UnlockedWrites::Ended;
+                mirror.unlocked_writes = match mirror.block_mode_changes == waited_for {
+                    true => UnlockedWrites::Ended,
+                    false => UnlockedWrites::Possible,
+                };
             }
         });
     }
@@ -365,8 +387,9 @@ impl MainThread {
         };
         job.outcome = Some(JobOutcome::Completed);
         if let Some(disks) = &mut job.disks {
-            let modes = disks.target_block_modes.drain(..);
-            modes.for_each(GuestBlockMode::keep);
+            for (_, mode) in disks.target_block_modes.drain(..) {
+                mode.keep();
+            }
         }
         let copier = job.copier.take();
         let name = format!("end {}", job.id);

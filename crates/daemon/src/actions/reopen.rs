@@ -8,7 +8,7 @@ mod fixed_options;
 
 use std::sync::Arc;
 
-use block::{Faults, NoHangGuard, Node, NodeError, NodeOptions};
+use block::{Faults, GuestBlockMode, NoHangGuard, Node, NodeError, NodeOptions};
 use options::{BlockdevOptions, Driver, FileOptions, Locking};
 
 use crate::actions::rbd::ImageOpener;
@@ -54,6 +54,8 @@ struct PlannedNode {
 /// New nodes, opened beside the old ones that they are to replace.
 pub(crate) struct ReopenedNodes {
     nodes: Vec<ReopenedNode>,
+    /// Of the exports, at nodes that may be below the new ones and stay if the reopening fails.
+    block_modes: Vec<GuestBlockMode>,
     aio: AioChoices,
 }
 
@@ -130,6 +132,7 @@ impl ReopenPlan {
                 users: planned.users,
             });
         }
+        let mut block_modes = Vec::new();
         for ReopenedNode { node, users, .. } in &reopened {
             if node.read_only() && users.iter().any(|user| user.guest_device.is_writable()) {
                 let name = node.name();
@@ -139,13 +142,13 @@ impl ReopenPlan {
                 .into());
             }
             for user in users {
-                // If the reopening fails, the node is closed.
-                user.guest_device.try_set_block_size_of(node)?.keep();
+                block_modes.push(user.guest_device.try_set_block_size_of(node)?);
             }
         }
         let aio = self.aio;
         Ok(ReopenedNodes {
             nodes: reopened,
+            block_modes,
             aio,
         })
     }
@@ -274,6 +277,7 @@ impl ReopenedNodes {
 
     /// Puts the new nodes into the state, and closes the old ones.
     pub fn replace_nodes_in_objects(self, objects: &mut DaemonObjects) {
+        self.block_modes.into_iter().for_each(GuestBlockMode::keep);
         objects.aio_choices.add_results_of_copy(self.aio);
         for ReopenedNode { options, node, .. } in self.nodes {
             let mut nodes = objects.nodes.iter_mut();

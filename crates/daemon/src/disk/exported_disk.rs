@@ -30,6 +30,11 @@ impl NodeSlot {
         }))
     }
 
+    /// Whether it is the slot of the same disk of an export.
+    pub fn is_same(&self, other: &NodeSlot) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The present node.
     pub fn get(&self) -> Arc<Node> {
         self.0

@@ -15,6 +15,7 @@ use super::DaemonObjects;
 use super::job_status::{JobStatus, JobVerb};
 use super::job_work::JobWork;
 use super::mirror_job::{MirrorEnd, MirrorJob};
+use crate::disk::exported_disk::NodeSlot;
 use crate::error::BoxError;
 
 /// When the bits of what was copied are cleared.
@@ -42,8 +43,8 @@ pub(crate) struct JobDisks {
     pub target: Arc<Node>,
     /// Others have written to the target's disk and not flushed, before the job.
     pub target_had_unflushed: bool,
-    /// The blocks of guests that are to go over to the target. They are taken back if these do not.
-    pub target_block_modes: Vec<GuestBlockMode>,
+    /// The blocks of the guests that are to go over to the target, by their disks. They are taken back if these do not.
+    pub target_block_modes: Vec<(NodeSlot, GuestBlockMode)>,
     /// Of the requests to the target, whose content does not matter any more.
     cancellation: Option<Cancellation>,
 }

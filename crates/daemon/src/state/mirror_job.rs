@@ -12,6 +12,8 @@ pub(crate) struct MirrorJob {
     /// It is about to end, and how.
     pub end: Option<MirrorEnd>,
     pub unlocked_writes: UnlockedWrites,
+    /// How often the target was prepared for the blocks of more guests.
+    pub block_mode_changes: u32,
 }
 
 /// Writes to a target whose blocks guests write in part, that hold no lock of their range: that was not known when they began.
@@ -36,6 +38,14 @@ pub(crate) enum MirrorEnd {
 }
 
 impl MirrorJob {
+    /// Notes that the target was prepared for the blocks of more guests, whose writes under way hold no lock.
+    pub fn note_new_block_modes(&mut self) {
+        self.block_mode_changes += 1;
+        if self.unlocked_writes == UnlockedWrites::Ended {
+            self.unlocked_writes = UnlockedWrites::Possible;
+        }
+    }
+
     /// The filter on routes to the source until the end begins.
     pub fn initial_mode(self) -> MirrorMode {
         match self.is_write_blocking {
