@@ -67,7 +67,7 @@ impl Connection {
             calls.call_until(deadline, move || connect(functions, &options, &log))
         };
         let (cluster, fsid) =
-            connected.unwrap_or_else(|_| Err(refusal(Errno::TIMEDOUT, options, &log)))?;
+            connected.unwrap_or_else(|errno| Err(refusal(errno, options, &log)))?;
         let user = options.user.clone();
         let user = user.unwrap_or_else(|| DEFAULT_USER.to_owned());
         let status = Arc::new(ConnectionStatus::new(fsid, log.monitors(), user));

@@ -17,6 +17,9 @@ pub type OnResize = Arc<dyn Fn() + Send + Sync>;
 /// Called on a thread of librbd when the image's header has changed: size, features, lock, snapshots, metadata. It must not wait.
 pub type OnHeaderChange = Box<dyn Fn() + Send + Sync>;
 
+/// The size before the first one is stored. No image is that large.
+const UNKNOWN_SIZE: u64 = u64::MAX;
+
 /// The last known size, and the functions that are called after changes.
 pub(crate) struct HeaderWatch {
     functions: &'static Functions,
@@ -27,7 +30,7 @@ pub(crate) struct HeaderWatch {
 }
 
 impl HeaderWatch {
-    /// One that has not started; the size is 0 until [`set_size`](Self::set_size).
+    /// One that has not started, and knows no size.
     pub(crate) fn new(
         functions: &'static Functions,
         image: ImagePointer,
@@ -36,7 +39,7 @@ impl HeaderWatch {
         Self {
             functions,
             image,
-            size: AtomicU64::new(0),
+            size: AtomicU64::new(UNKNOWN_SIZE),
             on_resize,
             on_header_change: OnceLock::new(),
         }
@@ -68,8 +71,16 @@ impl HeaderWatch {
         self.size.load(Ordering::Relaxed)
     }
 
+    /// Stores the size that was read after the start, unless a callback has stored one, which may be newer.
+    pub(crate) fn set_first_size(&self, bytes: u64) {
+        let order = Ordering::Relaxed;
+        let _ = self
+            .size
+            .compare_exchange(UNKNOWN_SIZE, bytes, order, order);
+    }
+
     /// Stores the size; true if it is another one.
-    pub(crate) fn set_size(&self, bytes: u64) -> bool {
+    fn set_size(&self, bytes: u64) -> bool {
         self.size.swap(bytes, Ordering::Relaxed) != bytes
     }
 

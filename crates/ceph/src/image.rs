@@ -12,6 +12,7 @@ use crate::header_watch::{HeaderWatch, OnHeaderChange, OnResize};
 use crate::image_handle::{ImageHandle, OpenArguments, OpenStep};
 use crate::library::Functions;
 use crate::lock::{Attempt, Lock, LockFeatureAndOwner};
+use crate::pending_lock::{LockDone, PendingLock};
 use crate::waiting_calls::WaitingCalls;
 use crate::{
     Connection, Extent, ImageGeometry, ImageOptions, LockError, OpenError, RequestStats,
@@ -30,24 +31,8 @@ const LOCK_RETRY: Duration = Duration::from_millis(50);
 /// Longest wait for another image of this process: closing an image takes two rounds to the cluster.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the cluster keeps the lock of a client that has died, with a margin: `osd_client_watch_timeout` is 30 s by default.
-const DEAD_OWNER_TIMEOUT: Duration = Duration::from_secs(45);
-
-/// Called on the image's thread with the result of [`Image::spawn_lock`].
-pub type LockDone = Box<dyn FnOnce(Result<(), LockError>) + Send>;
-
 /// Called on the image's thread with the result of [`Image::spawn_lock_check`].
 pub type LockCheckDone = Box<dyn FnOnce(Result<LockFeatureAndOwner, Errno>) + Send>;
-
-/// An exclusive lock that is being taken.
-struct PendingLock {
-    begin: Instant,
-    patience: Duration,
-    is_wanted: Box<dyn Fn() -> bool + Send>,
-    done: LockDone,
-    /// It is in the log that the cluster does not answer.
-    has_warned: bool,
-}
 
 /// An opened image.
 ///
@@ -276,20 +261,14 @@ impl Image {
     /// Takes the exclusive lock as [`lock`](Self::lock) does, on the image's thread, and calls `done` there. While another
     /// client has it, this tries again: until `patience` is over if that is a living process of this host, or else until the
     /// cluster would have released the lock of a client that has died. While the cluster's monitors do not answer, it tries again as
-    /// long as the lock `is_wanted`.
+    /// long as the lock `is_wanted`. If an attempt panics, `done` gets an error.
     pub fn spawn_lock(
         self: &Arc<Self>,
         patience: Duration,
         is_wanted: impl Fn() -> bool + Send + 'static,
         done: LockDone,
     ) {
-        let pending = PendingLock {
-            begin: Instant::now(),
-            patience,
-            is_wanted: Box::new(is_wanted),
-            done,
-            has_warned: false,
-        };
+        let pending = PendingLock::new(self.name.clone(), patience, is_wanted, done);
         let image = Arc::clone(self);
         self.calls.post(move || image.lock_or_try_later(pending));
     }
@@ -308,33 +287,12 @@ impl Image {
                 Err(error)
             }
         };
-        let waited = pending.begin.elapsed();
-        let tries_again = match &result {
-            Err(LockError::Held { is_alive: true, .. }) => waited < pending.patience,
-            Err(LockError::Held { .. }) => waited < pending.patience.max(DEAD_OWNER_TIMEOUT),
-            Err(
-                error @ LockError::Failed {
-                    errno: Errno::TIMEDOUT,
-                    ..
-                },
-            ) => {
-                if !std::mem::replace(&mut pending.has_warned, true) {
-                    tracing::warn!(
-                        image = self.name, %error,
-                        advice = "look at the cluster's monitors (ceph -s): requests that change the image wait for them",
-                        "the cluster does not answer"
-                    );
-                }
-                (pending.is_wanted)()
-            }
-            _ => false,
-        };
-        if tries_again {
+        if pending.tries_again(&result) {
             std::thread::sleep(LOCK_RETRY);
             let image = Arc::clone(&self);
             self.calls.post(move || image.lock_or_try_later(pending));
         } else {
-            (pending.done)(result);
+            pending.finish(result);
         }
     }
 

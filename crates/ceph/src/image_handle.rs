@@ -155,7 +155,7 @@ impl ImageHandle {
         let handle = watch.start()?;
         self.watch = Some((handle, Arc::clone(&watch)));
         let geometry = self.geometry()?;
-        watch.set_size(geometry.size);
+        watch.set_first_size(geometry.size);
         Ok((geometry, watch))
     }
 

@@ -38,7 +38,7 @@ impl WaitingCalls {
 
     /// Makes a call, and waits for its result until the timeout.
     ///
-    /// Error: [`Errno::TIMEDOUT`]; the call is abandoned.
+    /// Errors: [`Errno::TIMEDOUT`]; the call is abandoned. [`Errno::IO`] if the call panics, which is in the log.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         timeout: Duration,
@@ -55,13 +55,13 @@ impl WaitingCalls {
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Errno> {
         let outcome = Arc::new(Outcome::default());
-        let for_thread = Arc::clone(&outcome);
+        let for_thread = FinishOnDrop(Arc::clone(&outcome));
         self.post(move || {
-            if !for_thread.is_abandoned() {
-                for_thread.finish(call());
+            if !for_thread.0.is_abandoned() {
+                for_thread.0.finish(Ok(call()));
             }
         });
-        outcome.wait(deadline).ok_or(Errno::TIMEDOUT)
+        outcome.wait(deadline).unwrap_or(Err(Errno::TIMEDOUT))
     }
 
     /// Makes a call later, without waiting for it.
@@ -78,6 +78,16 @@ fn make_calls(calls: &Receiver<Call>) {
     }
 }
 
+/// The thread's end of an outcome. Dropping it finishes a call that has panicked, so that its caller does not wait for the deadline.
+struct FinishOnDrop<T>(Arc<Outcome<T>>);
+
+impl<T> Drop for FinishOnDrop<T> {
+    fn drop(&mut self) {
+        // Nothing changes if it is finished.
+        self.0.finish(Err(Errno::IO));
+    }
+}
+
 /// The result of a call, between its caller and the thread.
 struct Outcome<T> {
     state: Mutex<State<T>>,
@@ -87,7 +97,7 @@ struct Outcome<T> {
 enum State<T> {
     Pending,
     Abandoned,
-    Finished(T),
+    Finished(Result<T, Errno>),
 }
 
 impl<T> Default for Outcome<T> {
@@ -105,8 +115,8 @@ impl<T> Outcome<T> {
         matches!(*state, State::Abandoned)
     }
 
-    /// On the thread: stores the result, or drops it here if there is no caller any more.
-    fn finish(&self, result: T) {
+    /// On the thread: stores the result, or drops it here if there is one, or no caller any more.
+    fn finish(&self, result: Result<T, Errno>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::Pending) {
             *state = State::Finished(result);
@@ -119,7 +129,7 @@ impl<T> Outcome<T> {
     }
 
     /// In the caller: the result, or `None` at the deadline.
-    fn wait(&self, deadline: impl Fn() -> Instant) -> Option<T> {
+    fn wait(&self, deadline: impl Fn() -> Instant) -> Option<Result<T, Errno>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while matches!(*state, State::Pending) {
             let left = deadline().saturating_duration_since(Instant::now());
@@ -195,6 +205,13 @@ mod tests {
         calls.call(STUCK_AFTER, || ()).unwrap();
         let dropped_on = dropped.lock().unwrap().unwrap();
         assert_ne!(dropped_on, thread::current().id());
+    }
+
+    #[test]
+    fn a_call_that_panics_fails_at_once() {
+        let calls = start();
+        let failed = calls.call(STUCK_AFTER, || panic!("a call may panic"));
+        assert_eq!(failed, Err::<(), _>(Errno::IO));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde_json::json;
 use test_support::deadline::eventually;
 use test_support::qmp::Client;
 use test_support::request_driver::commands::Data;
+use test_support::threads::read_of_each_thread;
 
 use crate::control_threads::limit_threads;
 use crate::request_driver::RequestDriver;
@@ -40,6 +41,11 @@ fn resize_to_less_than_a_sector_is_refused_with_the_remedy() {
     served.program.stop();
 }
 
+fn has_thread(served: &Served, name: &str) -> bool {
+    let threads = read_of_each_thread(served.program.pid(), "comm");
+    threads.iter().any(|thread| thread.text.trim_end() == name)
+}
+
 /// A command has reserved a window above the image, and not the image itself.
 #[test]
 fn resize_while_a_window_is_reserved_is_adopted_after_the_command() {
@@ -57,17 +63,21 @@ fn resize_while_a_window_is_reserved_is_adopted_after_the_command() {
     for status in [2, 0] {
         assert_eq!(guest.command(QUEUE, UNIT, &TEST_UNIT_READY), status);
     }
+    let requests = served.get(Control::Requests);
     served.set(Control::HoldsRequests, 1);
     guest.begin(QUEUE, UNIT, &READ, Data::In(4096));
+    served.wait_for(Control::Requests, requests + 1);
     let mut other = Client::connect(&served.folder.join("qmp"));
     let lun = json!({"id": "s", "lun": 1, "node-name": "w"});
     served.client.send("scsi-lun-add", &lun);
+    // A command that came before would itself reserve the window.
+    eventually("the command is at work", || has_thread(&served, "lun s"));
     let busy = "a scsi-lun-add waits for its disk";
-    eventually(busy, || {
-        let answer = other.ask("block_resize", json!({"node-name": "w", "size": MIB}));
-        answer.to_string().contains(busy)
-    });
+    let refused = other.ask("block_resize", json!({"node-name": "w", "size": MIB}));
+    assert!(refused.to_string().contains(busy), "{refused}");
     served.resize_by_another_client(2 * MIB);
+    let adoption_waits = || has_thread(&served, "resize later");
+    eventually("the adoption waits", adoption_waits);
     assert_eq!(node_size(&mut other, "d"), MIB);
     served.set(Control::HoldsRequests, 0);
     assert_eq!(served.client.answer()["return"], json!({}));
@@ -77,21 +87,34 @@ fn resize_while_a_window_is_reserved_is_adopted_after_the_command() {
     assert_eq!(served.program.stop().stderr, "");
 }
 
-#[test]
-fn resize_while_the_image_is_being_opened_is_adopted() {
+/// Has an image opened, and resizes it while one of the calls that opening makes is held.
+fn resize_while_opening_is_held(holds: Control, calls: Control) {
     let Some(mut served) = Served::start("", 0) else {
         return;
     };
     served.client.execute("blockdev-del node-name=d");
-    let reads = served.get(Control::MetadataReads);
-    served.set(Control::HoldsMetadata, 1);
+    // It is answered before the image's thread has closed the image.
+    served.wait_for(Control::Closed, 1);
+    let before = served.get(calls);
+    served.set(holds, 1);
     let node =
         json!({"driver": "rbd", "node-name": "e", "pool": "p", "image": "i", "conf": "/dev/null"});
     served.client.send("blockdev-add", &node);
-    served.wait_for(Control::MetadataReads, reads + 1);
+    served.wait_for(calls, before + 1);
     served.resize_by_another_client(2 * MIB);
-    served.set(Control::HoldsMetadata, 0);
+    served.set(holds, 0);
     assert_eq!(served.client.answer()["return"], json!({}));
     eventually("the size is adopted", || served.node_size("e") == 2 * MIB);
     served.program.stop();
+}
+
+#[test]
+fn resize_while_the_image_is_being_opened_is_adopted() {
+    resize_while_opening_is_held(Control::HoldsMetadata, Control::MetadataReads);
+}
+
+/// The size that opening has read is then older than that of librbd's notification.
+#[test]
+fn resize_while_the_geometry_of_the_image_is_being_read_is_adopted() {
+    resize_while_opening_is_held(Control::HoldsFeatures, Control::FeatureReads);
 }

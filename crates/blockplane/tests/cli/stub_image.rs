@@ -26,9 +26,14 @@ pub(crate) enum Control {
     HoldsRequests,
     /// The same of reading the image's metadata, which opening it does after it has read the size.
     HoldsMetadata,
+    /// The same of reading the image's features, which opening it does between its size and its metadata.
+    HoldsFeatures,
     /// The last size for which the daemon has been called back.
     AnnouncedSize,
     MetadataReads,
+    FeatureReads,
+    /// How many requests were submitted.
+    Requests,
     OwnsLock,
     /// How often an image was closed on a thread for calls to Ceph.
     Closed,

@@ -13,9 +13,9 @@
 // The same order as in `stub_image.rs`.
 static volatile struct control {
     // Written by the test.
-    uint64_t image_size, features, holds_requests, holds_metadata;
+    uint64_t image_size, features, holds_requests, holds_metadata, holds_features;
     // Written here.
-    uint64_t announced_size, metadata_reads, owns_lock, closed;
+    uint64_t announced_size, metadata_reads, feature_reads, requests, owns_lock, closed;
 } *control;
 
 // Before the sandbox.
@@ -29,7 +29,7 @@ __attribute__((constructor)) static void map_control(void) {
 static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*header_changed)(void *);
 static void *watch;
-static uint64_t known_size;
+static uint64_t watch_handle, known_size;
 
 static void announce_change(void) {
     pthread_mutex_lock(&watch_lock);
@@ -47,15 +47,17 @@ int rbd_update_watch(void *image, uint64_t *handle, void (*callback)(void *), vo
     header_changed = callback;
     watch = argument;
     known_size = control->image_size;
+    *handle = ++watch_handle;
     pthread_mutex_unlock(&watch_lock);
-    *handle = 1;
     return 0;
 }
 
+// An image that was closed late has no part in the present watch.
 int rbd_update_unwatch(void *image, uint64_t handle) {
-    (void)image; (void)handle;
+    (void)image;
     pthread_mutex_lock(&watch_lock);
-    watch = NULL;
+    if (handle == watch_handle)
+        watch = NULL;
     pthread_mutex_unlock(&watch_lock);
     return 0;
 }
@@ -85,8 +87,9 @@ static struct completion *requests;
 
 static void complete_requests(void) {
     pthread_mutex_lock(&requests_lock);
-    struct completion *done = requests;
-    requests = NULL;
+    struct completion *done = control->holds_requests ? NULL : requests;
+    if (done)
+        requests = NULL;
     pthread_mutex_unlock(&requests_lock);
     while (done) {
         struct completion *next = done->next;
@@ -98,8 +101,7 @@ static void complete_requests(void) {
 static void *call_back(void *unused) {
     for (;; usleep(1000)) {
         announce_change();
-        if (!control->holds_requests)
-            complete_requests();
+        complete_requests();
     }
     return unused;
 }
@@ -108,6 +110,7 @@ static int start(struct completion *completion) {
     pthread_mutex_lock(&requests_lock);
     completion->next = requests;
     requests = completion;
+    control->requests += 1;
     pthread_mutex_unlock(&requests_lock);
     return 0;
 }
@@ -163,7 +166,19 @@ static int set(uint64_t *value, uint64_t to) {
 int rbd_get_size(void *image, uint64_t *size) { (void)image; return set(size, control->image_size); }
 int rbd_get_stripe_unit(void *image, uint64_t *bytes) { (void)image; return set(bytes, 4 << 20); }
 int rbd_get_stripe_count(void *image, uint64_t *count) { (void)image; return set(count, 1); }
-int rbd_get_features(void *image, uint64_t *features) { (void)image; return set(features, control->features); }
+
+static void count_and_wait(volatile uint64_t *calls, volatile uint64_t *held) {
+    *calls += 1;
+    while (*held)
+        usleep(1000);
+}
+
+// Read when an image is opened, between its size and its metadata.
+int rbd_get_features(void *image, uint64_t *features) {
+    (void)image;
+    count_and_wait(&control->feature_reads, &control->holds_features);
+    return set(features, control->features);
+}
 
 // No watchers, no metadata, an empty id and identity. The metadata are read when an image is opened, after its size.
 int rbd_watchers_list(void *image, void *watchers, size_t *count) { (void)image; (void)watchers; *count = 0; return 0; }
@@ -172,9 +187,7 @@ int rados_cluster_fsid(void *cluster, char *fsid, size_t bytes) { (void)cluster;
 int rbd_metadata_list(void *image, const char *start, uint64_t most, char *keys, size_t *key_bytes, char *values,
                       size_t *value_bytes) {
     (void)image; (void)start; (void)most; (void)keys; (void)values;
-    control->metadata_reads += 1;
-    while (control->holds_metadata)
-        usleep(1000);
+    count_and_wait(&control->metadata_reads, &control->holds_metadata);
     *key_bytes = *value_bytes = 0;
     return 0;
 }
