@@ -71,16 +71,18 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         LogLevel::Debug => Level::DEBUG,
         LogLevel::Trace => Level::TRACE,
     };
+    let has_colors = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
         .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(has_colors)
         .fmt_fields(printable_fields())
         .with_writer(std::io::stderr);
     match (format, journal::is_stderr_journal()) {
         (LogFormat::Text, false) => builder
-            .map_event_format(|event| LimitedFormat::new(event, format))
+            // Lines that are limited are formatted as strings first, which have no colors by themselves.
+            .map_event_format(|event| LimitedFormat::new(event.with_ansi(has_colors), format))
             .init(),
         (LogFormat::Text, true) => builder
             .without_time()

@@ -221,6 +221,7 @@ impl Export {
             client.socket,
             &client.received,
             ConnectionSettings {
+                peer: client.peer,
                 size_at_connect: client.negotiated.size,
                 transmission: client.negotiated.transmission,
                 contexts,

@@ -44,6 +44,7 @@ enum Next {
 /// A client that has chosen an export.
 pub(crate) struct NegotiatedClient {
     pub socket: ClientSocket,
+    pub peer: Peer,
     /// Bytes that were received after the handshake.
     pub received: Vec<u8>,
     pub negotiated: Negotiated,
@@ -132,6 +133,7 @@ impl NegotiatingClient {
                 Next::Transmission(negotiated) => {
                     return Outcome::Complete(NegotiatedClient {
                         socket: self.socket,
+                        peer: self.peer,
                         received: self.received,
                         negotiated: *negotiated,
                     });

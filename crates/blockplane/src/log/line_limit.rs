@@ -1,7 +1,7 @@
 //! Limits the log lines that a party outside the program can cause without end: a guest that breaks its queue, a front-end or a client
 //! that connects and leaves.
 //!
-//! They are the lines that name an export, a queue or an image, and those of the crates that speak with front-ends and clients. Of one
+//! They are the lines that name an export, a node or an image, and those of the crates that speak with front-ends and clients. Of one
 //! kind (a place in the source) about one export a few are written at once and then one per second, which has the number of those that
 //! were left out before it. The first line about each queue, user or host is written in any case, so that one of them does not hide the others.
 //!
@@ -52,8 +52,6 @@ enum Part {
     Whole,
     /// The number of a queue or a user.
     Number(u64),
-    /// The name of a queue, which has that of its export.
-    Queue(String),
     /// The address of a client.
     Host(String),
 }
@@ -75,9 +73,8 @@ impl SubjectAndPart {
         let mut about = SubjectAndPart::default();
         event.record(&mut about);
         let of_crate = metadata.target().split("::").next().unwrap_or_default();
-        let is_limited = about.subject != Subject::default()
-            || matches!(about.part, Part::Queue(_))
-            || CRATES_THAT_FACE_OTHERS.contains(&of_crate);
+        let is_limited =
+            about.subject != Subject::default() || CRATES_THAT_FACE_OTHERS.contains(&of_crate);
         is_limited.then_some(about)
     }
 }
@@ -89,7 +86,6 @@ impl Visit for SubjectAndPart {
             "export" => value.clone_into(&mut subject.export),
             "node" => value.clone_into(&mut subject.node),
             "image" => value.clone_into(&mut subject.image),
-            "queue" => self.part = Part::Queue(value.to_owned()),
             "host" => self.part = Part::Host(value.to_owned()),
             _ => {}
         }
@@ -106,7 +102,7 @@ impl Visit for SubjectAndPart {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if matches!(field.name(), "export" | "node" | "image" | "queue" | "host") {
+        if matches!(field.name(), "export" | "node" | "image" | "host") {
             // A name may be written with `%`.
             self.record_str(field, &format!("{value:?}"));
         }

@@ -1,7 +1,7 @@
 //! The format of a log whose repeated lines are limited, see [`line_limit`](super::line_limit).
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use daemon::process::END_OF_LOG;
@@ -14,19 +14,32 @@ use tracing_subscriber::registry::LookupSpan;
 use super::line_limit::{Decision, DueLine, HeldLine, RepeatedLines, SubjectAndPart};
 
 /// A format that writes repeated lines at a limited rate.
-pub(super) struct LimitedFormat<F> {
+pub(super) struct LimitedFormat<F, C = fn() -> Instant> {
     format: F,
     written_as: LogFormat,
+    /// The clock.
+    now: C,
     lines: Mutex<RepeatedLines>,
 }
 
 impl<F> LimitedFormat<F> {
     pub fn new(format: F, written_as: LogFormat) -> Self {
+        LimitedFormat::with_clock(format, written_as, Instant::now)
+    }
+}
+
+impl<F, C> LimitedFormat<F, C> {
+    fn with_clock(format: F, written_as: LogFormat, now: C) -> Self {
         LimitedFormat {
             format,
             written_as,
+            now,
             lines: Mutex::default(),
         }
+    }
+
+    fn lock_lines(&self) -> MutexGuard<'_, RepeatedLines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a formatted line with additional fields; those that are 0 are omitted.
@@ -72,11 +85,12 @@ impl<F> LimitedFormat<F> {
     }
 }
 
-impl<S, N, F> FormatEvent<S, N> for LimitedFormat<F>
+impl<S, N, F, C> FormatEvent<S, N> for LimitedFormat<F, C>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
     F: FormatEvent<S, N>,
+    C: Fn() -> Instant,
 {
     fn format_event(
         &self,
@@ -84,37 +98,37 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let now = Instant::now();
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = (self.now)();
         if event.metadata().target() == END_OF_LOG {
-            let held = lines.take_all();
-            drop(lines);
+            let held = self.lock_lines().take_all();
             return self.write_due_lines(&mut writer, held, now);
         }
+        let Some(about) = SubjectAndPart::of(event) else {
+            let due = self.lock_lines().take_due(now);
+            self.write_due_lines(&mut writer, due, now)?;
+            return self.format.format_event(cx, writer, event);
+        };
+        // Before the lock is taken: other threads do not wait for it.
+        let mut text = String::new();
+        self.format
+            .format_event(cx, Writer::new(&mut text), event)?;
+        let mut lines = self.lock_lines();
         let due = lines.take_due(now);
-        let mut left_out_before = 0;
-        if let Some(about) = SubjectAndPart::of(event) {
-            match lines.decide(event.metadata().callsite(), about, now) {
-                Decision::Write { left_out } => left_out_before = left_out,
-                Decision::Hold(held) => {
-                    let mut text = String::new();
-                    let line = Writer::new(&mut text);
-                    self.format.format_event(cx, line, event)?;
-                    *held = Some(HeldLine { text, time: now });
-                    drop(lines);
-                    return self.write_due_lines(&mut writer, due, now);
-                }
+        let written = match lines.decide(event.metadata().callsite(), about, now) {
+            Decision::Write { left_out } => Some((text, left_out)),
+            Decision::Hold(held) => {
+                *held = Some(HeldLine { text, time: now });
+                None
             }
-        }
+        };
         drop(lines);
         self.write_due_lines(&mut writer, due, now)?;
-        if left_out_before == 0 {
-            return self.format.format_event(cx, writer, event);
+        match written {
+            Some((text, left_out)) => {
+                self.write_with_fields(&mut writer, &text, &[("left_out", left_out)])
+            }
+            None => Ok(()),
         }
-        let mut line = String::new();
-        self.format
-            .format_event(cx, Writer::new(&mut line), event)?;
-        self.write_with_fields(&mut writer, &line, &[("left_out", left_out_before)])
     }
 }
 
@@ -122,8 +136,10 @@ where
 mod tests {
     use std::io;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use tracing::dispatcher::{Dispatch, with_default};
+    use tracing_subscriber::fmt::format::{Format, Full};
 
     use super::super::line_limit::{INTERVAL, MAX_PARTS};
     use super::*;
@@ -151,23 +167,36 @@ mod tests {
         }
     }
 
+    /// Time that passes only when a test says so.
+    #[derive(Clone)]
+    struct Clock(Arc<Mutex<Instant>>);
+
+    impl Clock {
+        fn new() -> Self {
+            Clock(Arc::new(Mutex::new(Instant::now())))
+        }
+
+        fn advance(&self, by: Duration) {
+            *self.0.lock().unwrap() += by;
+        }
+
+        fn limited<F>(&self, format: F, written_as: LogFormat) -> LimitedFormat<F, BoxedClock> {
+            let time = self.0.clone();
+            let now: BoxedClock = Box::new(move || *time.lock().unwrap());
+            LimitedFormat::with_clock(format, written_as, now)
+        }
+    }
+
+    type BoxedClock = Box<dyn Fn() -> Instant + Send + Sync>;
+
     fn broke(export: &str, number: u32) {
         tracing::warn!(export, number, "broke its queue");
     }
 
     #[test]
     fn lines_of_a_kind_about_one_export_are_limited_and_those_left_out_are_counted() {
-        let written = Written::default();
-        let writer = written.clone();
-        let builder = tracing_subscriber::fmt()
-            .with_writer(move || writer.clone())
-            .with_target(false)
-            .with_level(false)
-            .with_ansi(false)
-            .without_time();
-        let builder =
-            builder.map_event_format(|format| LimitedFormat::new(format, LogFormat::Text));
-        with_default(&Dispatch::from(builder), || {
+        let (written, clock) = (Written::default(), Clock::new());
+        with_default(&text_dispatch(&written, &clock), || {
             (0..100).for_each(|number| broke("e", number));
             assert_eq!(written.take_lines().len(), 10);
             broke("f", 0);
@@ -177,7 +206,7 @@ mod tests {
             (0..20)
                 .for_each(|_| tracing::warn!(target: "nbd_server::negotiation", "no export yet"));
             assert_eq!(written.take_lines().len(), 10);
-            std::thread::sleep(INTERVAL + INTERVAL / 10);
+            clock.advance(INTERVAL);
             (100..103).for_each(|number| broke("e", number));
         });
         let expected = "broke its queue export=\"e\" number=100 left_out=90";
@@ -188,18 +217,17 @@ mod tests {
 
     #[test]
     fn lines_left_out_are_counted_in_json() {
-        let written = Written::default();
+        let (written, clock) = (Written::default(), Clock::new());
         let writer = written.clone();
         let builder = tracing_subscriber::fmt()
             .with_writer(move || writer.clone())
             .json()
             .flatten_event(true);
-        let builder =
-            builder.map_event_format(|format| LimitedFormat::new(format, LogFormat::Json));
+        let builder = builder.map_event_format(|format| clock.limited(format, LogFormat::Json));
         with_default(&Dispatch::from(builder), || {
             (0..100).for_each(|number| broke("e", number));
             assert_eq!(written.take_lines().len(), 10);
-            std::thread::sleep(INTERVAL + INTERVAL / 10);
+            clock.advance(INTERVAL);
             broke("e", 100);
         });
         let line = &written.take_lines()[0];
@@ -215,7 +243,7 @@ mod tests {
     }
 
     /// A dispatcher that writes text like `message field=value`.
-    fn text_dispatch(written: &Written) -> Dispatch {
+    fn text_dispatch(written: &Written, clock: &Clock) -> Dispatch {
         let writer = written.clone();
         tracing_subscriber::fmt()
             .with_writer(move || writer.clone())
@@ -223,14 +251,14 @@ mod tests {
             .with_level(false)
             .with_ansi(false)
             .without_time()
-            .map_event_format(|format| LimitedFormat::new(format, LogFormat::Text))
+            .map_event_format(|format| clock.limited(format, LogFormat::Text))
             .into()
     }
 
     #[test]
     fn queues_and_users_do_not_hide_each_other() {
         let written = Written::default();
-        with_default(&text_dispatch(&written), || {
+        with_default(&text_dispatch(&written, &Clock::new()), || {
             for queue in 0..16_u16 {
                 tracing::error!(export = "e", queue, "broke this queue");
             }
@@ -239,10 +267,14 @@ mod tests {
                 assert!(line.contains(&format!("queue={queue}")), "{line}");
             }
             assert_eq!(lines.len(), 16);
-            for queue in ["e queue 1", "e queue 2"].repeat(20) {
-                tracing::warn!(queue, "parked requests are failed");
-            }
+            let failed = |export: &str, queue: u16| {
+                tracing::warn!(export = %export, queue, "parked requests are failed");
+            };
+            (0..20).for_each(|_| failed("e", 1));
             assert_eq!(written.take_lines().len(), 10);
+            failed("e", 2);
+            (0..20).for_each(|_| failed("f", 1));
+            assert_eq!(written.take_lines().len(), 11);
             (0..12).for_each(|_| user_refused(1001));
             assert_eq!(written.take_lines().len(), 10);
             (0..3).for_each(|_| user_refused(1002));
@@ -264,7 +296,7 @@ mod tests {
     #[test]
     fn lines_about_one_image_are_limited() {
         let written = Written::default();
-        with_default(&text_dispatch(&written), || {
+        with_default(&text_dispatch(&written, &Clock::new()), || {
             (0..100).for_each(|_| tracing::error!(image = "i", "lock was not acquired"));
             tracing::error!(image = "j", "of another image");
         });
@@ -274,7 +306,7 @@ mod tests {
     #[test]
     fn the_latest_line_is_written_at_the_end_of_the_program() {
         let written = Written::default();
-        with_default(&text_dispatch(&written), || {
+        with_default(&text_dispatch(&written, &Clock::new()), || {
             (0..100).for_each(|number| broke("e", number));
             written.take_lines();
             tracing::error!(target: END_OF_LOG, "");
@@ -285,5 +317,48 @@ mod tests {
             tracing::error!(target: END_OF_LOG, "");
             assert_eq!(written.take_lines().len(), 0);
         });
+    }
+
+    /// A value that looks at the lock of its dispatcher's format while it is formatted.
+    struct LockState(Dispatch);
+
+    impl fmt::Display for LockState {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            type TextFormat = LimitedFormat<Format<Full, ()>, BoxedClock>;
+            let format = self.0.downcast_ref::<TextFormat>().unwrap();
+            let is_free = format.lines.try_lock().is_ok();
+            f.write_str(if is_free { "free" } else { "locked" })
+        }
+    }
+
+    #[test]
+    fn other_threads_can_log_while_a_line_is_formatted() {
+        let written = Written::default();
+        let dispatch = text_dispatch(&written, &Clock::new());
+        with_default(&dispatch, || {
+            let lock = LockState(dispatch.clone());
+            (0..11).for_each(|_| tracing::warn!(export = "e", %lock, "of one kind"));
+            tracing::error!(target: END_OF_LOG, "");
+        });
+        let lines = written.take_lines();
+        assert_eq!(lines.len(), 11);
+        for line in lines {
+            assert!(line.contains("lock=free"), "{line}");
+        }
+    }
+
+    #[test]
+    fn held_line_says_how_old_it_is() {
+        let (written, clock) = (Written::default(), Clock::new());
+        with_default(&text_dispatch(&written, &clock), || {
+            (0..11).for_each(|number| broke("e", number));
+            written.take_lines();
+            clock.advance(INTERVAL * 10);
+            tracing::warn!("of the program itself");
+        });
+        let lines = written.take_lines();
+        let expected = "broke its queue export=\"e\" number=10 seconds_ago=10";
+        assert_eq!(lines[0].trim_start(), expected);
+        assert_eq!(lines.len(), 2);
     }
 }

@@ -1,6 +1,8 @@
 //! Shutdown by signals: the first completes requests, the second ends the program at once.
 
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -20,11 +22,13 @@ use crate::request_driver::{GET_ID, IN, RequestDriver};
 const REPEAT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A read in flight: the request behind it is answered already. It hangs until its queue stops, and takes this long then.
+/// The program has another export, `other`.
 fn read_in_flight(folder: &Folder, latency_ns: u64) -> (Process, RequestDriver) {
     let server = folder.start(
         &format!(
             "--blockdev null-co,node-name=n,size=1M,latency-ns={latency_ns} \
              --blockdev blkdebug,node-name=d,image=n,inject-error.0.iotype=read,inject-error.0.action=hang \
+             --export vhost-user-blk,id=f,node-name=n,addr.type=unix,addr.path=other \
              --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s"
         ),
         "s",
@@ -134,4 +138,37 @@ fn second_signal_ends_the_wait_for_requests() {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("second signal"), "{ended:?}");
     assert!(!guest.is_answered(0, 0));
+}
+
+/// Of many like it the latest line is held back; it has the number of the others.
+#[test]
+fn second_signal_loses_no_line_of_the_log() {
+    const TIMES: u64 = 20;
+    let folder = Folder::new();
+    let (mut server, _guest) = read_in_flight(&folder, 3_600_000_000_000);
+    for _ in 0..TIMES {
+        let mut hostile = UnixStream::connect(folder.join("other")).unwrap();
+        hostile.write_all(&[0xff; 12]).unwrap();
+        // The connection ends.
+        let _ = hostile.read(&mut [0; 1]);
+    }
+    let deadline = Deadline::default();
+    while server.is_running() {
+        server.signal(Signal::TERM);
+        deadline.pause("the program ends");
+    }
+    let ended = server.ended();
+    assert!(ended.stderr.contains("second signal"), "{ended:?}");
+    let lines = ended.stderr.lines();
+    let lines = lines.filter(|line| line.contains("the front-end is disconnected"));
+    let count_with_left_out = |line: &str| {
+        let left_out = line.split_once("left_out=").map_or("0", |(_, rest)| rest);
+        let number = left_out.split(' ').next().unwrap_or_default();
+        1 + number.parse::<u64>().unwrap()
+    };
+    assert_eq!(
+        lines.map(count_with_left_out).sum::<u64>(),
+        TIMES,
+        "{ended:?}"
+    );
 }

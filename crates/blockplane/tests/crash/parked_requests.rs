@@ -222,6 +222,19 @@ fn parked_requests_return_to_the_ring_when_their_queue_stops() {
     }
 }
 
+/// Requests after them were answered: the queue's index says that they were as well.
+#[test]
+fn log_names_export_and_queue_of_parked_requests_that_fail() {
+    let mut disk = Disk::new(false, NOSPACE);
+    disk.park_writes();
+    let mut client = disk.server.client();
+    disk.wait_until_parked(&mut client);
+    assert_eq!(disk.guest.stop(&disk.link, 0), Ok(()));
+    let log = disk.server.log();
+    let names = format!("export=e queue=0 requests={WRITES} ");
+    assert!(log.contains(&names), "{log}");
+}
+
 /// With the in-flight region a front-end need not know which requests were admitted last.
 #[test]
 fn parked_requests_stay_in_the_inflight_region() {

@@ -107,6 +107,11 @@ impl Server {
         drop(self.process.take());
     }
 
+    /// What it has written.
+    pub fn log(&self) -> String {
+        self.process.as_ref().expect("it runs").stderr()
+    }
+
     /// SIGTERM; it has ended well when this returns.
     pub fn stop(&mut self) {
         if let Some(process) = self.process.take() {

@@ -105,7 +105,10 @@ fn invalid_requests_are_refused_and_the_session_goes_on() {
         assert!(other.is_closed_within(STUCK_AFTER));
         assert_eq!(client.result_of(command::FLUSH, 0, (0, 0)), 0);
     }
-    program.stop();
+    let log = program.stop().stderr;
+    let uid = rustix::process::getuid().as_raw();
+    let names_user = format!("export=\"e\" uid={uid} ");
+    assert_eq!(log.matches(&names_user).count(), 2, "{log}");
 }
 
 /// They have the slots of those that ended with a flush.

@@ -37,9 +37,18 @@ pub const END_OF_LOG: &str = "daemon::process::end_of_log";
 
 /// Ends the process, after images of Ceph clusters are closed.
 pub fn close_images_and_exit(status: i32) -> ! {
+    end_log_and_exit(status, CLOSE_IMAGES_TIMEOUT)
+}
+
+/// Ends the process without waiting for anything, with status 1. Not for signal handlers: it writes the rest of the log.
+pub(crate) fn exit_at_once() -> ! {
+    end_log_and_exit(1, Duration::ZERO)
+}
+
+fn end_log_and_exit(status: i32, close_images_timeout: Duration) -> ! {
     // At the level that every log has.
     tracing::error!(target: END_OF_LOG, "the log ends");
-    ceph::exit_process(status, CLOSE_IMAGES_TIMEOUT)
+    ceph::exit_process(status, close_images_timeout)
 }
 
 /// Raises the soft limit of descriptors to the hard limit: every queue has three, and the usual soft limit of 1024 only

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -67,7 +66,7 @@ impl BlockedSignals {
             self.discard_pending();
             while self.wait_for_signal() == libc::SIGUSR2 {}
             tracing::warn!("second signal: exit without waiting for requests in flight");
-            ceph::exit_process(1, Duration::ZERO);
+            crate::process::exit_at_once();
         })?;
         Ok(ended)
     }

@@ -196,16 +196,19 @@ impl QueueDevice for BlkQueue {
         }
         let recorded = how == ParkedStopAction::LeaveInRegion && cx.ring.has_recorder();
         let kept = recorded || cx.ring.try_unpop_chains_and_mark_dirty(&chains);
+        let name = queue.name();
         if recorded {
             cx.ring.mark_unpushed_chains_dirty(&chains);
             tracing::info!(
-                queue = queue.name().to_string(),
+                export = %name.export().to_string_lossy(),
+                queue = name.index(),
                 requests = chains.len(),
                 "parked requests stay in the front-end's in-flight region"
             );
         } else if !kept {
             tracing::warn!(
-                queue = queue.name().to_string(),
+                export = %name.export().to_string_lossy(),
+                queue = name.index(),
                 requests = chains.len(),
                 advice = "to keep such requests, resume or end them before their front-end stops the queue",
                 "parked requests are reported as failed: the queue stops"

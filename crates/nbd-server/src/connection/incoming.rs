@@ -180,7 +180,10 @@ impl Connection {
             Ok(Some(request)) => request,
             Ok(None) => return false,
             Err(error) => {
-                tracing::warn!(export = self.export, %error, "an NBD client is disconnected");
+                tracing::warn!(
+                    export = self.export, uid = self.peer.uid(), host = self.peer.host(), %error,
+                    "an NBD client is disconnected"
+                );
                 self.break_off();
                 return false;
             }

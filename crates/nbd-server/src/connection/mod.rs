@@ -24,6 +24,7 @@ use telemetry::queue::QueueStats;
 
 use crate::buffers::BufferPool;
 use crate::contexts::NumberedContext;
+use crate::peer::Peer;
 use crate::socket::ClientSocket;
 use incoming::Input;
 use outgoing::Replies;
@@ -52,6 +53,7 @@ const WRITE: usize = 1;
 
 /// What a connection needs of its export.
 pub(crate) struct ConnectionSettings {
+    pub peer: Peer,
     pub transmission: Transmission,
     /// The metadata contexts that the client has chosen.
     pub contexts: Vec<NumberedContext>,
@@ -75,6 +77,7 @@ pub(crate) struct ConnectionSettings {
 /// A connection.
 pub(crate) struct Connection {
     socket: Socket,
+    peer: Peer,
     transmission: Transmission,
     contexts: Vec<NumberedContext>,
     size_at_connect: u64,
@@ -121,6 +124,7 @@ impl Connection {
                 may_be_readable: true,
                 is_full: false,
             },
+            peer: settings.peer,
             transmission: settings.transmission,
             contexts: settings.contexts,
             size_at_connect: settings.size_at_connect,

@@ -276,7 +276,7 @@ impl MainThread {
                 advice = "start the daemon again; see the log of the new process, and report it to its makers",
                 "the new process ended, or hung, right after it had taken over: its state is unknown, so this one ends as well"
             );
-            ceph::exit_process(1, Duration::ZERO);
+            crate::process::exit_at_once();
         };
         self.service.notify_main_pid(started.pid);
         // Confirms that the service manager knows the new process. (That may have exited; ignore the error.)

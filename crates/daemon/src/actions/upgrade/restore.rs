@@ -66,7 +66,7 @@ pub(crate) fn take_over_or_exit_if_successor(
             crate::upgrade::report_failure_to_predecessor(error.as_ref());
             tracing::error!(%error, "cannot take over from the running process");
             // Without dropping anything: all of it still belongs to the old process.
-            ceph::exit_process(1, Duration::ZERO);
+            crate::process::exit_at_once();
         }
     }
 }
