@@ -161,10 +161,11 @@ impl Task {
         self.clear_for_command(lun, nexus);
         self.previous_sense = None;
         // The unit may have been removed.
-        let unit = view.unit(lun);
-        self.descriptor_sense = unit.is_some_and(|unit| unit.access_word().has_descriptor_sense());
-        // As for a received command: others finish without releasing it.
-        self.unit = unit.filter(|_| transfer.write && !transfer.fua).cloned();
+        self.unit = view.unit(lun).cloned();
+        self.descriptor_sense = self
+            .unit
+            .as_ref()
+            .is_some_and(|unit| unit.access_word().has_descriptor_sense());
         self.set_transfer(transfer);
         self.mark_submitted_by_adapter();
     }

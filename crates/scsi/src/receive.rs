@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use block::Op;
-
 use crate::cdb::{Cdb, INQUIRY};
 use crate::commands::{AccessWhenReserved, Command, CommandEntry, CommandLookup, find_command};
 use crate::nexus::NexusNumber;
@@ -77,12 +75,6 @@ impl Task {
         };
         match started {
             Ok((phase, work)) => {
-                if let RemainingWork::Transfer { op, fua, .. } = work
-                    && (op != Op::Write || fua)
-                {
-                    // It finishes without releasing its unit.
-                    self.unit = None;
-                }
                 self.phase = phase;
                 self.work = work;
                 phase

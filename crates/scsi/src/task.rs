@@ -44,7 +44,7 @@ pub struct Task {
     pub(crate) lun: u16,
     pub(crate) nexus: NexusNumber,
     pub(crate) work: RemainingWork,
-    /// The unit, if the command may need it: of all but plain reads and plain writes with FUA.
+    /// The unit, until the task is finished, if the command may need it: of all but plain reads and plain writes with FUA.
     pub(crate) unit: Option<Arc<Unit>>,
     pub(crate) phase: DataPhase,
     /// Bytes of a logical block.
@@ -228,6 +228,7 @@ impl Task {
             if self.has_cached_data {
                 return self.flush_if_cache_is_off_and_finish();
             }
+            self.unit = None;
             return AdapterStep::Finished;
         }
         self.on_step_completed_slow_path(result)

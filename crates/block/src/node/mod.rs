@@ -397,22 +397,13 @@ impl Node {
         self.geometry.logical_block_size.max(direct).into()
     }
 
-    /// Sets the block size that the guests of an export use, before its first request.
+    /// Sets the block size that the guests of an export use, before its first request. It is taken back unless it is
+    /// [kept](GuestBlockMode::keep): the export may still fail to start.
     ///
     /// # Errors
     /// [`NodeError::MixedBlockSizes`] when it conflicts with that of another export of this disk; [`NodeError::BlockTooSmall`] on
     /// a disk behind a network with larger blocks.
-    pub fn set_guest_block_size(&self, logical_block_size: u32) -> Result<(), NodeError> {
-        let mode = self.try_set_guest_block_size(logical_block_size)?;
-        mode.keep();
-        Ok(())
-    }
-
-    /// Sets the block size for an export that may still fail to start: it is taken back unless it is [kept](GuestBlockMode::keep).
-    ///
-    /// # Errors
-    /// Those of [`set_guest_block_size`](Self::set_guest_block_size).
-    pub fn try_set_guest_block_size(
+    pub fn set_guest_block_size(
         &self,
         logical_block_size: u32,
     ) -> Result<GuestBlockMode, NodeError> {

@@ -125,7 +125,7 @@ fn end_of_a_file_is_written() {
     on_an_iothread(
         || file(&options(&path)),
         |node| {
-            node.set_guest_block_size(512).unwrap();
+            node.set_guest_block_size(512).unwrap().keep();
             let (mut rig, data) = (Rig::new(), pattern(2, 512));
             rig.ok(&node, Call::write(4608, &data));
             assert!(rig.read(&node, 4608, 512) == data);

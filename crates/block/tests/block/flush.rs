@@ -24,7 +24,7 @@ fn flushes_reach_the_disk() {
                 no_flush,
                 ..how.clone()
             });
-            node.set_guest_block_size(512).unwrap();
+            node.set_guest_block_size(512).unwrap().keep();
             let mut rig = Rig::new();
             let write = || Call::write(512, &[7; 512]);
             let zeroes = |unmap| Call::write_zeroes(8192, 8192, unmap);

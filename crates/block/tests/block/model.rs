@@ -142,7 +142,7 @@ fn assert_same(found: &[u8], expected: &[Option<Vec<u8>>]) {
 
 /// A node with at least [`LEN`] bytes holds what was written, in so many cases.
 fn property(node: &Arc<Node>, cases: u32) {
-    node.set_guest_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap().keep();
     let config = ProptestConfig {
         cases,
         failure_persistence: None,

@@ -35,7 +35,7 @@ fn each_way(path: &Path, what: impl Fn(&FileOptions)) {
 
 /// Zeroes ranges of all alignments, and checks every byte around them.
 pub fn zeroes_are_exact(node: &Arc<Node>) {
-    node.set_guest_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap().keep();
     let mut rig = Rig::new();
     for (unmap, fua) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut model = pattern(1, LEN);

@@ -11,7 +11,7 @@ fn requests_to_a_null_disk_succeed() {
         let node = null(latency_ns, true);
         assert_eq!(node.geometry().size, 1 << 20);
         assert!(!node.passes_discards() && node.aio().is_none());
-        node.set_guest_block_size(512).unwrap();
+        node.set_guest_block_size(512).unwrap().keep();
         node.set_detect_zeroes(DetectZeroes::On);
         let calls = vec![
             Call::write(0, &pattern(1, 4096)),

@@ -58,7 +58,7 @@ fn writes_to_one_block_of_a_device_do_not_undo_each_other() {
     for how in ways(&disk.path) {
         let node = device(&how);
         assert_eq!(node.geometry().logical_block_size, 4096);
-        node.set_guest_block_size(512).unwrap();
+        node.set_guest_block_size(512).unwrap().keep();
         let model = hammer(&[&node], 256);
         let found = Rig::new().read(&node, 0, model.len());
         assert!(found == model, "direct: {}", how.direct);
@@ -78,7 +78,7 @@ fn writes_by_several_openings_do_not_undo_each_other() {
                 locking: Locking::Off,
                 ..how
             });
-            node.set_guest_block_size(512).unwrap();
+            node.set_guest_block_size(512).unwrap().keep();
             node
         };
         let nodes = [options(&disk.path), other.clone()].map(unlocked);
@@ -98,7 +98,7 @@ fn a_partial_write_does_not_undo_a_whole_one() {
         return;
     };
     let node = device(&options(&disk.path));
-    node.set_guest_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap().keep();
     let mut rig = Rig::new();
     for round in 0..20u64 {
         let data = pattern(round, 1 << 20);
@@ -135,7 +135,7 @@ fn writes_to_one_block_of_a_file_do_not_undo_each_other_and_its_end_stays() {
     assert_eq!(node.geometry().logical_block_size, 4096);
     let size = bytes.next_multiple_of(SECTOR);
     assert_eq!(node.geometry().size, size as u64);
-    node.set_guest_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap().keep();
     let model = hammer(&[&node], size / SECTOR);
     assert!(Rig::new().read(&node, 0, model.len()) == model);
     drop(node);
@@ -153,7 +153,7 @@ fn a_shortened_file_does_not_lose_writes_beyond_its_end() {
     let path = folder.path().join("disk");
     fs::write(&path, vec![0; 8 * 4096]).unwrap();
     let node = file(&options(&path));
-    node.set_guest_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap().keep();
     let outside = fs::OpenOptions::new().write(true).open(&path).unwrap();
     let mut rig = Rig::new();
     for round in 0..300u64 {
@@ -177,10 +177,10 @@ fn exports_of_one_disk_agree_on_small_or_large_blocks() {
     };
     let node = device(&options(&disk.path));
     let window = Node::new_window("part", &node, 4096, None, false, true).unwrap();
-    node.set_guest_block_size(512).unwrap();
-    node.set_guest_block_size(2048).unwrap();
-    window.set_guest_block_size(1024).unwrap();
-    let error = window.set_guest_block_size(4096).unwrap_err();
+    node.set_guest_block_size(512).unwrap().keep();
+    node.set_guest_block_size(2048).unwrap().keep();
+    window.set_guest_block_size(1024).unwrap().keep();
+    let error = window.set_guest_block_size(4096).err().unwrap();
     assert!(
         matches!(error, NodeError::MixedBlockSizes { .. }),
         "{error}"
@@ -188,13 +188,13 @@ fn exports_of_one_disk_agree_on_small_or_large_blocks() {
     drop((node, window));
 
     let node = device(&options(&disk.path));
-    node.set_guest_block_size(4096).unwrap();
-    node.set_guest_block_size(8192).unwrap();
+    node.set_guest_block_size(4096).unwrap().keep();
+    node.set_guest_block_size(8192).unwrap().keep();
     assert!(node.set_guest_block_size(512).is_err());
     drop(node);
 
     // The page cache takes any size.
     let node = device(&cached(&disk.path));
-    node.set_guest_block_size(512).unwrap();
-    node.set_guest_block_size(4096).unwrap();
+    node.set_guest_block_size(512).unwrap().keep();
+    node.set_guest_block_size(4096).unwrap().keep();
 }

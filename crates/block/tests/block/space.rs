@@ -91,7 +91,7 @@ fn devices_get_discards_of_whole_blocks_only() {
         };
         for how in ways(&disk.path) {
             let node = device(&how);
-            node.set_guest_block_size(512).unwrap();
+            node.set_guest_block_size(512).unwrap().keep();
             let mut rig = Rig::new();
             let mut model = pattern(1, LEN);
             rig.ok(&node, Call::write(0, &model));

@@ -22,7 +22,7 @@ fn windows_on_large_blocks() {
     // A window may end within a block, but not begin there.
     assert!(window(&node, 512, Some(4096)).is_err());
     let part = window(&node, 8192, Some(4608)).unwrap();
-    part.set_guest_block_size(512).unwrap();
+    part.set_guest_block_size(512).unwrap().keep();
     let mut rig = Rig::new();
     let data = pattern(1, 512);
     rig.ok(&part, Call::write(4096, &data));

@@ -151,9 +151,24 @@ fn mirrors_of_a_busy_disk_are_cancelled_at_any_time() {
     program.stop();
 }
 
-/// A node with blocks of 4096 bytes, for `blockdev-add`.
-fn node_with_large_blocks(disk: &LoopDevice) -> Value {
-    json!({"driver": "host_device", "node-name": "t", "filename": disk.path})
+/// A disk and a mirror of it onto this one with larger blocks, `t`, which is ready. The disk has an export with blocks of so many
+/// bytes for each name.
+fn start_mirror_onto_larger_blocks(
+    folder: &Folder,
+    target: &LoopDevice,
+    exports: &[(&str, u32)],
+) -> (Process, Client) {
+    let (program, mut client) = start_with_disks(folder, MIB, "");
+    let node = json!({"driver": "host_device", "node-name": "t", "filename": target.path});
+    client.done("blockdev-add", node);
+    for (id, block_bytes) in exports {
+        let export = export_with_blocks(id, "disk", *block_bytes);
+        client.done("block-export-add", export);
+    }
+    let mirror = json!({"job-id": "j", "device": "disk", "target": "t", "sync": "full"});
+    client.done("blockdev-mirror", mirror);
+    client.wait_for_event("BLOCK_JOB_READY");
+    (program, client)
 }
 
 /// An export whose guest has blocks of so many bytes.
@@ -171,16 +186,8 @@ fn refused_switch_over_leaves_the_blocks_of_the_target_to_others() {
         return;
     };
     let folder = Folder::new();
-    let (program, mut client) = start_with_disks(&folder, MIB, "");
-    client.done("blockdev-add", node_with_large_blocks(&disk));
-    client.done("block-export-add", export_with_blocks("small", "disk", 512));
-    client.done(
-        "block-export-add",
-        export_with_blocks("large", "disk", 4096),
-    );
-    let mirror = json!({"job-id": "j", "device": "disk", "target": "t", "sync": "full"});
-    client.done("blockdev-mirror", mirror);
-    client.wait_for_event("BLOCK_JOB_READY");
+    let exports = [("small", 512), ("large", 4096)];
+    let (program, mut client) = start_mirror_onto_larger_blocks(&folder, &disk, &exports);
     let refused = client.error_of("job-complete id=j");
     assert!(refused.contains("another logical block size"), "{refused}");
     client.execute("block-job-cancel device=j");
@@ -196,12 +203,8 @@ fn blocks_of_an_export_that_has_gone_do_not_hinder_a_switch_over() {
         return;
     };
     let folder = Folder::new();
-    let (program, mut client) = start_with_disks(&folder, MIB, "");
-    client.done("blockdev-add", node_with_large_blocks(&disk));
-    client.done("block-export-add", export_with_blocks("small", "disk", 512));
-    let mirror = json!({"job-id": "j", "device": "disk", "target": "t", "sync": "full"});
-    client.done("blockdev-mirror", mirror);
-    client.wait_for_event("BLOCK_JOB_READY");
+    let exports = [("small", 512)];
+    let (program, mut client) = start_mirror_onto_larger_blocks(&folder, &disk, &exports);
     client.execute(
         "job-pause id=j
          job-complete id=j

@@ -85,7 +85,7 @@ fn create_and_start_virtio_blk_export(
     };
     let listener = listen_or_take_inherited(addr, objects)?;
     let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
-    let block_mode = node.try_set_guest_block_size(device.logical_block_size)?;
+    let block_mode = node.set_guest_block_size(device.logical_block_size)?;
     let reported = ReportedExport::new(&options.id);
     let reports = ExportReporter::new(objects.reports.clone(), &reported, &options.node_name);
     let reports = Arc::new(reports.with_policy(to_error_policy(kind)));

@@ -273,8 +273,9 @@ impl MainThread {
         let Some(mirror) = &mut job.mirror else {
             return;
         };
-        mirror.unlocked_writes = UnlockedWrites::Ending;
-        let waited_for = mirror.block_mode_changes;
+        mirror.unlocked_writes = UnlockedWrites::Ending {
+            others_possible: false,
+        };
         let name = format!("end {}", job.id);
         self.reattach_users_and_proceed(name, source, move |control, ended| {
             if let Err(error) = ended {
@@ -282,9 +283,11 @@ impl MainThread {
             } else if let Some(job) = find_working_job(&mut control.objects, number)
                 && let Some(mirror) = &mut job.mirror
             {
-                mirror.unlocked_writes = match mirror.block_mode_changes == waited_for {
-                    true => UnlockedWrites::Ended,
-                    false => UnlockedWrites::Possible,
+                mirror.unlocked_writes = match mirror.unlocked_writes {
+                    UnlockedWrites::Ending {
+                        others_possible: true,
+                    } => UnlockedWrites::Possible,
+                    _ => UnlockedWrites::Ended,
                 };
             }
         });

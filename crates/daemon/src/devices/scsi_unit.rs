@@ -89,7 +89,7 @@ pub(crate) fn check_writable_and_set_guest_block_size(
     lun: &LunOptions,
 ) -> Result<GuestBlockMode, BoxError> {
     check_writable(node, lun.writable)?;
-    Ok(node.try_set_guest_block_size(lun.device.logical_block_size)?)
+    Ok(node.set_guest_block_size(lun.device.logical_block_size)?)
 }
 
 /// Refuses a read-only node for a writable disk.

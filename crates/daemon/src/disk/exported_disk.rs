@@ -89,7 +89,7 @@ impl GuestDevice {
     /// Prepares a node that is to be behind it for the blocks that its guests write.
     ///
     /// # Errors
-    /// See [`Node::try_set_guest_block_size`].
+    /// See [`Node::set_guest_block_size`].
     pub fn try_set_block_size_of(&self, node: &Node) -> Result<GuestBlockMode, NodeError> {
         let block_bytes = match self {
             GuestDevice::Blk(device) => device.options().logical_block_size,
@@ -101,7 +101,7 @@ impl GuestDevice {
             // What is smaller than a sector is the disk's own matter.
             GuestDevice::Nbd(export) => export.min_block_size().max(SECTOR_BYTES),
         };
-        node.try_set_guest_block_size(block_bytes)
+        node.set_guest_block_size(block_bytes)
     }
 
     /// Whether guests may write to it.

@@ -12,8 +12,6 @@ pub(crate) struct MirrorJob {
     /// It is about to end, and how.
     pub end: Option<MirrorEnd>,
     pub unlocked_writes: UnlockedWrites,
-    /// How often the target was prepared for the blocks of more guests.
-    pub block_mode_changes: u32,
 }
 
 /// Writes to a target whose blocks guests write in part, that hold no lock of their range: that was not known when they began.
@@ -22,8 +20,8 @@ pub(crate) enum UnlockedWrites {
     /// There may be some.
     #[default]
     Possible,
-    /// They are waited for.
-    Ending,
+    /// Those that have begun are waited for. `others_possible`: more may have begun since.
+    Ending { others_possible: bool },
     /// There are none any more.
     Ended,
 }
@@ -40,10 +38,12 @@ pub(crate) enum MirrorEnd {
 impl MirrorJob {
     /// Notes that the target was prepared for the blocks of more guests, whose writes under way hold no lock.
     pub fn note_new_block_modes(&mut self) {
-        self.block_mode_changes += 1;
-        if self.unlocked_writes == UnlockedWrites::Ended {
-            self.unlocked_writes = UnlockedWrites::Possible;
-        }
+        self.unlocked_writes = match self.unlocked_writes {
+            UnlockedWrites::Ending { .. } => UnlockedWrites::Ending {
+                others_possible: true,
+            },
+            UnlockedWrites::Possible | UnlockedWrites::Ended => UnlockedWrites::Possible,
+        };
     }
 
     /// The filter on routes to the source until the end begins.

@@ -100,9 +100,9 @@ fn choose_block_sizes(
     let geometry = node.geometry();
     let block = geometry.logical_block_size;
     let (minimum, mode) = match writable && node.uses_direct_io() {
-        true => match node.try_set_guest_block_size(block) {
+        true => match node.set_guest_block_size(block) {
             Ok(mode) => (block, mode),
-            Err(_) => (1, node.try_set_guest_block_size(1)?),
+            Err(_) => (1, node.set_guest_block_size(1)?),
         },
         false => (1, GuestBlockMode::of_any_guest()),
     };
